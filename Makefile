@@ -1,0 +1,91 @@
+# Everything happens in .venv, which the first target that needs it makes.
+
+# Override with e.g. PYTHON=python3.12: .venv is then made again.
+PYTHON ?= python3
+# More arguments for pytest, the demo or the benchmarks, e.g. ARGS="-x -k settle"
+ARGS ?=
+# The supported PySpark that is not in .venv
+COMPAT_PYSPARK ?= $(if $(wildcard .venv/lib/python3*/site-packages/pyspark-4.2.*),4.3.0,4.2.0)
+
+INSTALLED = .venv/.installed-$(notdir $(PYTHON))
+COMPAT_INSTALLED = .venv-compat/.installed-$(notdir $(PYTHON))-$(COMPAT_PYSPARK)
+
+# Spark takes python3 from PATH where nothing else is said, and that one does not know this package.
+export PYSPARK_PYTHON = $(CURDIR)/.venv/bin/python
+unexport PYSPARK_DRIVER_PYTHON SPARK_HOME
+# All sessions here are local ones.
+export SPARK_LOCAL_IP = 127.0.0.1
+export JAVA_HOME
+WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
+
+.DEFAULT_GOAL := help
+.PHONY: help install java demo test test-long test-compat test-kafka check bench clean
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# ---- set up ----
+
+install: java $(INSTALLED) ## Set everything up: Java where it is missing, .venv, this package and its tools
+
+java:
+	@scripts/install_java.sh >/dev/null
+
+$(INSTALLED): setup.cfg
+	$(call make_venv,.venv,)
+
+$(COMPAT_INSTALLED): setup.cfg
+	$(call make_venv,.venv-compat,pyspark==$(COMPAT_PYSPARK))
+
+# $(1) the directory, $(2) a further requirement
+define make_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "$(PYTHON) is not Python 3.11 or newer: install one, or name it, as in: make PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(install_venv_module); } >&2 || { \
+	echo "$(PYTHON) cannot make virtual environments: apt-get install $(venv_package)" >&2; exit 1; }
+$(PYTHON) -m venv --clear $(1)
+@echo "Installing into $(1); PySpark is a large download."
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]' $(2)
+@touch $@
+endef
+
+# Debian and Ubuntu ship Python without it.
+venv_package = $(shell $(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+as_root = $(shell test "$$(id -u)" = 0 || echo sudo -n)
+install_venv_module = command -v apt-get >/dev/null && $(as_root) true 2>/dev/null && $(as_root) apt-get update -qq && \
+	$(as_root) env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(venv_package)
+
+# ---- use ----
+
+demo: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
+demo: install ## See it work: a topic written, read and replayed
+	$(WITH_JAVA) .venv/bin/python examples/demo.py $(ARGS)
+
+bench: install ## Measure (what and how: benchmarks/)
+	$(WITH_JAVA) .venv/bin/python benchmarks/run.py $(ARGS)
+
+# ---- test ----
+
+test: install ## Run the tests that take seconds
+	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'not long and not kafka' $(ARGS)
+
+test-long: install ## Run the tests that take minutes
+	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
+
+test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
+test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
+	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark -m 'not long and not kafka' $(ARGS)
+
+test-kafka: install ## Run the tests against Kafka's own tools
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
+
+check: $(INSTALLED) ## Check style, formatting, types and the direction of imports
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+clean: ## Remove the environments, caches and build output
+	rm -rf .venv .venv-compat build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -prune -exec rm -rf {} +
