@@ -1,0 +1,142 @@
+"""Topic configs: Kafka's names, units and defaults where Kafka has the config.
+
+A config is stored as the text the user gave, so that ``describe`` shows it unchanged; ``TopicConfig`` reads it.
+Defaults live here only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import ConfigError
+
+LONG_MAX = 2**63 - 1
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One config: how to read it, its default, and the least (or the listed) values allowed."""
+
+    name: str
+    default: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+
+    def check(self, value: object) -> str:
+        """Return ``value`` as the text to store.
+
+        Raises:
+            ConfigError: with the name, the value and what is allowed.
+        """
+        text = str(value).strip()
+        if self.choices:
+            if text not in self.choices:
+                raise ConfigError(f"{self.name}={text!r} is not allowed: use one of {', '.join(self.choices)}")
+            return text
+        try:
+            number = int(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}={text!r} is not allowed: it takes a whole number") from None
+        low, high = self.minimum, LONG_MAX if self.maximum is None else self.maximum
+        if (low is not None and number < low) or number > high:
+            raise ConfigError(f"{self.name}={number} is not allowed: it takes {low} to {high}")
+        return str(number)
+
+
+def _keys(*keys: Key) -> dict[str, Key]:
+    return {key.name: key for key in keys}
+
+
+KEYS: dict[str, Key] = _keys(
+    # --- what a record may be (Kafka: LogValidator) ---
+    Key("max.message.bytes", "1048588", 1, doc="Largest key + value + headers of one record, bytes."),
+    Key(
+        "message.timestamp.type",
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whose clock a record's timestamp is: the producer's, or the write task's.",
+    ),
+    Key("message.timestamp.before.max.ms", str(LONG_MAX), 0, doc="How far a timestamp may lie in the past, ms."),
+    Key("message.timestamp.after.max.ms", "3600000", 0, doc="How far a timestamp may lie in the future, ms."),
+    # --- frames ---
+    Key("compression.type", "lz4", choices=("none", "lz4", "zstd"), doc="Arrow body compression of new frames."),
+    Key("batch.size", "1048576", 1024, 2**30, doc="Aimed size of a frame before compression, bytes."),
+    Key(
+        "inline.max.bytes",
+        "65536",
+        0,
+        2**20,
+        doc="A write task with fewer frame bytes returns them in its commit message instead of a chunk.",
+    ),
+    # --- segments (Kafka: LogConfig) ---
+    Key("segment.bytes", "1073741824", 1024, 2**31 - 1, doc="Roll when the .log would grow beyond this, bytes."),
+    Key("segment.ms", str(7 * DAY_MS), 1, doc="Roll when the first frame is this much older than the next, ms."),
+    Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
+    Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
+    # --- retention (stored and checked; see README's limits) ---
+    Key("cleanup.policy", "delete", choices=("delete",), doc="What retention does with old segments."),
+    Key("retention.ms", str(7 * DAY_MS), -1, doc="Age at which a segment may go, ms; -1 keeps for ever."),
+    Key("retention.bytes", "-1", -1, doc="Size of a partition above which old segments may go; -1 is no limit."),
+    Key("file.delete.delay.ms", "60000", 0, doc="How long a file stays after nothing needs it any more, ms."),
+    # --- ours: staging, settling, writers ---
+    Key("staged.retention.ms", str(DAY_MS), 1, doc="Age at which a chunk nobody committed may be swept, ms."),
+    Key("producer.id.expiration.ms", str(30 * DAY_MS), 1, doc="How long a silent writer's last id is kept, ms."),
+    Key("settle.bytes", str(16 * 2**20), 0, doc="Settle inside a commit when this many bytes are unsettled."),
+    Key("settle.entries", "256", 1, doc="… or this many journal entries."),
+    Key("settle.ms", "60000", 0, doc="… or the oldest unsettled entry is this old, ms."),
+    Key("settle.budget.ms", "200", 0, doc="Longest time that settling may add to one commit, ms."),
+)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse unknown config names.
+
+    Raises:
+        ConfigError: the name, the nearest known one, and all known ones.
+    """
+    for name in names:
+        if name not in KEYS:
+            raise ConfigError(f"unknown topic config {name!r}{_hint(name)}; known: {', '.join(KEYS)}")
+
+
+def check_config(config: Mapping[str, object]) -> dict[str, str]:
+    """Check user-given configs; return them as stored text.
+
+    Raises:
+        ConfigError: unknown name (with the nearest known one) or a value that is not allowed.
+    """
+    check_names(config)
+    return {name: KEYS[name].check(value) for name, value in config.items()}
+
+
+def _hint(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, KEYS, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's configs, typed, with defaults for what was not set."""
+
+    stored: Mapping[str, str]
+
+    def _read(self, name: str) -> str:
+        return self.stored.get(name, KEYS[name].default)
+
+    def number(self, name: str) -> int:
+        """Return a numeric config."""
+        return int(self._read(name))
+
+    def text(self, name: str) -> str:
+        """Return a config that is one of a list."""
+        return self._read(name)
+
+    def resolved(self) -> dict[str, str]:
+        """Return every config with its value, defaults included."""
+        return {name: self.stored.get(name, key.default) for name, key in KEYS.items()}

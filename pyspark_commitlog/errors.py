@@ -1,0 +1,121 @@
+"""Every error that pyspark-commitlog raises, sorted by what the caller can do about it.
+
+::
+
+    CommitLogError
+    ├── UsageError (ValueError)              fix the call and call again; nothing was touched
+    │   ├── ConfigError                      a topic config: name, value, what is allowed
+    │   ├── OptionError                      a Spark option: name, value, what is allowed
+    │   └── InvalidRecordError               a column of the wrong type, or a record the topic's limits refuse
+    ├── NotFoundError (LookupError)          name something that exists, or create it first
+    │   ├── RootNotFoundError
+    │   └── UnknownTopicError
+    ├── TopicExistsError (FileExistsError)   choose another name, or use the topic that is there
+    ├── ConflictError                        somebody else changed the topic: re-read, then decide
+    │   ├── TopicChangedError                deleted, or deleted and made again, since it was looked up
+    │   ├── StaleBatchError                  a batch id or sequence below the last committed one
+    │   ├── WriterFencedError                a newer epoch of the same producer has taken over
+    │   └── StagedExpiredError               the chunk waited so long that the sweep may have removed it
+    ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
+    ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
+    ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
+    │   ├── StorageFullError
+    │   ├── StorageReadOnlyError
+    │   └── SyncFailedError                  fsync failed: what was written may not survive power loss
+    ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
+    └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
+"""
+
+from __future__ import annotations
+
+
+class CommitLogError(Exception):
+    """Root of the tree."""
+
+    def __str__(self) -> str:
+        # LookupError's children would print a repr; OSError would print "[Errno …]".
+        return str(self.args[0]) if self.args else ""
+
+
+class UsageError(CommitLogError, ValueError):
+    """The call is wrong; nothing was touched."""
+
+
+class ConfigError(UsageError):
+    """A topic config has an unknown name or a value that is not allowed."""
+
+
+class OptionError(UsageError):
+    """A Spark reader or writer option is unknown, out of range, or excludes another."""
+
+
+class InvalidRecordError(UsageError):
+    """A column has the wrong type, or a record breaks the topic's limits. Nothing was staged."""
+
+
+class NotFoundError(CommitLogError, LookupError):
+    """What was named does not exist."""
+
+
+class RootNotFoundError(NotFoundError):
+    """There is no commit log at this path."""
+
+
+class UnknownTopicError(NotFoundError):
+    """The root has no such topic (or partition)."""
+
+
+class TopicExistsError(CommitLogError, FileExistsError):
+    """The topic is already there."""
+
+
+class ConflictError(CommitLogError):
+    """Somebody else changed the topic since it was read."""
+
+
+class TopicChangedError(ConflictError):
+    """The topic was deleted, or deleted and made again, since it was looked up."""
+
+
+class StaleBatchError(ConflictError):
+    """A batch id or sequence lies below the last one that this writer committed (rule R6)."""
+
+
+class WriterFencedError(ConflictError):
+    """A producer with a newer epoch has taken over this producer id (rule R6)."""
+
+
+class StagedExpiredError(ConflictError):
+    """A staged chunk is older than the sweep's floor; it may be gone (rule R1)."""
+
+
+class OffsetOutOfRangeError(CommitLogError, LookupError):
+    """An offset lies outside [log start offset, high watermark]."""
+
+
+class OutcomeUnknownError(CommitLogError):
+    """A commit may or may not have landed. Retrying with the same writer id is safe (invariant I5)."""
+
+
+class StorageError(CommitLogError, OSError):
+    """The storage refused an operation."""
+
+
+class StorageFullError(StorageError):
+    """No space left, or a quota is used up."""
+
+
+class StorageReadOnlyError(StorageError):
+    """The storage can't be written by this user."""
+
+
+class SyncFailedError(StorageError):
+    """An fsync failed: what was written may not survive power loss, and retrying would not tell."""
+
+
+class UnsupportedError(CommitLogError):
+    """A newer format version, an unknown feature, or a filesystem that can't keep the log safe."""
+
+
+class CorruptionError(CommitLogError):
+    """Stored bytes are not what was written (CRC, length, identity or position do not match)."""

@@ -1,0 +1,51 @@
+"""The one door to storage: ``open_storage`` picks the implementation for a root's URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_commitlog.errors import UnsupportedError, UsageError
+from pyspark_commitlog.storage.base import AppendFile, Clock, FileInfo, NotPutError, OutputFile, Storage
+from pyspark_commitlog.storage.local import LocalStorage
+
+__all__ = [
+    "AppendFile",
+    "Clock",
+    "FileInfo",
+    "LocalStorage",
+    "NotPutError",
+    "OutputFile",
+    "Storage",
+    "open_storage",
+]
+
+
+def open_storage(root: str, storage_options: Mapping[str, object] | None = None) -> Storage:
+    """Return the door to ``root``; touches nothing.
+
+    Args:
+        root: a path, or a URL that fsspec knows.
+        storage_options: handed to the fsspec filesystem.
+
+    Raises:
+        UsageError: no root was given.
+        UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here.
+    """
+    if not root:
+        raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
+    if "://" not in root and not root.startswith("file:"):
+        return LocalStorage(root)
+    from fsspec.core import url_to_fs
+    from fsspec.implementations.local import LocalFileSystem
+
+    protocol = root.partition(":")[0]
+    try:
+        filesystem, path = url_to_fs(root, **dict(storage_options or {}))
+    except (ImportError, ValueError) as error:
+        raise UnsupportedError(f"cannot open {root!r}: {error}") from error
+    if not isinstance(filesystem, LocalFileSystem):
+        raise UnsupportedError(
+            f"{protocol}:// is not supported by this version (root {root!r}): "
+            "use a local directory or a file:// URL; object stores come in a later version"
+        )
+    return LocalStorage(path)

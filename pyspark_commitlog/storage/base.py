@@ -1,0 +1,197 @@
+"""The one door to files, clocks and ids.
+
+Contract (every implementation passes ``tests/contract``):
+
+* Paths are relative to the root, with ``/``; a path never leaves the root.
+* ``put_if_absent`` is atomic: the file appears with its full content or not at all, and at most one put at a
+  path ever succeeds while the file exists. It makes no directory.
+* What returned from ``put_if_absent``, ``write_once`` or ``OutputFile.close`` is there after power loss.
+* ``FileNotFoundError`` and ``FileExistsError`` mean exactly what they say. Any other failure of ``put_if_absent``
+  is *ambiguous* (it may have landed) unless it is a ``NotPutError``.
+* Nothing is cached: a listing or a read shows what is stored now.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Protocol
+
+from pyspark_commitlog.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class NotPutError(StorageError):
+    """``put_if_absent`` failed before anything could become visible: the file is certainly not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What storage knows of a file.
+
+    ``modified_ms`` is the storage's own time. ``identity`` differs between two files that were put at one path
+    one after the other, even with the same bytes (locally: inode and modification time).
+    """
+
+    size: int
+    modified_ms: int
+    identity: str
+
+
+class Clock(Protocol):
+    """Wall and monotonic time; tests pass one that they move by hand."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch, as the storage would stamp a file now."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class OutputFile(Protocol):
+    """A new file that appears whole at ``close`` and is durable then; ``discard`` gives it up."""
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
+        """Append ``data``."""
+
+    def copy_from(self, source: IO[bytes], position: int, length: int) -> int:
+        """Append ``length`` bytes of a scratch file; return their running CRC-32C continued from this file's."""
+
+    def close(self) -> tuple[int, int]:
+        """Make the file visible and durable; return (length in bytes, CRC-32C)."""
+
+    def discard(self) -> None:
+        """Give up: nothing becomes visible."""
+
+
+class AppendFile(Protocol):
+    """A file that one settler, under its lock, writes at its end (capability ``can_append``)."""
+
+    def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+        """Write ``pieces`` one after the other from ``position``; return the position behind them."""
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend (with zeros) the file to ``length`` bytes."""
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+
+    def close(self) -> None:
+        """Close without syncing."""
+
+
+class Storage(ABC):
+    """A root on some filesystem."""
+
+    #: Whether files can be appended to in place and locks hold while their holder lives (local disks only).
+    can_append: bool
+    #: What the user called the root; for messages.
+    url: str
+    clock: Clock
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Create ``path`` with ``data``, atomically and durably.
+
+        Raises:
+            FileExistsError: somebody was first.
+            NotPutError: certainly not put (no space, no permission, no directory).
+            SyncFailedError: visible, but perhaps not durable.
+            OSError: anything else is ambiguous.
+        """
+
+    @abstractmethod
+    def write_once(self, path: str, data: bytes) -> None:
+        """Write a uniquely named file whole and durably, making its directory if need be."""
+
+    @abstractmethod
+    def create(self, path: str) -> OutputFile:
+        """Start a uniquely named file that is too large for memory, making its directory if need be."""
+
+    @abstractmethod
+    def open_append(self, path: str) -> AppendFile:
+        """Open (or make) a file for writing in place. Needs ``can_append``."""
+
+    @abstractmethod
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return up to ``length`` bytes from ``start``.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
+        """Return up to ``length`` first bytes of a file and what storage knows of that very file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def map(self, path: str, start: int, length: int) -> pa.Buffer:
+        """Return ``length`` bytes from ``start`` without copying where possible (fewer if the file is shorter)."""
+
+    @abstractmethod
+    def info(self, path: str) -> FileInfo:
+        """Return what storage knows of a file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory, sorted, temporary ones left out; empty when it does not exist."""
+
+    @abstractmethod
+    def make_directory(self, directory: str) -> None:
+        """Make a directory and its parents, durably."""
+
+    @abstractmethod
+    def sync_directory(self, directory: str) -> None:
+        """Make the names in a directory durable."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens when it is not there."""
+
+    @abstractmethod
+    def delete_tree(self, directory: str) -> None:
+        """Remove a directory with all in it; nothing happens when it is not there."""
+
+    @abstractmethod
+    @contextmanager
+    def try_lock(self, path: str) -> Iterator[bool]:
+        """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits."""
+
+    @abstractmethod
+    def scratch(self, directory: str) -> IO[bytes]:
+        """Return a temporary file without a name, gone when closed."""
+
+    @abstractmethod
+    def write_scratch(self, file: IO[bytes], data: bytes) -> None:
+        """Append ``data`` to a scratch file."""
+
+    @abstractmethod
+    def new_id(self) -> str:
+        """Return a fresh uuid."""
+
+    @abstractmethod
+    def jitter(self) -> float:
+        """Return a random number in [0, 1), for backoff."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file is there."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True

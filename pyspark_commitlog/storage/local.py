@@ -1,0 +1,431 @@
+"""The door to a directory on this machine: links for put-if-absent, mmap for reads, OS locks for settlers."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import random
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.errors import (
+    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
+    SyncFailedError,
+    UsageError,
+)
+from pyspark_commitlog.storage.base import Clock, FileInfo, NotPutError, Storage
+
+_TEMPORARY = ".tmp-"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+# Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
+# written without appending in place.
+_LOCAL_TYPES = frozenset(
+    [
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "f2fs",
+        "jfs",
+        "reiserfs",
+        "bcachefs",
+        "tmpfs",
+        "ramfs",
+        "overlay",
+        "apfs",
+        "hfs",
+        "vfat",
+        "exfat",
+    ]
+)
+_COPY_BYTES = 4 * 2**20
+_MAX_IOVEC = 512
+
+
+class SystemClock:
+    """This machine's clock; on a local disk also the clock of the files."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+@contextmanager
+def _explained(root: Path, action: str) -> Iterator[None]:
+    """Turn an OSError about space or permission into ours; let "not found" and "exists" pass."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, StorageError):
+        raise
+    except OSError as error:
+        raise explain(error, root, action) from error
+
+
+def explain(error: OSError, root: Path, action: str) -> StorageError:
+    """Return our error for an OSError: what was tried, where, and what to do next."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    where = f"{action} under {root}"
+    if error.errno in _FULL:
+        return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
+    if error.errno in _READ_ONLY:
+        return StorageReadOnlyError(
+            f"cannot {where}: {reason}. Nothing was committed; make the root writable for this user."
+        )
+    return StorageError(f"cannot {where}: {reason}")
+
+
+class LocalStorage(Storage):
+    """A root directory on a local filesystem.
+
+    ``clock`` stamps files too when it is not the system's, so that tests can let files grow old.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
+        self._root = Path(root).absolute()
+        self.url = str(self._root)
+        self.clock = clock or SystemClock()
+        self._stamps = clock is not None
+        self._can_append: bool | None = None
+
+    @property
+    def can_append(self) -> bool:  # type: ignore[override]
+        """Whether this mount is a local disk."""
+        if self._can_append is None:
+            self._can_append = mount_type(self._root) in _LOCAL_TYPES
+        return self._can_append
+
+    def _full(self, path: str) -> Path:
+        parts = PurePosixPath(path).parts
+        if path.startswith("/") or ".." in parts:
+            raise UsageError(f"path {path!r} leaves the root {self._root}")
+        return self._root.joinpath(*parts)
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """See ``Storage.put_if_absent``: a synced temporary file, a link, the directory synced."""
+        target = self._full(path)
+        try:
+            temporary = self._write_temporary(target, data)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise NotPutError(f"cannot write {path}: its directory is gone under {self._root}") from error
+            raise explain_not_put(error, self._root, path) from error
+        try:
+            os.link(temporary, target)
+        except OSError as error:
+            if error.errno in _FULL | _READ_ONLY:
+                raise explain_not_put(error, self._root, path) from error
+            raise
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+        self._sync_path(target.parent, path)
+
+    def _write_temporary(self, target: Path, data: bytes) -> Path:
+        temporary = target.with_name(f"{_TEMPORARY}{self.new_id()}")
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self._stamp(temporary)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        return temporary
+
+    def _stamp(self, path: Path) -> None:
+        if self._stamps:
+            now = self.clock.now_ms() * 1_000_000
+            os.utime(path, ns=(now, now))
+
+    def write_once(self, path: str, data: bytes) -> None:
+        """See ``Storage.write_once``."""
+        output = self.create(path)
+        try:
+            output.write(data)
+            output.close()
+        except BaseException:
+            output.discard()
+            raise
+
+    def create(self, path: str) -> LocalOutputFile:
+        """See ``Storage.create``."""
+        target = self._full(path)
+        self.make_directory(str(PurePosixPath(path).parent))
+        with _explained(self._root, f"write {path}"):
+            return LocalOutputFile(self, target, path)
+
+    def open_append(self, path: str) -> LocalAppendFile:
+        """See ``Storage.open_append``."""
+        with _explained(self._root, f"write {path}"):
+            return LocalAppendFile(self._root, self._full(path), path)
+
+    def make_directory(self, directory: str) -> None:
+        """See ``Storage.make_directory``: every directory made is synced into its parent."""
+        full = self._full(directory)
+        if full.is_dir():
+            return
+        with _explained(self._root, f"make directory {directory}"):
+            missing = [full, *full.parents]
+            missing = missing[: next(i for i, p in enumerate(missing) if p.is_dir())]
+            for path in reversed(missing):
+                path.mkdir(exist_ok=True)
+                self._sync_path(path.parent, directory)
+
+    def sync_directory(self, directory: str) -> None:
+        """See ``Storage.sync_directory``."""
+        self._sync_path(self._full(directory), directory)
+
+    def _sync_path(self, full: Path, path: str) -> None:
+        try:
+            fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise SyncFailedError(
+                f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
+                f"survive power loss. Check the disk, then retry with the same writer id."
+            ) from error
+
+    def delete(self, path: str) -> None:
+        """See ``Storage.delete``."""
+        with suppress(FileNotFoundError), _explained(self._root, f"delete {path}"):
+            self._full(path).unlink()
+
+    def delete_tree(self, directory: str) -> None:
+        """See ``Storage.delete_tree``."""
+        with suppress(FileNotFoundError), _explained(self._root, f"delete {directory}"):
+            shutil.rmtree(self._full(directory))
+
+    @contextmanager
+    def try_lock(self, path: str) -> Iterator[bool]:
+        """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
+        from filelock import FileLock, Timeout
+
+        with _explained(self._root, f"lock {path}"):
+            lock = FileLock(str(self._full(path)), timeout=0, thread_local=False, preserve_lock_file=True)
+            try:
+                lock.acquire()
+            except Timeout:
+                yield False
+                return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def scratch(self, directory: str) -> IO[bytes]:
+        """See ``Storage.scratch``: on the root's own disk, so that memory-backed /tmp is not filled."""
+        self.make_directory(directory)
+        with _explained(self._root, "write a temporary file"):
+            return tempfile.TemporaryFile(dir=self._full(directory), buffering=0)
+
+    def write_scratch(self, file: IO[bytes], data: bytes) -> None:
+        """See ``Storage.write_scratch``."""
+        with _explained(self._root, "write a temporary file"):
+            _write_all(file.fileno(), memoryview(data))
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``Storage.read``."""
+        with _explained(self._root, f"read {path}"), open(self._full(path), "rb") as file:
+            if start:
+                file.seek(start)
+            return file.read() if length is None else file.read(length)
+
+    def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
+        """See ``Storage.fetch``: one open file answers both."""
+        with _explained(self._root, f"read {path}"), open(self._full(path), "rb", buffering=0) as file:
+            return file.read(length), _file_info(os.fstat(file.fileno()))
+
+    def map(self, path: str, start: int, length: int) -> pa.Buffer:
+        """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
+        with _explained(self._root, f"read {path}"):
+            fd = os.open(self._full(path), os.O_RDONLY)
+            try:
+                length = min(length, os.fstat(fd).st_size - start)
+                if length <= 0:
+                    return pa.py_buffer(b"")
+                if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
+                    return pa.py_buffer(os.pread(fd, length, start))
+                aligned = start - start % mmap.ALLOCATIONGRANULARITY
+                mapped = mmap.mmap(fd, length + start - aligned, access=mmap.ACCESS_READ, offset=aligned)
+            finally:
+                os.close(fd)
+        return pa.py_buffer(mapped).slice(start - aligned, length)
+
+    def info(self, path: str) -> FileInfo:
+        """See ``Storage.info``."""
+        with _explained(self._root, f"read {path}"):
+            return _file_info(os.stat(self._full(path)))
+
+    def names(self, directory: str) -> list[str]:
+        """See ``Storage.names``."""
+        try:
+            with _explained(self._root, f"list {directory}"):
+                found = os.listdir(self._full(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in found if not name.startswith(_TEMPORARY))
+
+    def new_id(self) -> str:
+        """Return a fresh uuid."""
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        """Return a random number in [0, 1)."""
+        return random.random()
+
+
+def _file_info(stat: os.stat_result) -> FileInfo:
+    return FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000, f"{stat.st_ino}-{stat.st_mtime_ns}")
+
+
+def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
+    """Return the error of a put that failed before its link: certain, and told as space or permission."""
+    told = explain(error, root, f"write {path}")
+    if isinstance(told, StorageFullError | StorageReadOnlyError):
+        return told
+    return NotPutError(str(told))
+
+
+class LocalOutputFile:
+    """See ``storage.base.OutputFile``: written under a temporary name, renamed when whole and synced."""
+
+    def __init__(self, storage: LocalStorage, target: Path, path: str) -> None:
+        self._storage, self._target, self._path = storage, target, path
+        self._temporary = target.with_name(f"{_TEMPORARY}{storage.new_id()}")
+        self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
+        self._length = 0
+        self._crc = 0
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
+        """Append ``data``."""
+        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        with _explained(self._target.parent, f"write {self._path}"):
+            _write_all(self._file.fileno(), memoryview(buffer))
+        self._crc = google_crc32c.extend(self._crc, buffer)
+        self._length += buffer.size
+
+    def copy_from(self, source: IO[bytes], position: int, length: int) -> int:
+        """Append a part of a scratch file, in bounded pieces."""
+        fd = source.fileno()
+        end = position + length
+        while position < end:
+            with _explained(self._target.parent, f"read the temporary file of {self._path}"):
+                piece = os.pread(fd, min(_COPY_BYTES, end - position), position)
+            if not piece:
+                raise StorageError(f"temporary file of {self._path} ended at {position}, expected {end}")
+            self.write(piece)
+            position += len(piece)
+        return self._crc
+
+    def close(self) -> tuple[int, int]:
+        """Sync, rename, sync the directory."""
+        with _explained(self._target.parent, f"write {self._path}"):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._storage._stamp(self._temporary)
+            os.rename(self._temporary, self._target)
+        self._storage._sync_path(self._target.parent, self._path)
+        return self._length, self._crc
+
+    def discard(self) -> None:
+        """Close and remove the temporary file."""
+        self._file.close()
+        with suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+
+class LocalAppendFile:
+    """See ``storage.base.AppendFile``."""
+
+    def __init__(self, root: Path, full: Path, path: str) -> None:
+        self._root, self._path = root, path
+        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+        """Write with few system calls, whatever the number of pieces."""
+        views = [memoryview(piece) for piece in pieces]
+        with _explained(self._root, f"write {self._path}"):
+            for first in range(0, len(views), _MAX_IOVEC):
+                position = self._write_vector(position, views[first : first + _MAX_IOVEC])
+        return position
+
+    def _write_vector(self, position: int, views: list[memoryview]) -> int:
+        total = sum(view.nbytes for view in views)
+        written = os.pwritev(self._fd, views, position)
+        if written < total:  # rare: a signal or a full disk; the rest, one copy
+            rest = memoryview(b"".join(views))[written:]
+            while rest:
+                step = os.pwrite(self._fd, rest, position + written)
+                written, rest = written + step, rest[step:]
+        return position + total
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend."""
+        with _explained(self._root, f"write {self._path}"):
+            os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        """fsync; a failure is final (what the kernel dropped can't be written again)."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was published") from error
+
+    def close(self) -> None:
+        """Close without syncing."""
+        os.close(self._fd)
+
+
+def _write_all(fd: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def mount_type(path: Path) -> str:
+    """Return the type of the filesystem that holds ``path``; ``apfs`` where the system does not tell (macOS)."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except FileNotFoundError:
+        return "apfs"
+    real = os.path.realpath(path)
+    best, found = "", "unknown"
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].replace("\\040", " ")
+        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, found = point, right.split()[0]
+    return found
