@@ -1,0 +1,107 @@
+"""The Arrow side of a frame: the columns of an untyped topic, encoded and decoded, compressed by Arrow.
+
+Columns: ``key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]``;
+a thinned frame (after compaction or import) has ``offsetDelta int32`` behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("timestamp", TIMESTAMP),
+    ]
+)
+OFFSET_DELTA = "offsetDelta"
+THINNED_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
+_ALIGNMENT = 8
+
+
+def _stream_head(schema: pa.Schema) -> pa.Buffer:
+    """Return the schema message that a stream of ``schema`` starts with."""
+    return schema.serialize()
+
+
+_HEADS = {id(schema): _stream_head(schema) for schema in (SCHEMA, THINNED_SCHEMA)}
+
+
+def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+    """Return ``batch`` as one encapsulated IPC RecordBatch message.
+
+    Args:
+        batch: rows of ``SCHEMA`` or ``THINNED_SCHEMA``.
+        compression: ``none``, ``lz4`` or ``zstd`` (``compression.type``).
+    """
+    codec = None if compression == "none" else compression
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.RecordBatchStreamWriter(sink, batch.schema, options=options)
+    writer.write_batch(batch)
+    stream = sink.getvalue()
+    return stream.slice(_stream_head(batch.schema).size)
+
+
+def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Return the rows of a message, decompressing only the columns in ``names`` (None: all).
+
+    The columns come in the order of the schema, whatever the order of ``names``.
+
+    Raises:
+        pa.ArrowInvalid: the message does not parse.
+    """
+    schema = THINNED_SCHEMA if thinned else SCHEMA
+    aligned = message.address % _ALIGNMENT == 0
+    if aligned and (names is None or len(names) == len(schema)):
+        return pa.ipc.read_record_batch(message, schema)
+    options = pa.ipc.IpcReadOptions(
+        use_threads=False,
+        ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
+        included_fields=[i for i, field in enumerate(schema) if names is None or field.name in names],
+    )
+    stream = pa.PythonFile(_Chain((_HEADS[id(schema)], message)), mode="r")
+    return pa.ipc.open_stream(stream, options=options).read_next_batch()
+
+
+class _Chain:
+    """A file that is a few buffers one after the other, read without copying."""
+
+    closed = False
+
+    def __init__(self, parts: Sequence[pa.Buffer]) -> None:
+        self._parts = list(parts)
+        self._position = 0
+
+    def read(self, size: int) -> pa.Buffer | bytes:
+        """Return up to ``size`` bytes, never across two parts (Arrow reads message by message)."""
+        while self._parts and self._position == self._parts[0].size:
+            self._parts.pop(0)
+            self._position = 0
+        if not self._parts:
+            return b""
+        piece = self._parts[0].slice(self._position, min(size, self._parts[0].size - self._position))
+        self._position += piece.size
+        return piece
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to close."""
+        self.closed = True

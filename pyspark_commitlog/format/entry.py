@@ -1,0 +1,168 @@
+"""A journal entry: one line of JSON that ends with its own CRC-32C, then the inline frames it names.
+
+::
+
+    {"formatVersion":1,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
+     "sequence":7,"writeId":"…","prev":"…",…,"inline":{"length":812,"crc":"…"},"crc":"1c291ca3"}\\n<inline bytes>
+
+The CRC covers every byte of the line before ``,"crc":``. Side files (tables too large for an entry) are JSON whose
+length and CRC stand in the entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import google_crc32c
+
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+
+FORMAT_VERSION = 1
+#: Features that this release understands. None yet: replication and typed topics will be switched on by name.
+KNOWN_FEATURES: frozenset[str] = frozenset()
+#: An entry's line stays below this; larger tables go to side files.
+MAX_LINE_BYTES = 64 * 1024
+MAX_INLINE_BYTES = 2**20
+_TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"}')
+_TAIL_BYTES = len(b',"crc":"00000000"}')
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The length and CRC-32C by which an entry names bytes that lie elsewhere."""
+
+    length: int
+    crc: int
+
+    def to_json(self) -> Json:
+        """Return the JSON form."""
+        return {"length": self.length, "crc": f"{self.crc:08x}"}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Checked:
+        """Return the value of the JSON form."""
+        return cls(data["length"], int(data["crc"], 16))
+
+    @classmethod
+    def of(cls, data: bytes) -> Checked:
+        """Return length and CRC of ``data``."""
+        return cls(len(data), google_crc32c.value(data))
+
+    def check(self, data: bytes, what: str) -> bytes:
+        """Return ``data`` if it is what was named.
+
+        Raises:
+            CorruptionError: ``what``, with both lengths or CRCs.
+        """
+        found = Checked.of(data)
+        if found != self:
+            raise CorruptionError(
+                f"{what}: {found.length} bytes with CRC-32C {found.crc:08x}, "
+                f"expected {self.length} bytes with {self.crc:08x}"
+            )
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a journal.
+
+    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``line_bytes`` is where the inline
+    bytes start in the file.
+    """
+
+    journal: str
+    kind: str
+    topic_id: str
+    sequence: int
+    write_id: str
+    prev: str
+    body: Json
+    inline: Checked | None = None
+    line_bytes: int = field(default=0, compare=False)
+
+
+def encode(entry: Entry, inline: bytes = b"") -> bytes:
+    """Return the bytes of an entry's file."""
+    head: Json = {
+        "formatVersion": FORMAT_VERSION,
+        "readFeatures": [],
+        "writeFeatures": [],
+        "journal": entry.journal,
+        "kind": entry.kind,
+        "topicId": entry.topic_id,
+        "sequence": entry.sequence,
+        "writeId": entry.write_id,
+        "prev": entry.prev,
+        **entry.body,
+    }
+    if inline:
+        head["inline"] = Checked.of(inline).to_json()
+    covered = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode()[:-1]
+    line = covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+    return line + inline
+
+
+def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
+    """Return the entry in the first bytes of its file (the inline bytes may be missing).
+
+    Raises:
+        CorruptionError: cut off, CRC mismatch, or another journal's or number's entry.
+        UnsupportedError: a newer format version or an unknown feature.
+    """
+    line, newline, _ = data.partition(b"\n")
+    covered, tail = line[:-_TAIL_BYTES], _TAIL.fullmatch(line[-_TAIL_BYTES:])
+    if not newline or tail is None:
+        raise CorruptionError(f"{where}: the entry is cut off after {len(data)} bytes; restore the file")
+    found = google_crc32c.value(covered)
+    if found != int(tail[1], 16):
+        raise CorruptionError(f"{where}: CRC-32C is {found:08x}, expected {tail[1].decode()}; restore the file")
+    fields: Json = json.loads(covered + b"}")
+    check_version(fields, where)
+    if (fields["journal"], fields["sequence"]) != (journal, sequence):
+        raise CorruptionError(
+            f"{where}: holds entry {fields['sequence']} of journal {fields['journal']!r}, "
+            f"expected entry {sequence} of {journal!r}"
+        )
+    inline = Checked.from_json(fields["inline"]) if "inline" in fields else None
+    return Entry(
+        journal=fields["journal"],
+        kind=fields["kind"],
+        topic_id=fields["topicId"],
+        sequence=sequence,
+        write_id=fields["writeId"],
+        prev=fields["prev"],
+        body=fields,
+        inline=inline,
+        line_bytes=len(line) + 1,
+    )
+
+
+def check_version(fields: Mapping[str, Any], where: str) -> None:
+    """Refuse what this release would misread.
+
+    Raises:
+        UnsupportedError: names the version or the features.
+    """
+    version = fields.get("formatVersion")
+    if version != FORMAT_VERSION:
+        raise UnsupportedError(
+            f"{where}: format version {version}, this release of pyspark-commitlog reads version {FORMAT_VERSION}. "
+            "Use the release that wrote this root, or a newer one."
+        )
+    unknown = {*fields.get("readFeatures", ()), *fields.get("writeFeatures", ())} - KNOWN_FEATURES
+    if unknown:
+        raise UnsupportedError(
+            f"{where}: uses {', '.join(sorted(unknown))}, unknown to this release; upgrade pyspark-commitlog"
+        )
+
+
+def to_json_bytes(value: Any) -> bytes:
+    """Return compact JSON for a side file."""
+    return json.dumps(value, separators=(",", ":")).encode()

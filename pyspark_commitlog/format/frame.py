@@ -1,0 +1,262 @@
+"""The frame: a Kafka v2 record batch that holds one record, whose value is an Arrow IPC RecordBatch message.
+
+Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
+
+    0   baseOffset            i64   stamped when settling; 0-based inside a chunk
+    8   batchLength           i32   bytes behind this field
+    12  partitionLeaderEpoch  i32   stamped when settling
+    16  magic                 i8    2
+    17  crc                   u32   CRC-32C of all that follows
+    21  attributes            i16   bit 3: LogAppendTime; bit 6: baseTimestamp is a delete horizon
+    23  lastOffsetDelta       i32   rows - 1
+    27  baseTimestamp         i64   ms of the first row
+    35  maxTimestamp          i64   ms of the latest row
+    43  producerId            i64   -1
+    51  producerEpoch         i16   -1
+    53  baseSequence          i32   -1
+    57  recordCount           i32   1
+    61  record: length varint, attributes i8, timestampDelta varint, offsetDelta varint,
+        keyLength varint (-1), valueLength varint, value, header count varint,
+        then per header: keyLength varint, key, valueLength varint, value
+
+The one record sits at offsetDelta = lastOffsetDelta with timestamp = maxTimestamp, so that Kafka's seek, position
+and time-index checks come out right. Its headers are the frame's identity, under the CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+from pyspark_commitlog.format import varint
+
+_HEADER = struct.Struct(
+    ">"
+    "q"  # baseOffset
+    "i"  # batchLength
+    "i"  # partitionLeaderEpoch
+    "b"  # magic
+    "I"  # crc
+    "h"  # attributes
+    "i"  # lastOffsetDelta
+    "q"  # baseTimestamp
+    "q"  # maxTimestamp
+    "q"  # producerId
+    "h"  # producerEpoch
+    "i"  # baseSequence
+    "i"  # recordCount
+)
+_STAMP = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch
+_CRC = struct.Struct(">I")
+_COVERED = struct.Struct(">hiqqqhii")  # attributes … recordCount
+
+HEADER_BYTES = _HEADER.size
+STAMP_BYTES = _STAMP.size
+_LENGTH_COUNTS_FROM = 12
+_CRC_COUNTS_FROM = 21
+MAGIC = 2
+VERSION = "1"
+UNTYPED = "0"
+DENSE = "arrow-ipc"
+THINNED = "arrow-ipc-thinned"
+LOG_APPEND_TIME = 1 << 3
+MAX_ROWS = 65_536
+_KNOWN_KINDS = (DENSE, THINNED)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the record's headers say, so that a swapped or foreign file is noticed.
+
+    ``codec`` is Arrow's body compression (``none``, ``lz4``, ``zstd``): for tools and merging, decoding does not need
+    it. ``base_offset`` is set for thinned frames only (rows carry an ``offsetDelta`` column).
+    """
+
+    topic_id: str
+    partition: int
+    codec: str
+    kind: str = DENSE
+    schema: str = UNTYPED
+    base_offset: int | None = None
+
+    def encode(self) -> bytes:
+        """Return the record's headers: their count, then name and value of each."""
+        pairs = [
+            ("kind", self.kind),
+            ("schema", self.schema),
+            ("version", VERSION),
+            ("topic", self.topic_id),
+            ("partition", str(self.partition)),
+            ("codec", self.codec),
+        ]
+        if self.base_offset is not None:
+            pairs.append(("base", str(self.base_offset)))
+        out = [varint.encode(len(pairs))]
+        for name, value in pairs:
+            for part in (name.encode(), value.encode()):
+                out += (varint.encode(len(part)), part)
+        return b"".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A frame's timestamps in milliseconds, and whose clock they are."""
+
+    base_ms: int
+    max_ms: int
+    log_append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame's header as found in a buffer, and the buffer of the whole frame."""
+
+    base_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    length: int
+    buffer: pa.Buffer = field(repr=False, compare=False)
+
+    @property
+    def last_offset(self) -> int:
+        """Return the last offset that the frame covers."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Return the offset behind the frame."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def log_append_time(self) -> bool:
+        """Return whether timestamps are the write task's clock."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The Arrow message of a verified frame, and the identity beside it."""
+
+    identity: Identity
+    message: pa.Buffer
+
+
+def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> bytes:
+    """Return the bytes of a frame around an Arrow IPC RecordBatch message of ``rows`` rows."""
+    delta = rows - 1
+    head = b"".join(
+        (
+            b"\0",
+            varint.encode(times.max_ms - times.base_ms),
+            varint.encode(delta),
+            varint.encode(-1),
+            varint.encode(message.size),
+        )
+    )
+    headers = identity.encode()
+    length = len(head) + message.size + len(headers)
+    attributes = LOG_APPEND_TIME if times.log_append_time else 0
+    covered = _COVERED.pack(attributes, delta, times.base_ms, times.max_ms, -1, -1, -1, 1)
+    body = b"".join((covered, varint.encode(length), head, memoryview(message), headers))
+    crc = google_crc32c.value(body)
+    stamp = _STAMP.pack(base_offset, len(body) + _CRC_COUNTS_FROM - _LENGTH_COUNTS_FROM, 0)
+    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), body))
+
+
+def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.Buffer]:
+    """Return a frame's bytes with real offset and epoch as (new head, the rest): the CRC still holds."""
+    head = _STAMP.pack(base_offset, frame.length - _LENGTH_COUNTS_FROM, leader_epoch)
+    return head, frame.buffer.slice(STAMP_BYTES)
+
+
+def parse(buffer: pa.Buffer, position: int) -> Frame | None:
+    """Return the frame at ``position``; None when the buffer ends before the frame does.
+
+    Only the header is read; ``open_payload`` checks the CRC.
+
+    Raises:
+        CorruptionError: the bytes at ``position`` can't be a frame's header.
+    """
+    if position + HEADER_BYTES > buffer.size:
+        return None
+    (base, length, epoch, magic, crc, attributes, delta, base_ms, max_ms, _, _, _, count) = _HEADER.unpack_from(
+        buffer, position
+    )
+    if magic != MAGIC or length < HEADER_BYTES - _LENGTH_COUNTS_FROM or delta < 0 or count != 1:
+        raise CorruptionError(
+            f"no frame at position {position}: magic {magic}, batchLength {length}, "
+            f"lastOffsetDelta {delta}, recordCount {count}"
+        )
+    total = length + _LENGTH_COUNTS_FROM
+    if position + total > buffer.size:
+        return None
+    return Frame(base, epoch, crc, attributes, delta, base_ms, max_ms, total, buffer.slice(position, total))
+
+
+def needed_bytes(buffer: pa.Buffer, position: int) -> int:
+    """Return how many bytes the frame at ``position`` takes, as its header says; the header's size if cut off."""
+    if position + HEADER_BYTES > buffer.size:
+        return HEADER_BYTES
+    length: int = _STAMP.unpack_from(buffer, position)[1]
+    return max(length + _LENGTH_COUNTS_FROM, HEADER_BYTES)
+
+
+def open_payload(frame: Frame) -> Payload:
+    """Check a frame's CRC and return its Arrow message and identity.
+
+    Raises:
+        CorruptionError: the CRC differs, or the record inside does not parse.
+        UnsupportedError: a payload kind or version of a newer release.
+    """
+    found = google_crc32c.value(frame.buffer.slice(_CRC_COUNTS_FROM))
+    if found != frame.crc:
+        raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {found:08x}, expected {frame.crc:08x}")
+    try:
+        message, headers = _parse_record(frame.buffer)
+        return Payload(_identity(headers), message)
+    except (ValueError, KeyError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"frame at offset {frame.base_offset}: its record does not parse ({error})") from error
+
+
+def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, dict[str, str]]:
+    data = memoryview(buffer).cast("B")  # Arrow says signed bytes
+    length, position = varint.decode(data, HEADER_BYTES)
+    if position + length != buffer.size:
+        raise ValueError(f"record length {length}, expected {buffer.size - position}")
+    _, position = varint.decode(data, position + 1)  # timestampDelta, behind the attributes byte
+    _, position = varint.decode(data, position)  # offsetDelta
+    key_length, position = varint.decode(data, position)
+    if key_length != -1:
+        raise ValueError("the record has a key")
+    size, position = varint.decode(data, position)
+    message = buffer.slice(position, size)
+    count, position = varint.decode(data, position + size)
+    headers: dict[str, str] = {}
+    for _ in range(count):
+        name, position = _text(data, position)
+        headers[name], position = _text(data, position)
+    return message, headers
+
+
+def _text(data: memoryview, position: int) -> tuple[str, int]:
+    size, position = varint.decode(data, position)
+    return str(data[position : position + size], "utf-8"), position + size
+
+
+def _identity(headers: dict[str, str]) -> Identity:
+    kind, version, schema = headers["kind"], headers["version"], headers["schema"]
+    if kind not in _KNOWN_KINDS or version != VERSION or schema != UNTYPED:
+        raise UnsupportedError(
+            f"frame of kind {kind!r}, version {version!r}, schema {schema!r}: "
+            f"this version reads kinds {_KNOWN_KINDS}, version {VERSION!r}, schema {UNTYPED!r}; upgrade to read it"
+        )
+    base = int(headers["base"]) if kind == THINNED else None
+    return Identity(headers["topic"], int(headers["partition"]), headers["codec"], kind, schema, base)

@@ -1,0 +1,179 @@
+"""Sparse indexes, byte for byte Kafka's (``OffsetIndex``, ``TimeIndex``).
+
+``.index``: 8-byte entries, relative offset i32 (last offset of a frame - base offset), position i32 of the frame.
+``.timeindex``: 12-byte entries, timestamp i64 (largest so far, ms), relative offset i32 of the frame that has it.
+Both are big-endian and strictly increasing, and may be followed by zeros while their segment is active.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_OFFSET = struct.Struct(">ii")
+_TIME = struct.Struct(">qi")
+OFFSET_ENTRY_BYTES = _OFFSET.size
+TIME_ENTRY_BYTES = _TIME.size
+# Kafka reads a warm tail of the index first: 8,192 bytes, which stay in the page cache (AbstractIndex).
+_WARM_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetEntry:
+    """The last offset of a frame, and where in the ``.log`` the frame starts."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimeEntry:
+    """The largest timestamp (ms) up to a frame, and the last offset of the frame that has it."""
+
+    timestamp: int
+    offset: int
+
+
+def encode_offset(entry: OffsetEntry, base_offset: int) -> bytes:
+    """Return the 8 bytes of an entry."""
+    return _OFFSET.pack(entry.offset - base_offset, entry.position)
+
+
+def decode_offset(buffer: pa.Buffer | bytes, slot: int, base_offset: int) -> OffsetEntry:
+    """Return the entry in a slot."""
+    relative, position = _OFFSET.unpack_from(buffer, slot * OFFSET_ENTRY_BYTES)
+    return OffsetEntry(base_offset + relative, position)
+
+
+def encode_time(entry: TimeEntry, base_offset: int) -> bytes:
+    """Return the 12 bytes of an entry."""
+    return _TIME.pack(entry.timestamp, entry.offset - base_offset)
+
+
+def decode_time(buffer: pa.Buffer | bytes, slot: int, base_offset: int) -> TimeEntry:
+    """Return the entry in a slot."""
+    timestamp, relative = _TIME.unpack_from(buffer, slot * TIME_ENTRY_BYTES)
+    return TimeEntry(timestamp, base_offset + relative)
+
+
+def lookup_offset(buffer: pa.Buffer, base_offset: int, target: int) -> OffsetEntry:
+    """Return the largest entry with offset <= ``target``; (base offset, 0) when there is none."""
+    slot = _last_at_most(buffer.size // OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, target,
+                         lambda i: decode_offset(buffer, i, base_offset).offset)  # fmt: skip
+    return OffsetEntry(base_offset, 0) if slot < 0 else decode_offset(buffer, slot, base_offset)
+
+
+def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
+    """Return the largest entry with timestamp <= ``target``; (-1, base offset) when there is none."""
+    slot = _last_at_most(buffer.size // TIME_ENTRY_BYTES, TIME_ENTRY_BYTES, target,
+                         lambda i: decode_time(buffer, i, base_offset).timestamp)  # fmt: skip
+    return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
+
+
+def _last_at_most(slots: int, entry_bytes: int, target: int, key: object) -> int:
+    """Return the last slot whose key is <= target, or -1; looks at the warm tail first, as Kafka does."""
+    assert callable(key)
+    warm = max(0, slots - 1 - _WARM_BYTES // entry_bytes)
+    low = warm if slots and key(warm) <= target else 0
+    return bisect_right(range(slots), target, lo=low, key=key) - 1
+
+
+def usable_bytes(configured: int, entry_bytes: int) -> int:
+    """Return ``segment.index.bytes`` rounded down to whole entries (``AbstractIndex``)."""
+    return configured // entry_bytes * entry_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What an active segment remembers between appends (``LogSegment``'s fields).
+
+    Offsets are absolute, timestamps in ms; -1 means none yet.
+    """
+
+    base_offset: int
+    position: int = 0
+    since_last_entry: int = 0
+    max_timestamp: int = -1
+    max_timestamp_offset: int = -1
+    first_timestamp: int = -1
+    offset_bytes: int = 0
+    time_bytes: int = 0
+    last_time_entry: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The state behind an append, and the index bytes that it adds."""
+
+    state: IndexState
+    offset_entry: bytes = b""
+    time_entry: bytes = b""
+
+
+def index_frame(
+    state: IndexState, *, last_offset: int, max_timestamp: int, length: int, interval_bytes: int
+) -> Indexed:
+    """Return what appending one frame adds to the indexes (pure; ``LogSegment.append`` and ``recover``)."""
+    first = max_timestamp if state.position == 0 else state.first_timestamp
+    top, top_offset = state.max_timestamp, state.max_timestamp_offset
+    if max_timestamp > top:
+        top, top_offset = max_timestamp, last_offset
+    offset_entry, time_entry, since = b"", b"", state.since_last_entry
+    if since > interval_bytes:
+        offset_entry = encode_offset(OffsetEntry(last_offset, state.position), state.base_offset)
+        if top > state.last_time_entry:
+            time_entry = encode_time(TimeEntry(top, top_offset), state.base_offset)
+        since = 0
+    after = IndexState(
+        base_offset=state.base_offset,
+        position=state.position + length,
+        since_last_entry=since + length,
+        max_timestamp=top,
+        max_timestamp_offset=top_offset,
+        first_timestamp=first,
+        offset_bytes=state.offset_bytes + len(offset_entry),
+        time_bytes=state.time_bytes + len(time_entry),
+        last_time_entry=top if time_entry else state.last_time_entry,
+    )
+    return Indexed(after, offset_entry, time_entry)
+
+
+def seal_time(state: IndexState) -> bytes:
+    """Return the last time-index entry that a roll forces (``LogSegment.onBecomeInactiveSegment``)."""
+    if state.max_timestamp <= state.last_time_entry:
+        return b""
+    return encode_time(TimeEntry(state.max_timestamp, state.max_timestamp_offset), state.base_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class RollLimits:
+    """The configs that ``should_roll`` reads: bytes and milliseconds."""
+
+    segment_bytes: int
+    segment_ms: int
+    index_bytes: int
+
+
+def should_roll(
+    state: IndexState,
+    limits: RollLimits,
+    *,
+    incoming_bytes: int,
+    incoming_max_timestamp: int,
+    incoming_last_offset: int,
+) -> bool:
+    """Return whether a new segment must start before the incoming frame (``LogSegment.shouldRoll``).
+
+    Full by size, by the time between first and incoming frame, by either index, or by the 32-bit relative offset.
+    """
+    if state.position == 0:
+        return False
+    by_size = state.position > limits.segment_bytes - incoming_bytes
+    by_time = incoming_max_timestamp - state.first_timestamp > limits.segment_ms
+    offsets_full = state.offset_bytes >= usable_bytes(limits.index_bytes, OFFSET_ENTRY_BYTES)
+    times_full = state.time_bytes >= usable_bytes(limits.index_bytes, TIME_ENTRY_BYTES) - TIME_ENTRY_BYTES
+    by_offset = not 0 <= incoming_last_offset - state.base_offset <= 2**31 - 1
+    return by_size or by_time or offsets_full or times_full or by_offset

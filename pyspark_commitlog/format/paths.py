@@ -1,0 +1,164 @@
+"""Names of everything below a root, built and parsed in one place.
+
+::
+
+    commitlog.json                                     root marker
+    topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
+    topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
+    topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
+    topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
+    topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
+    topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
+
+Sequences and offsets have 20 digits, so that names sort as numbers do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import UsageError
+
+ROOT_MARKER = "commitlog.json"
+TOPICS = "topics"
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHUNK = re.compile(rf"(\d{{20}})-({_UUID})\.chunk")
+_SIDE = re.compile(rf"(\d{{20}})\.({_UUID})\.([a-z]+)")
+_MANIFEST = re.compile(rf"(\d+)-(\d{{20}})-({_UUID})\.json")
+_SEGMENT = re.compile(r"(\d{20})(?:\.([1-9]\d*))?\.(log|index|timeindex)")
+
+
+def check_topic_name(name: str) -> str:
+    """Return ``name`` if Kafka would allow it (``Topic.validate``) and it is not reserved.
+
+    Raises:
+        UsageError: what is allowed.
+    """
+    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise UsageError(f"topic name {name!r} is not allowed: 1 to 249 of a-z A-Z 0-9 . _ - and neither '.' nor '..'")
+    if name.startswith("__"):
+        raise UsageError(f"topic name {name!r} is not allowed: names that start with '__' are reserved")
+    return name
+
+
+def is_topic_id(name: str) -> bool:
+    """Return whether a directory name is a topic id."""
+    return re.fullmatch(_UUID, name) is not None
+
+
+def topic(name: str) -> str:
+    """Return a topic's directory."""
+    return f"{TOPICS}/{name}"
+
+
+def journal(name: str) -> str:
+    """Return the directory of a topic's logical journal, epoch 0."""
+    return f"{TOPICS}/{name}/journal"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPaths:
+    """Paths below ``<topic>/<topic id>``: what belongs to one life of a topic."""
+
+    name: str
+    topic_id: str
+
+    @property
+    def home(self) -> str:
+        """Return the directory of this topic id."""
+        return f"{TOPICS}/{self.name}/{self.topic_id}"
+
+    @property
+    def settle(self) -> str:
+        """Return the directory of the settle journal."""
+        return f"{self.home}/settle"
+
+    @property
+    def lock(self) -> str:
+        """Return the settler's lock file (rule R3)."""
+        return f"{self.settle}/lock"
+
+    @property
+    def staged(self) -> str:
+        """Return the directory of chunks."""
+        return f"{self.home}/staged"
+
+    @property
+    def side(self) -> str:
+        """Return the directory of side files."""
+        return f"{self.home}/side"
+
+    @property
+    def manifests(self) -> str:
+        """Return the directory of sealed-segment manifests."""
+        return f"{self.home}/manifests"
+
+    def chunk(self, name: str) -> str:
+        """Return the path of a chunk."""
+        return f"{self.staged}/{name}"
+
+    def partition(self, partition: int) -> str:
+        """Return the directory of a partition's segments."""
+        return f"{self.home}/{partition}"
+
+    def segment_file(self, partition: int, stem: str, suffix: str) -> str:
+        """Return the path of a segment's ``log``, ``index`` or ``timeindex``."""
+        return f"{self.home}/{partition}/{stem}.{suffix}"
+
+
+def entry_name(sequence: int) -> str:
+    """Return the file name of a journal entry."""
+    return f"{sequence:020d}.json"
+
+
+def parse_entry(name: str) -> int | None:
+    """Return the sequence in an entry's name; None for any other name."""
+    match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def chunk_name(sequence: int, unique: str) -> str:
+    """Return the name of a chunk opened when ``sequence`` was the newest entry (rule R1)."""
+    return f"{sequence:020d}-{unique}.chunk"
+
+
+def parse_chunk(name: str) -> int | None:
+    """Return the sequence in a chunk's name; None for any other name."""
+    match = _CHUNK.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def side_name(sequence: int, write_id: str, kind: str) -> str:
+    """Return the name of a side file made for the entry ``sequence``."""
+    return f"{sequence:020d}.{write_id}.{kind}"
+
+
+def parse_side(name: str) -> int | None:
+    """Return the sequence in a side file's name; None for any other name."""
+    match = _SIDE.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def manifest_name(partition: int, sequence: int, unique: str) -> str:
+    """Return the name of a manifest made for the settle entry ``sequence``."""
+    return f"{partition}-{sequence:020d}-{unique}.json"
+
+
+def parse_manifest(name: str) -> tuple[int, int] | None:
+    """Return (partition, sequence) of a manifest's name; None for any other name."""
+    match = _MANIFEST.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def segment_stem(base_offset: int, rewrite: int = 0) -> str:
+    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for its n-th rewrite (rule R4)."""
+    return f"{base_offset:020d}" if rewrite == 0 else f"{base_offset:020d}.{rewrite}"
+
+
+def parse_segment(name: str) -> tuple[int, int, str] | None:
+    """Return (base offset, rewrite, suffix) of a segment file's name; None for any other name."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match[1]), int(match[2] or 0), match[3]) if match else None
