@@ -1,0 +1,353 @@
+"""The journal: numbered, write-once entries, and the one coordination primitive of a root.
+
+All it asks of storage is an atomic put-if-absent. Everything else is care:
+
+* An outcome other than "done" and "exists" is ambiguous: the same bytes are put at the same number again.
+* "exists" is read back: our write id means that an earlier try landed.
+* A number that was collected can be put again! So a put or a read at a number that was reached from a remembered
+  entry N counts only if N is still there as the very file that we remembered (the anchor rule).
+
+DESIGN notes and counter-examples: ARCHITECTURE.md, "Journal"; ``tests/model`` explores the protocol exhaustively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_commitlog.errors import ConflictError, OutcomeUnknownError, StorageError, SyncFailedError
+from pyspark_commitlog.format import entry as codec
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.storage import FileInfo, Storage
+
+_HEAD_BYTES = codec.MAX_LINE_BYTES * 2
+_MAX_ATTEMPTS = 500
+_AMBIGUOUS_TRIES = 5
+_MAX_PROBES = 64
+_RECHECK_SECONDS = 1.0
+_BACKOFF_SECONDS = 0.002
+_MAX_BACKOFF_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry as it lies in storage."""
+
+    entry: Entry
+    info: FileInfo
+
+    @property
+    def sequence(self) -> int:
+        """Return the entry's number."""
+        return self.entry.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What an operation wants to put next.
+
+    ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes.
+    """
+
+    kind: str
+    topic_id: str
+    body: Json
+    inline: bytes = b""
+    sides: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a draft would go: its number and the operation's write id."""
+
+    sequence: int
+    write_id: str
+
+
+class _UndecidedError(Exception):
+    """What is stored no longer tells whether a put landed."""
+
+
+def _slot(entry: Entry) -> Slot:
+    return Slot(entry.sequence, entry.write_id)
+
+
+#: Plans the next entry on top of the newest one; None when there is nothing (left) to do. Called once per attempt.
+Plan = Callable[[Stored | None, Slot], Draft | None]
+
+
+class Journal:
+    """One journal directory.
+
+    Args:
+        storage: the root.
+        directory: where the entries lie; it must exist before an append.
+        kind: the journal's kind, which every entry repeats (``topic``, ``settle``).
+        sides: (topic id, file name) -> path of a side file.
+
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(self, storage: Storage, directory: str, kind: str, sides: Callable[[str, str], str]) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._kind = kind
+        self._sides = sides
+        self._anchor: Stored | None = None
+        self._checked_at = 0.0
+        self._synced: int | None = None
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def newest(self) -> Stored | None:
+        """Return the newest entry; None when the journal is empty.
+
+        A remembered entry is followed number by number; without one, the directory is listed.
+        """
+        while self._anchor is not None:
+            found = self._probe(self._anchor)
+            if found is not None:
+                return found
+            self._anchor = None  # N is gone: what was reached from it proves nothing
+        self._anchor = self._list_newest()
+        self._checked_at = self._storage.clock.monotonic()
+        return self._anchor
+
+    def _probe(self, anchor: Stored) -> Stored | None:
+        """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
+        latest = anchor
+        for _ in range(_MAX_PROBES):
+            try:
+                latest = self.read(latest.sequence + 1)
+            except FileNotFoundError:
+                break
+        else:
+            return None  # far behind: one listing is cheaper
+        now = self._storage.clock.monotonic()
+        if latest is not anchor or now - self._checked_at >= _RECHECK_SECONDS:
+            if not self._still_there(anchor):
+                return None
+            self._checked_at = now
+        self._anchor = latest
+        return latest
+
+    def _list_newest(self) -> Stored | None:
+        """Return the newest entry by listing; the listing is taken again after the read, so that it holds."""
+        sequences = self.sequences()
+        while sequences:
+            try:
+                found = self.read(sequences[-1])
+            except FileNotFoundError:
+                found = None
+            again = self.sequences()
+            if found is not None and again and again[-1] == found.sequence:
+                return found
+            sequences = again
+        return None
+
+    def sequences(self) -> list[int]:
+        """Return the numbers that are stored now, ascending."""
+        parsed = (paths.parse_entry(name) for name in self._storage.names(self._directory))
+        return [sequence for sequence in parsed if sequence is not None]
+
+    def read(self, sequence: int) -> Stored:
+        """Return the entry at a number.
+
+        Raises:
+            FileNotFoundError: not put yet, or collected.
+            CorruptionError: the file is not what was put.
+        """
+        path = self._path(sequence)
+        head, info = self._storage.fetch(path, _HEAD_BYTES)
+        entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
+        return Stored(entry, info)
+
+    def inline(self, entry: Entry) -> bytes:
+        """Return an entry's inline bytes, checked.
+
+        Raises:
+            CorruptionError: length or CRC differ.
+        """
+        if entry.inline is None:
+            return b""
+        path = self._path(entry.sequence)
+        return entry.inline.check(self._storage.read(path, entry.line_bytes), f"inline frames of {path}")
+
+    def side(self, topic_id: str, named: Json) -> bytes:
+        """Return a side file that an entry names, checked.
+
+        Raises:
+            FileNotFoundError: collected together with its entry.
+            CorruptionError: length or CRC differ.
+        """
+        path = self._sides(topic_id, named["file"])
+        return codec.Checked.from_json(named).check(self._storage.read(path), path)
+
+    def sync_exposed(self, stored: Stored) -> None:
+        """Make a newly found entry durable before it is exposed to readers (rule R5); once per entry."""
+        if self._synced != stored.sequence:
+            self._storage.sync_directory(self._directory)
+            self._synced = stored.sequence
+
+    def forget(self) -> None:
+        """Drop what is remembered; the next read lists the directory."""
+        self._anchor = None
+
+    def delete(self, sequence: int) -> None:
+        """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""
+        self._storage.delete(self._path(sequence))
+
+    def _path(self, sequence: int) -> str:
+        return f"{self._directory}/{paths.entry_name(sequence)}"
+
+    def _still_there(self, anchor: Stored) -> bool:
+        try:
+            return self._storage.info(self._path(anchor.sequence)).identity == anchor.info.identity
+        except FileNotFoundError:
+            return False
+
+    # --- appending ---------------------------------------------------------------------------------------
+
+    def append(self, plan: Plan) -> Stored | None:
+        """Put one entry that ``plan`` makes on top of the newest; plan again whenever somebody else was first.
+
+        ``plan`` re-checks its preconditions on every attempt (rule R9) and raises when they no longer hold.
+
+        Returns:
+            The entry as stored, or None when ``plan`` answered that nothing is to be done.
+
+        Raises:
+            OutcomeUnknownError: the put can't be told; retrying with the same writer id is safe.
+            ConflictError: others were first, too many times.
+            StorageError: certainly not put.
+        """
+        write_id = self._storage.new_id()
+        for attempt in range(_MAX_ATTEMPTS):
+            base = self.newest()
+            slot = Slot(1 if base is None else base.sequence + 1, write_id)
+            draft = plan(base, slot)
+            if draft is None:
+                return None
+            try:
+                stored = self._attempt(base, slot, draft)
+            except _UndecidedError as error:
+                if plan(self.newest(), slot) is None:  # the writers' table knows that it landed
+                    return None
+                raise self._unknown(slot, draft.kind, str(error)) from error
+            if stored is not None:
+                return stored
+            self._back_off(attempt)
+        raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
+
+    def _attempt(self, base: Stored | None, slot: Slot, draft: Draft) -> Stored | None:
+        entry = Entry(
+            journal=self._kind,
+            kind=draft.kind,
+            topic_id=draft.topic_id,
+            sequence=slot.sequence,
+            write_id=slot.write_id,
+            prev=base.entry.write_id if base else "",
+            body=draft.body,
+        )
+        for kind, table in draft.sides.items():
+            name = paths.side_name(slot.sequence, slot.write_id, kind)
+            self._storage.write_once(self._sides(draft.topic_id, name), table)
+        data = codec.encode(entry, draft.inline)
+        as_stored = codec.decode(data, where=self._path(slot.sequence), journal=self._kind, sequence=slot.sequence)
+        return self._put(base, as_stored, data)
+
+    def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
+        """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""
+        path, ambiguous = self._path(entry.sequence), False
+        for attempt in range(_AMBIGUOUS_TRIES):
+            try:
+                self._storage.put_if_absent(path, data)
+                return self._confirm(base, entry)
+            except FileExistsError:
+                return self._read_back(base, entry, ambiguous)
+            except SyncFailedError as error:
+                raise self._unknown(_slot(entry), entry.kind, str(error)) from error
+            except StorageError as error:
+                if ambiguous:
+                    raise self._unknown(_slot(entry), entry.kind, str(error)) from error
+                raise
+            except OSError as error:
+                ambiguous, last = True, error
+                self._back_off(attempt)
+        raise self._unknown(
+            _slot(entry), entry.kind, f"{_AMBIGUOUS_TRIES} tries failed, the last with {last}"
+        ) from last
+
+    def _read_back(self, base: Stored | None, entry: Entry, ambiguous: bool) -> Stored | None:
+        try:
+            found = self.read(entry.sequence)
+        except FileNotFoundError:  # put by somebody, and collected already
+            return self._search(entry) if ambiguous else None
+        if found.entry.write_id == entry.write_id:
+            return self._confirm(base, entry)
+        if ambiguous and not self._anchored(base, entry):
+            return self._search(entry)
+        return None  # somebody else has the number; the next read checks the anchor
+
+    def _confirm(self, base: Stored | None, entry: Entry) -> Stored | None:
+        """Return the entry just put, if its number had not been collected before (the anchor rule)."""
+        try:
+            stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
+        except FileNotFoundError:
+            return self._search(entry)
+        if not self._anchored(base, entry):
+            return self._search(entry)
+        self._anchor, self._synced = stored, entry.sequence
+        self._checked_at = self._storage.clock.monotonic()
+        return stored
+
+    def _anchored(self, base: Stored | None, entry: Entry) -> bool:
+        if base is not None:
+            return self._still_there(base)
+        # Number 1 has no anchor. It counts if nothing is above it, or if entry 2 was built on it.
+        above = [sequence for sequence in self.sequences() if sequence > entry.sequence]
+        return not above or (above[0] == entry.sequence + 1 and self._follows(entry))
+
+    def _follows(self, entry: Entry) -> bool:
+        try:
+            return self.read(entry.sequence + 1).entry.prev == entry.write_id
+        except FileNotFoundError:
+            return False
+
+    def _search(self, entry: Entry) -> Stored | None:
+        """Decide a put whose anchor is gone, by the chain of ``prev`` from the newest entry down.
+
+        Returns:
+            The entry, when the chain holds it; None when the chain holds another at its number.
+
+        Raises:
+            _UndecidedError: the chain no longer reaches down to the number.
+        """
+        self.forget()
+        link = self.newest()
+        if link is not None and link.sequence == entry.sequence:
+            return link if link.entry.write_id == entry.write_id else None
+        while link is not None and link.sequence > entry.sequence + 1:
+            link = self._before(link)
+        if link is None or link.sequence <= entry.sequence:
+            raise _UndecidedError("the entries around its number are collected already")
+        return Stored(entry, link.info) if link.entry.prev == entry.write_id else None
+
+    def _before(self, link: Stored) -> Stored | None:
+        try:
+            before = self.read(link.sequence - 1)
+        except FileNotFoundError:
+            return None
+        return before if before.entry.write_id == link.entry.prev else None
+
+    def _unknown(self, slot: Slot, kind: str, why: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"{self._path(slot.sequence)}: cannot tell whether this {kind!r} landed ({why}). "
+            "Run it again with the same writer id (a streaming query: restart it; a batch: the same txnAppId and "
+            "txnVersion): it will be committed once."
+        )
+
+    def _back_off(self, attempt: int) -> None:
+        ceiling = min(_MAX_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2 ** min(attempt, 10))
+        self._storage.clock.sleep(ceiling * self._storage.jitter())
