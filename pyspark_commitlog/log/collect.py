@@ -1,0 +1,184 @@
+"""Collect what nothing needs any more, and sweep what nobody committed.
+
+Delays compare storage times with storage times (rule R10): a file that the newest settle entry does not need may go
+once an entry that did not need it either is older than the delay (rule R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.format import paths as names
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.log.state import Mark, TopicState, read_chunks
+from pyspark_commitlog.log.topic import TopicLog
+
+#: Entries of a journal that are never collected, counted from the newest.
+KEPT_ENTRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """How many files of each kind went."""
+
+    chunks: int = 0
+    entries: int = 0
+    settle_entries: int = 0
+    files: int = 0
+
+
+def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
+    """Return the entries to delete, ascending: those below ``below``, never the newest two (pure)."""
+    return [sequence for sequence in sorted(sequences)[:-KEPT_ENTRIES] if sequence < below]
+
+
+def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Stored | None:
+    """Return the newest settle entry that is older than the delay: what it did not need may go (pure)."""
+    old = [stored for stored in settles if stored.info.modified_ms + delay_ms <= now_ms]
+    return old[-1] if old else None
+
+
+def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
+    """Return the highest sequence whose entry is older than the retention, 0 for none (rule R1; pure)."""
+    return max((mark.sequence for mark in marks if mark.at_ms + retention_ms <= now_ms), default=0)
+
+
+def collect(topic: TopicLog, topic_id: str) -> Collected:
+    """Delete settled chunks, then their entries, old settle entries and files that only those named.
+
+    Safe beside writers, readers and other collectors.
+    """
+    storage, paths = topic.storage, topic.paths(topic_id)
+    _, state = topic.newest(topic_id)
+    journal = topic.settle_journal(topic_id)
+    storage.sync_directory(paths.settle)
+    retained = _read_all(journal, journal.sequences())
+    now, delay = storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
+    proof = plan_settled(retained, now, delay)
+    if proof is None:
+        return Collected()
+    chunks, entries = _collect_entries(topic, topic_id, topic.settle_state(proof.entry).oldest_unsettled)
+    gone = plan_entries([s.sequence for s in retained], proof.sequence)
+    for sequence in gone:
+        journal.delete(sequence)
+    kept = [stored for stored in retained if stored.sequence not in set(gone)]
+    files = _collect_files(topic, topic_id, kept)
+    return Collected(chunks, entries, len(gone), files)
+
+
+def _read_all(journal: Journal, sequences: Sequence[int]) -> list[Stored]:
+    found = []
+    for sequence in sequences:
+        try:
+            found.append(journal.read(sequence))
+        except FileNotFoundError:  # another collector was here
+            continue
+    return found
+
+
+def _collect_entries(topic: TopicLog, topic_id: str, below: int) -> tuple[int, int]:
+    """Delete, for each entry in ascending order, its chunks and then itself (rule R13)."""
+    paths = topic.paths(topic_id)
+    gone = plan_entries(topic.journal.sequences(), below)
+    chunks = 0
+    for stored in _read_all(topic.journal, gone):
+        if stored.entry.topic_id == topic_id:
+            for chunk in read_chunks(stored.entry.body):
+                topic.storage.delete(paths.chunk(chunk.name))
+                chunks += 1
+        topic.journal.delete(stored.sequence)
+    return chunks, len(gone)
+
+
+def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) -> int:
+    """Delete side files and manifests that no retained entry names and no attempt under way can still name."""
+    storage, paths = topic.storage, topic.paths(topic_id)
+    entries = _read_all(topic.journal, topic.journal.sequences())
+    if not entries or not settles:
+        return 0
+    named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
+    newest = min(entries[-1].sequence, settles[-1].sequence)
+    manifests = {
+        row.manifest.name
+        for stored in settles
+        for row in topic.settle_state(stored.entry).partitions
+        if row.manifest is not None
+    }
+    doomed = [f"{paths.side}/{n}" for n in _stale(storage.names(paths.side), named, newest)]
+    doomed += [
+        f"{paths.manifests}/{name}"
+        for name in storage.names(paths.manifests)
+        if (parsed := names.parse_manifest(name)) and parsed[1] <= settles[-1].sequence and name not in manifests
+    ]
+    for path in doomed:
+        storage.delete(path)
+    return len(doomed)
+
+
+def _side_files(stored: Stored) -> list[str]:
+    body = stored.entry.body
+    tables = [body.get("extents"), body.get("partitions")]
+    if "state" in body:
+        tables.append(body["state"]["writers"]["snapshot"])
+    return [table["file"] for table in tables if isinstance(table, dict)]
+
+
+def _stale(found: Sequence[str], named: set[str], newest: int) -> list[str]:
+    """Return the names whose number an attempt can no longer reach, and that nobody names (pure)."""
+    return [n for n in found if n not in named and (s := names.parse_side(n)) is not None and s <= newest]
+
+
+# --- the sweep --------------------------------------------------------------------------------------------
+
+
+def sweep(topic: TopicLog, topic_id: str) -> int:
+    """Raise the floor by a ``sweep`` entry, then delete the chunks below it that no entry names (rule R1).
+
+    Returns:
+        The number of chunks deleted.
+    """
+    now = topic.storage.clock.now_ms()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        stored, state = topic.newest_at(base, topic_id)
+        marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
+        floor = plan_floor(marks, now, TopicConfig(state.config).number("staged.retention.ms"))
+        if floor <= state.staged_floor:
+            return None
+        return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()})
+
+    topic.journal.append(plan)
+    _, state = topic.newest(topic_id)
+    return _delete_orphans(topic, topic.paths(topic_id), state)
+
+
+def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> int:
+    staged = topic.storage.names(paths.staged)
+    below = [n for n in staged if (s := names.parse_chunk(n)) is not None and s < state.staged_floor]
+    if not below:
+        return 0
+    entries = _read_all(topic.journal, topic.journal.sequences())
+    named = {chunk.name for stored in entries for chunk in read_chunks(stored.entry.body)}
+    orphans = [name for name in below if name not in named]
+    for name in orphans:
+        topic.storage.delete(paths.chunk(name))
+    return len(orphans)
+
+
+def remove_former(topic: TopicLog, state: TopicState) -> int:
+    """Remove the directories of earlier lives of the topic, after the delay, on every run (rule R14).
+
+    Returns:
+        The number of directories removed.
+    """
+    now, delay = topic.storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
+    removed = 0
+    for topic_id, ended_ms in state.former_ids:
+        home = topic.paths(topic_id).home
+        if ended_ms + delay <= now and topic.storage.names(home):
+            topic.storage.delete_tree(home)
+            removed += 1
+    return removed

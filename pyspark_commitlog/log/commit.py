@@ -1,0 +1,284 @@
+"""Commit: one journal entry makes what the tasks staged visible, in all partitions of a topic at once.
+
+``plan_append`` and ``judge`` decide and touch nothing; ``commit`` acts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import CorruptionError, StagedExpiredError, StaleBatchError, WriterFencedError
+from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json, to_json_bytes
+from pyspark_commitlog.format.paths import chunk_name, parse_chunk
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.staging import Group, Staged
+from pyspark_commitlog.log.state import (
+    INLINE,
+    ChunkRef,
+    Extent,
+    TopicState,
+    WriterRow,
+    Writers,
+    chunks_to_json,
+    named_side,
+    place_tables,
+    with_mark,
+)
+from pyspark_commitlog.log.topic import TopicLog
+
+log = logging.getLogger("pyspark_commitlog")
+
+#: Changed writer rows in an entry before a new snapshot is taken.
+WRITER_ROWS = 64
+_REMEMBERED_RANGES = 5
+_MARKS_PER_RETENTION = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A writer that numbers its commits upwards: a Spark query (its batch ids) or ``txnAppId``/``txnVersion``.
+
+    ``skip_older`` turns the error about an id below the last into a skip.
+    """
+
+    writer_id: str
+    version: int
+    skip_older: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerBatch:
+    """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98)."""
+
+    writer_id: str
+    epoch: int
+    first: int
+    last: int
+
+
+class Verdict(Enum):
+    """What rule R6 says of a commit."""
+
+    COMMIT = "commit"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The outcome of a commit.
+
+    ``sequence`` is None when it was skipped (it had landed before, or there was nothing to write). ``ranges`` maps a
+    partition to (first offset, offset behind the last).
+    """
+
+    sequence: int | None
+    rows: int
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> bool:
+        """Return whether no entry was put."""
+        return self.sequence is None
+
+
+def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, topic: str) -> Verdict:
+    """Return whether a commit is new or a repetition (rule R6; pure but for a warning).
+
+    Raises:
+        StaleBatchError: an id below the last one, or a gap in a producer's sequence.
+        WriterFencedError: a newer epoch of the producer has committed.
+    """
+    if isinstance(writer, ProducerBatch):
+        return _judge_producer(row, writer, topic)
+    if row is None or writer.version > row.last:
+        return Verdict.COMMIT
+    if writer.version == row.last:
+        if rows != row.rows:
+            log.warning(
+                "topic %r: %s %d was committed before with %d records and now has %d; it is not written again. Either "
+                "the query is not deterministic, or two writes share one txnVersion",
+                topic, writer.writer_id, writer.version, row.rows, rows,
+            )  # fmt: skip
+        return Verdict.SKIP
+    if writer.skip_older:
+        log.warning("topic %r: %s %d is below %d: skipped", topic, writer.writer_id, writer.version, row.last)
+        return Verdict.SKIP
+    raise StaleBatchError(
+        f"topic {topic!r}: {writer.writer_id} commits {writer.version}, but {row.last} is committed already. Spark "
+        "replays only its last batch, so the checkpoint was restored or made anew: start with a new checkpoint (a new "
+        "query id) or a new txnAppId; or set the option skipOlderBatches=true if these records are in the topic already"
+    )
+
+
+def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
+    if row is None or batch.epoch > row.epoch:
+        if batch.first != 0:
+            raise StaleBatchError(
+                f"topic {topic!r}: producer {batch.writer_id} starts epoch {batch.epoch} at sequence {batch.first}, "
+                "expected 0"
+            )
+        return Verdict.COMMIT
+    if batch.epoch < row.epoch:
+        raise WriterFencedError(
+            f"topic {topic!r}: producer {batch.writer_id} has epoch {batch.epoch}, epoch {row.epoch} has taken over"
+        )
+    if any(first <= batch.first and batch.last <= last for first, last in row.ranges):
+        return Verdict.SKIP
+    if batch.first != row.last + 1:
+        raise StaleBatchError(
+            f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}"
+        )
+    return Verdict.COMMIT
+
+
+def _row(writer: Transaction | ProducerBatch, before: WriterRow | None, rows: int, slot: Slot, at_ms: int) -> WriterRow:
+    if isinstance(writer, Transaction):
+        return WriterRow(writer.version, rows, slot.sequence, at_ms)
+    kept = before.ranges if before is not None and before.epoch == writer.epoch else ()
+    ranges = (*kept, (writer.first, writer.last))[-_REMEMBERED_RANGES:]
+    return WriterRow(writer.last, rows, slot.sequence, at_ms, writer.epoch, ranges)
+
+
+def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[list[ChunkRef], list[Extent], list[int]]:
+    """Return (chunks, extents with real offsets, new log ends), tasks in the order given (invariant I7; pure)."""
+    numbers: dict[ChunkRef, int] = {}
+    extents: list[Extent] = []
+    ends = list(log_end)
+    inline_position = 0
+    for task in staged:
+        number = INLINE if task.chunk is None else numbers.setdefault(task.chunk, len(numbers))
+        shift = inline_position if task.chunk is None else 0
+        for group in task.groups:
+            base = ends[group.partition]
+            extents.append(Extent(number, group.partition, group.position + shift, group.length, group.rows, base))
+            ends[group.partition] = base + group.rows
+        inline_position += len(task.inline)
+    return list(numbers), extents, ends
+
+
+def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> None:
+    """Refuse chunks that the sweep may have removed (rule R1; pure).
+
+    Raises:
+        StagedExpiredError: names the chunk.
+    """
+    for chunk in chunks:
+        opened_at = parse_chunk(chunk.name)
+        if opened_at is None or opened_at < state.staged_floor:
+            raise StagedExpiredError(
+                f"topic {topic!r}: chunk {chunk.name} was staged before entry {state.staged_floor}, longer than "
+                "staged.retention.ms ago; nothing was committed: run the write again"
+            )
+
+
+def commit(
+    topic: TopicLog, topic_id: str, staged: Sequence[Staged], writer: Transaction | ProducerBatch | None = None
+) -> Committed:
+    """Commit what the tasks staged, in their order, as one entry.
+
+    Args:
+        topic: the topic.
+        topic_id: the life of the topic that was staged for.
+        staged: one per task, in task order; tasks without records may be left out.
+        writer: makes a repetition change nothing (invariant I5); None for at least once.
+
+    Raises:
+        TopicChangedError: the topic was deleted or made again meanwhile.
+        StagedExpiredError, StaleBatchError, WriterFencedError: see ``judge`` and ``check_floor``.
+        CorruptionError: a chunk is missing or has another length.
+        OutcomeUnknownError: retry with the same writer.
+    """
+    staged = [task for task in staged if task.groups]
+    if not staged:
+        return Committed(None, 0)
+    staged = _bounded_inline(topic, topic_id, staged)
+    rows = sum(task.rows for task in staged)
+    ranges: dict[int, tuple[int, int]] = {}
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        stored, state = topic.newest_at(base, topic_id)
+        before = topic.writer(state, writer.writer_id) if writer else None
+        if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
+            return None
+        chunks, extents, ends = place_extents(staged, state.log_end)
+        check_floor(chunks, state, topic.name)
+        _check_chunks(topic, topic_id, chunks)
+        ranges.clear()
+        ranges.update(_ranges(state.log_end, ends))
+        after = replace(state, log_end=tuple(ends))
+        sides: dict[str, bytes] = {}
+        if writer:
+            row = _row(writer, before, rows, slot, stored.info.modified_ms)
+            after, sides = _remember(topic, stored, after, slot, writer.writer_id, row)
+        retention = TopicConfig(state.config).number("staged.retention.ms")
+        after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
+        tables = place_tables({"extents": [e.to_json() for e in extents]}, slot.sequence, slot.write_id)
+        body: Json = {"state": after.to_json(), "chunks": chunks_to_json(chunks), **tables.body}
+        inline = b"".join(task.inline for task in staged)
+        return Draft("append", topic_id, body, inline, {**sides, **tables.sides})
+
+    entry = topic.journal.append(plan)
+    return Committed(None, rows) if entry is None else Committed(entry.sequence, rows, ranges)
+
+
+def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, int]]:
+    pairs = enumerate(zip(before, after, strict=True))
+    return {partition: (start, end) for partition, (start, end) in pairs if end > start}
+
+
+def _remember(
+    topic: TopicLog, stored: Stored, state: TopicState, slot: Slot, writer_id: str, row: WriterRow
+) -> tuple[TopicState, dict[str, bytes]]:
+    """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, expired ones not."""
+    rows = {**state.writers.rows, writer_id: row}
+    if len(rows) <= WRITER_ROWS:
+        return replace(state, writers=replace(state.writers, rows=rows)), {}
+    expiry = stored.info.modified_ms - TopicConfig(state.config).number("producer.id.expiration.ms")
+    kept = {name: r.to_json() for name, r in {**topic.snapshot(state), **rows}.items() if r.at_ms >= expiry}
+    data = to_json_bytes(kept)
+    snapshot = named_side("writers", data, slot.sequence, slot.write_id)
+    return replace(state, writers=Writers(snapshot, {})), {"writers": data}
+
+
+def _check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
+    paths = topic.paths(topic_id)
+    for chunk in chunks:
+        path = paths.chunk(chunk.name)
+        try:
+            size = topic.storage.info(path).size
+        except FileNotFoundError:
+            size = -1
+        if size != chunk.length:
+            found = "is missing" if size < 0 else f"has {size} bytes"
+            raise CorruptionError(
+                f"topic {topic.name!r}: staged chunk {path} {found}, expected {chunk.length} bytes; nothing was "
+                "committed: run the write again. Do driver and workers see the same directory?"
+            )
+
+
+def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged]) -> list[Staged]:
+    """Keep inline frames within an entry's bound: beyond it the committer writes them to one chunk itself."""
+    if sum(len(task.inline) for task in staged) <= MAX_INLINE_BYTES:
+        return list(staged)
+    stored, _ = topic.newest(topic_id)
+    name = chunk_name(stored.sequence, topic.storage.new_id())
+    data = b"".join(task.inline for task in staged)
+    output = topic.storage.create(topic.paths(topic_id).chunk(name))
+    try:
+        output.write(data)
+        chunk = ChunkRef(name, *output.close())
+    except BaseException:
+        output.discard()
+        raise
+    moved, shift = [], 0
+    for task in staged:
+        if task.chunk is None:
+            groups = tuple(Group(g.partition, g.position + shift, g.length, g.rows) for g in task.groups)
+            shift += len(task.inline)
+            task = replace(task, groups=groups, chunk=chunk, inline=b"")
+        moved.append(task)
+    return moved

@@ -1,0 +1,140 @@
+"""Walk the frames of a file or an inline buffer, in bounded windows, each frame checked before it is handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.frame import THINNED, Frame, Payload
+from pyspark_commitlog.storage import Storage
+
+#: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
+WINDOW_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of frames to walk.
+
+    Args:
+        path: of the file; for messages only when ``data`` is given.
+        start, end: positions in the file; both lie on frame borders.
+        base_offset: the offset of the first frame as stored (0 in a chunk's group); None when it is to be believed.
+        shift: what to add to stored offsets (an extent's base offset in a chunk, 0 in a segment).
+        topic_id, partition: whose frames these must be.
+        gaps: whether offsets may be missing between frames (rewritten segments).
+        data: inline bytes in place of a file.
+    """
+
+    path: str
+    start: int
+    end: int
+    base_offset: int | None
+    shift: int
+    topic_id: str
+    partition: int
+    gaps: bool = False
+    data: pa.Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A frame, where it starts in its file, and the real offset of its first row."""
+
+    frame: Frame
+    position: int
+    base_offset: int
+
+    @property
+    def next_offset(self) -> int:
+        """Return the offset behind the frame."""
+        return self.base_offset + self.frame.last_offset_delta + 1
+
+
+def walk(storage: Storage, span: Span) -> Iterator[Located]:
+    """Yield the frames of a span, headers checked for continuity; ``check`` does the rest.
+
+    Raises:
+        FileNotFoundError: the file is gone.
+        CorruptionError: the file is too short, or a header is not what must come next.
+    """
+    position, expected = span.start, span.base_offset
+    window, inside = pa.py_buffer(b""), 0
+    while position < span.end:
+        found = _parse(window, inside, span, position)
+        if found is None:  # behind the window's last whole frame: map on from here
+            window, inside = _window_for(storage, span, position), 0
+            found = _parse(window, inside, span, position)
+        if found is None:
+            raise _short(span, position)
+        if expected is not None and not _continues(found, expected, span):
+            raise CorruptionError(
+                f"{_where(span, position)}: frame has offset {found.base_offset}, expected {expected}"
+            )
+        yield Located(found, position, found.base_offset + span.shift)
+        position, inside, expected = position + found.length, inside + found.length, found.next_offset
+
+
+def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
+    """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
+    window = _window(storage, span, position, WINDOW_BYTES)
+    needed = codec.needed_bytes(window, 0)
+    if window.size < needed <= span.end - position:
+        window = _window(storage, span, position, needed)
+    return window
+
+
+def _window(storage: Storage, span: Span, position: int, size: int) -> pa.Buffer:
+    size = min(size, span.end - position)
+    if span.data is not None:
+        return span.data.slice(position, size)
+    return storage.map(span.path, position, size)
+
+
+def _parse(window: pa.Buffer, inside: int, span: Span, position: int) -> Frame | None:
+    try:
+        return codec.parse(window, inside)
+    except CorruptionError as error:
+        raise CorruptionError(f"{_where(span, position)}: {error}") from error
+
+
+def _continues(found: Frame, expected: int, span: Span) -> bool:
+    return found.base_offset == expected or (span.gaps and found.base_offset > expected)
+
+
+def check(located: Located, span: Span) -> Payload:
+    """Check a frame's CRC and identity; return its payload (invariant I8).
+
+    Raises:
+        CorruptionError: names file, position and offset.
+    """
+    try:
+        payload = codec.open_payload(located.frame)
+    except CorruptionError as error:
+        raise CorruptionError(f"{_where(span, located.position)}: {error}; restore the file from a copy") from error
+    identity = payload.identity
+    if (identity.topic_id, identity.partition) != (span.topic_id, span.partition):
+        raise CorruptionError(
+            f"{_where(span, located.position)}: frame belongs to topic id {identity.topic_id} partition "
+            f"{identity.partition}, expected {span.topic_id} partition {span.partition}: the file was swapped"
+        )
+    if identity.kind == THINNED and identity.base_offset != located.frame.base_offset:
+        raise CorruptionError(
+            f"{_where(span, located.position)}: frame has offset {located.frame.base_offset}, "
+            f"its record says {identity.base_offset}"
+        )
+    return payload
+
+
+def _where(span: Span, position: int) -> str:
+    return f"{span.path} position {position} (partition {span.partition})"
+
+
+def _short(span: Span, position: int) -> CorruptionError:
+    return CorruptionError(
+        f"{_where(span, position)}: the file ends inside a frame, expected {span.end} bytes; restore it from a copy"
+    )

@@ -1,0 +1,290 @@
+"""Read a range of offsets of one partition: from segments as far as settled, from chunks and entries behind that.
+
+A reader resolves files when it runs, from the newest entries (rule R8), opens only what they name (rule R4), and reads
+the logical journal before the settle journal (rule R12). When a file turns out gone, short or damaged it looks again:
+it is an error only when the newest entries still name that very file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.frame import THINNED
+from pyspark_commitlog.format.index import lookup_offset
+from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.log.state import (
+    INLINE,
+    ChunkRef,
+    Extent,
+    SettledPartition,
+    SettleState,
+    TopicState,
+    read_chunks,
+)
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
+
+_MAX_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some records of a partition, in order.
+
+    ``batch`` has the asked columns (none may be asked; ``count`` tells the rows). Row i has offset ``offsets[i]``, or
+    ``first_offset + i`` where ``offsets`` is None.
+    """
+
+    count: int
+    first_offset: int
+    offsets: Ints | None
+    batch: pa.RecordBatch | None
+    log_append_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The newest entries of both journals, read in that order."""
+
+    topic: TopicState
+    newest: Entry
+    settle: SettleState
+
+
+def read_view(topic: TopicLog, topic_id: str) -> View:
+    """Return what is visible now, and where it lies (rule R12)."""
+    stored, state = topic.newest(topic_id)
+    _, settle = topic.settled(topic_id)
+    return View(state, stored.entry, settle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """What a reader of one partition keeps of an unsettled entry: not its whole state."""
+
+    head: Entry
+    log_end: int
+    extents: tuple[Extent, ...]
+    chunks: tuple[ChunkRef, ...]
+
+
+class PartitionReader:
+    """Reads ranges of one partition.
+
+    Args:
+        topic: the topic.
+        topic_id: the life of the topic that the ranges speak of.
+        partition: its number.
+        names: columns to decode; others are not even decompressed. None: all.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, partition: int, names: Sequence[str] | None = None) -> None:
+        self._topic, self._id, self._partition = topic, topic_id, partition
+        self._names = None if names is None else tuple(names)
+        self._paths = topic.paths(topic_id)
+        self._entries: dict[int, _Unsettled] = {}
+        self._view = read_view(topic, topic_id)
+
+    def read(self, start: int, end: int) -> Iterator[Rows]:
+        """Yield the records with offsets in [start, end), in order.
+
+        Raises:
+            OffsetOutOfRangeError: the range reaches outside [log start offset, high watermark).
+            CorruptionError: stored bytes are damaged; nothing of the damaged frame is returned.
+            TopicChangedError: the topic was deleted or made again.
+        """
+        self._check_range(start, end)
+        position, failed, looks = start, "", 0
+        while position < end:
+            span, before = self._resolve(position), position
+            try:
+                for located in walk(self._topic.storage, span):
+                    if located.base_offset >= end:
+                        return
+                    if located.next_offset > position:
+                        yield from self._decode(located, span, position, end)
+                        position, looks = located.next_offset, 0
+                position = max(position, self._end_of(position))
+                if position == before:
+                    raise CorruptionError(f"it ends before offset {position}")
+            except (FileNotFoundError, CorruptionError) as error:
+                place = f"{span.path} {span.start}"
+                looks += 1
+                if place == failed or looks > _MAX_LOOKS:
+                    raise self._explained(error, span, position) from error
+                failed = place
+                self._look_again()
+
+    def _check_range(self, start: int, end: int) -> None:
+        state = self._view.topic
+        if self._partition >= state.partitions:
+            raise OffsetOutOfRangeError(f"topic {self._topic.name!r} has no partition {self._partition}")
+        low, high = state.log_start[self._partition], state.log_end[self._partition]
+        if start < low or end > high:
+            raise OffsetOutOfRangeError(
+                f"topic {self._topic.name!r} partition {self._partition}: offsets {start} to {end} were asked, "
+                f"log start offset is {low} and high watermark {high}"
+            )
+
+    def _explained(self, error: Exception, span: Span, position: int) -> CorruptionError:
+        what = "is missing" if isinstance(error, FileNotFoundError) else str(error)
+        return CorruptionError(
+            f"topic {self._topic.name!r} partition {self._partition} offset {position}: {span.path} {what}. The newest "
+            "entries still name it: restore it from a copy"
+        )
+
+    def _look_again(self) -> None:
+        self._entries.clear()
+        self._view = read_view(self._topic, self._id)
+
+    # --- where an offset lies ----------------------------------------------------------------------------
+
+    def _resolve(self, offset: int) -> Span:
+        """Return the frames to walk for ``offset``: it lies in the first or a later one."""
+        for _ in range(_MAX_LOOKS):
+            row = self._row()
+            if offset < row.settled:
+                return self._segment_span(row, offset)
+            try:
+                return self._extent_span(offset)
+            except FileNotFoundError:  # an entry was collected meanwhile: it is settled now (rule R12)
+                self._look_again()
+        raise CorruptionError(
+            f"topic {self._topic.name!r} partition {self._partition} offset {offset}: a journal entry that should "
+            "hold it is missing; restore it from a copy"
+        )
+
+    def _row(self) -> SettledPartition:
+        return self._view.settle.partition(self._partition, self._view.topic.log_start[self._partition])
+
+    def _end_of(self, offset: int) -> int:
+        """Return the offset behind the segment or extent that ``offset`` lies in (after a gap at its end)."""
+        row = self._row()
+        if offset >= row.settled:
+            return offset
+        if offset >= row.active.base_offset:
+            return row.settled
+        sealed = self._topic.sealed(self._id, row)
+        return sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1].end_offset
+
+    def _segment_span(self, row: SettledPartition, offset: int) -> Span:
+        active = row.active
+        if offset >= active.base_offset:
+            base, stem, length, rewrite = active.base_offset, active.stem, active.length, active.rewrite
+            index_bytes = active.index.offset_bytes
+        else:
+            sealed = self._topic.sealed(self._id, row)
+            found = sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1]
+            base, stem, length, rewrite = found.base_offset, found.stem, found.length, found.rewrite
+            index_bytes = found.offset_bytes
+        whole = Span(
+            path=self._paths.segment_file(self._partition, stem, "log"),
+            start=0,
+            end=length,
+            base_offset=base if rewrite == 0 else None,
+            shift=0,
+            topic_id=self._id,
+            partition=self._partition,
+            gaps=rewrite > 0,
+        )
+        return self._hinted(whole, base, stem, index_bytes, offset)
+
+    def _hinted(self, whole: Span, base: int, stem: str, index_bytes: int, offset: int) -> Span:
+        """Return the span from the frame that the offset index names, if that frame bears it out; else the whole."""
+        path = self._paths.segment_file(self._partition, stem, "index")
+        try:
+            index = self._topic.storage.map(path, 0, index_bytes)
+        except FileNotFoundError:  # a hint only; the settler rebuilds it
+            return whole
+        hint = lookup_offset(index, base, offset)
+        if not 0 < hint.position < whole.end:
+            return whole
+        span = Span(whole.path, hint.position, whole.end, None, 0, self._id, self._partition, whole.gaps)
+        try:
+            first = next(walk(self._topic.storage, span))
+            check(first, span)
+        except CorruptionError:
+            return whole
+        return span if first.frame.last_offset == hint.offset <= offset else whole
+
+    def _extent_span(self, offset: int) -> Span:
+        entry = self._entry_of(offset)
+        at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
+        extent = entry.extents[at]
+        if extent.chunk == INLINE:
+            path = f"inline frames of entry {entry.head.sequence} of topic {self._topic.name}"
+            data = pa.py_buffer(self._topic.journal.inline(entry.head))
+        else:
+            path, data = self._paths.chunk(entry.chunks[extent.chunk].name), None
+        end = extent.position + extent.length
+        return Span(path, extent.position, end, 0, extent.base_offset, self._id, self._partition, data=data)
+
+    def _entry_of(self, offset: int) -> _Unsettled:
+        """Return the unsettled entry that appended ``offset``: every entry tells its log end, so bisect."""
+        low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
+        high = self._view.newest.sequence
+        candidates = range(low, high + 1)
+        at = bisect_right(candidates, offset, key=lambda sequence: self._load(sequence).log_end)
+        if at == len(candidates):
+            raise FileNotFoundError(f"no entry from {low} to {high} holds offset {offset}")
+        return self._load(candidates[at])
+
+    def _load(self, sequence: int) -> _Unsettled:
+        if sequence not in self._entries:
+            newest = self._view.newest
+            entry = newest if sequence == newest.sequence else self._topic.journal.read(sequence).entry
+            ends = entry.body["state"]["logEnd"]
+            self._entries[sequence] = _Unsettled(
+                head=replace(entry, body={}),
+                log_end=ends[self._partition] if self._partition < len(ends) else 0,
+                extents=tuple(e for e in self._topic.extents(entry) if e.partition == self._partition),
+                chunks=read_chunks(entry.body),
+            )
+        return self._entries[sequence]
+
+    # --- rows --------------------------------------------------------------------------------------------
+
+    def _decode(self, located: Located, span: Span, start: int, end: int) -> Iterator[Rows]:
+        payload = check(located, span)
+        thinned = payload.identity.kind == THINNED
+        append_time = located.frame.log_append_time
+        base = located.base_offset
+        if thinned:
+            yield from self._decode_thinned(payload.message, base, start, end, append_time)
+            return
+        rows = located.frame.last_offset_delta + 1
+        first, last = max(start - base, 0), min(end - base, rows)
+        batch = None
+        if self._names is None or self._names:
+            batch = columns.decode(payload.message, thinned=False, names=self._names)
+            if batch.num_rows != rows:
+                raise CorruptionError(
+                    f"{span.path}: frame at offset {base} holds {batch.num_rows} rows, expected {rows}"
+                )
+            batch = batch.slice(first, last - first)
+        yield Rows(last - first, base + first, None, batch, append_time)
+
+    def _decode_thinned(self, message: pa.Buffer, base: int, start: int, end: int, append_time: bool) -> Iterator[Rows]:
+        names = None if self._names is None else (*self._names, columns.OFFSET_DELTA)
+        batch = columns.decode(message, thinned=True, names=names)
+        offsets: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64) + base
+        first, last = (int(i) for i in np.searchsorted(offsets, (start, end)))
+        if first < last:
+            rows = batch.drop_columns([columns.OFFSET_DELTA]).slice(first, last - first)
+            kept = offsets[first:last]
+            yield Rows(last - first, int(kept[0]), kept, rows, append_time)
+
+
+def read_range(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
+    """Yield the records of a range; see ``PartitionReader.read``."""
+    if wanted.start < wanted.end:
+        yield from PartitionReader(topic, wanted.topic_id, wanted.partition, names).read(wanted.start, wanted.end)

@@ -1,0 +1,200 @@
+"""What a record may be: columns cast to the topic's schema and checked against its limits, whole columns at a time.
+
+Source of the limits: Kafka's ``LogValidator``; all are checked before anything of the batch is staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import InvalidRecordError
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.log.partitioner import Ints
+
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+_TEXT = "a string or binary column"
+_MS_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic allows; sizes in bytes, times in ms."""
+
+    topic: str
+    partitions: int
+    max_message_bytes: int
+    log_append_time: bool
+    before_max_ms: int
+    after_max_ms: int
+
+    @classmethod
+    def of(cls, topic: str, partitions: int, config: TopicConfig) -> Limits:
+        """Return the limits in a topic's config."""
+        return cls(
+            topic=topic,
+            partitions=partitions,
+            max_message_bytes=config.number("max.message.bytes"),
+            log_append_time=config.text("message.timestamp.type") == "LogAppendTime",
+            before_max_ms=config.number("message.timestamp.before.max.ms"),
+            after_max_ms=config.number("message.timestamp.after.max.ms"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Checked rows of ``SCHEMA``, the explicit partitions (int32, nullable) if any, and each row's bytes."""
+
+    batch: pa.RecordBatch
+    partition: pa.Array | None
+    sizes: Ints
+
+
+def check_columns(topic: str, schema: pa.Schema) -> None:
+    """Check names and types of the columns that a writer brings.
+
+    Raises:
+        InvalidRecordError: names the column, its type and what is allowed.
+    """
+    if "value" not in schema.names:
+        raise InvalidRecordError(
+            f"topic {topic!r}: there is no 'value' column among {schema.names}; "
+            "select what shall be written, for example to_json(struct(*)) AS value"
+        )
+    for field in schema:
+        allowed = _ALLOWED.get(field.name)
+        if allowed is None:
+            raise InvalidRecordError(
+                f"topic {topic!r}: unknown column {field.name!r}; a record has {', '.join(_ALLOWED)}: "
+                "put anything else into the value"
+            )
+        if not any(check(field.type) for check in allowed[0]):
+            raise InvalidRecordError(f"topic {topic!r}: column {field.name!r} is {field.type}; it takes {allowed[1]}")
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    names = [field.name for field in kind.value_type]
+    return names == ["key", "value"] and pa.types.is_string(kind.value_type.field(0).type)
+
+
+_ALLOWED: Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = {
+    "key": (_BYTES, _TEXT),
+    "value": (_BYTES, _TEXT),
+    "headers": ((_is_headers, pa.types.is_null), "array<struct<key string, value binary>>"),
+    "timestamp": ((pa.types.is_timestamp,), "a timestamp column"),
+    "partition": ((pa.types.is_integer,), "an int column"),
+    "topic": ((pa.types.is_string, pa.types.is_large_string), "a string column"),
+}
+
+
+def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
+    """Return the rows of ``batch`` in the topic's schema, checked.
+
+    Args:
+        batch: columns as ``check_columns`` allows them; a missing or null timestamp becomes ``now_ms``.
+        limits: of the topic.
+        now_ms: the write task's clock.
+
+    Raises:
+        InvalidRecordError: a record is too large, its timestamp out of bounds, or its partition does not exist.
+    """
+    rows = batch.num_rows
+    columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+    timestamp = _timestamps(columns.get("timestamp"), rows, limits, now_ms)
+    arrays = [
+        _bytes(columns.get("key"), rows),
+        _bytes(columns["value"], rows),
+        _headers(columns.get("headers"), rows),
+        timestamp,
+    ]
+    sizes = _sizes(arrays)
+    _check_sizes(sizes, limits)
+    partition = _partitions(columns.get("partition"), limits)
+    return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes)
+
+
+def _bytes(column: pa.Array | None, rows: int) -> pa.Array:
+    if column is None:
+        return pa.nulls(rows, pa.binary())
+    return column if column.type == pa.binary() else column.cast(pa.binary())
+
+
+def _headers(column: pa.Array | None, rows: int) -> pa.Array:
+    if column is None or pa.types.is_null(column.type):
+        return pa.nulls(rows, HEADERS)
+    return column if column.type == HEADERS else column.cast(HEADERS)
+
+
+def _timestamps(column: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:
+    now = pa.scalar(now_ms * _MS_US, TIMESTAMP)
+    if column is None or limits.log_append_time:
+        return pa.repeat(now, rows)
+    if column.type != TIMESTAMP:
+        # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
+        column = column.cast(TIMESTAMP)
+    column = column.fill_null(now) if column.null_count else column
+    if rows:
+        _check_times(column, limits, now_ms)
+    return column
+
+
+def _check_times(column: pa.Array, limits: Limits, now_ms: int) -> None:
+    instants = column.cast(pa.int64())
+    bounds = pc.min_max(instants).as_py()
+    earliest, latest = bounds["min"] // _MS_US, bounds["max"] // _MS_US
+    floor = max(0, now_ms - limits.before_max_ms)
+    if earliest < floor:
+        reason = "message.timestamp.before.max.ms" if earliest >= 0 else "no timestamp before 1970"
+        raise InvalidRecordError(
+            f"topic {limits.topic!r}: a record's timestamp {earliest} ms is below {floor} ms ({reason}); nothing staged"
+        )
+    if latest > now_ms + limits.after_max_ms:
+        raise InvalidRecordError(
+            f"topic {limits.topic!r}: a record's timestamp {latest} ms is more than {limits.after_max_ms} ms ahead of "
+            f"the clock ({now_ms} ms); correct it or raise message.timestamp.after.max.ms. Nothing staged"
+        )
+
+
+def _sizes(arrays: list[pa.Array]) -> Ints:
+    """Return the bytes of key, value and headers of each row."""
+    total = np.zeros(len(arrays[0]), np.int64)
+    for column in arrays[:2]:
+        lengths = pc.binary_length(column)
+        total += (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
+    headers = arrays[2]
+    if headers.null_count < len(headers):
+        flat = headers.flatten()
+        parts = (pc.fill_null(pc.binary_length(flat.field(i)), 0).to_numpy() for i in (0, 1))
+        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+        ends = np.cumsum(per_row)
+        running = np.concatenate(([0], np.cumsum(sum(parts))))
+        total += running[ends] - running[ends - per_row]
+    return total
+
+
+def _check_sizes(sizes: Ints, limits: Limits) -> None:
+    if len(sizes) and (largest := int(sizes.max())) > limits.max_message_bytes:
+        raise InvalidRecordError(
+            f"topic {limits.topic!r}: record {int(sizes.argmax())} of its batch has {largest} bytes, "
+            f"max.message.bytes is {limits.max_message_bytes}; raise it with alter_topic or store the value elsewhere. "
+            "Nothing staged"
+        )
+
+
+def _partitions(column: pa.Array | None, limits: Limits) -> pa.Array | None:
+    if column is None or column.null_count == len(column):
+        return None
+    bounds = pc.min_max(column).as_py()
+    for found in (bounds["min"], bounds["max"]):
+        if not 0 <= found < limits.partitions:
+            raise InvalidRecordError(
+                f"topic {limits.topic!r}: partition {found} does not exist; it has 0 to {limits.partitions - 1}"
+            )
+    return column.cast(pa.int32())

@@ -1,0 +1,225 @@
+"""Append frames to a partition's active segment, keep its sparse indexes, roll it. Only a settler does, under its lock.
+
+Nothing below a published length is touched. What lies beyond it (a torn tail) is cut off first. Nothing written here
+counts before the settle entry that names the new lengths is put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import Checked, to_json_bytes
+from pyspark_commitlog.format.index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    IndexState,
+    RollLimits,
+    index_frame,
+    seal_time,
+    should_roll,
+    usable_bytes,
+)
+from pyspark_commitlog.format.paths import TopicPaths, manifest_name
+from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition
+from pyspark_commitlog.storage import AppendFile, Storage
+
+_WRITE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A frame with its real offsets, ready to be written."""
+
+    pieces: tuple[bytes | pa.Buffer, ...]
+    length: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class _Files:
+    """The open files of the active segment, with writes gathered."""
+
+    def __init__(self, storage: Storage, paths: TopicPaths, partition: int, active: Active, index_bytes: int) -> None:
+        self.active = active
+        self._open: dict[str, AppendFile] = {}
+        self._gathered: list[bytes | pa.Buffer] = []
+        self._gathered_bytes = 0
+        self._index = bytearray()
+        self._times = bytearray()
+        self._published = active
+        names = {s: paths.segment_file(partition, active.stem, s) for s in ("log", "index", "timeindex")}
+        _check_published(storage, names["log"], active)
+        try:
+            for suffix, path in names.items():
+                self._open[suffix] = storage.open_append(path)
+            self._prepare(index_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, index_bytes: int) -> None:
+        """Cut off what is not published; preallocate the indexes with zeros, as Kafka does."""
+        at = self._published.index
+        self._open["log"].truncate(at.position)
+        for suffix, used, entry in (
+            ("index", at.offset_bytes, OFFSET_ENTRY_BYTES),
+            ("timeindex", at.time_bytes, TIME_ENTRY_BYTES),
+        ):
+            self._open[suffix].truncate(used)
+            self._open[suffix].truncate(max(used, usable_bytes(index_bytes, entry)))
+
+    def add(self, frame: Stamped, interval_bytes: int) -> None:
+        indexed = index_frame(
+            self.active.index,
+            last_offset=frame.last_offset,
+            max_timestamp=frame.max_timestamp,
+            length=frame.length,
+            interval_bytes=interval_bytes,
+        )
+        crc = self.active.crc
+        for piece in frame.pieces:
+            crc = google_crc32c.extend(crc, piece)
+        self.active = Active(indexed.state, crc, self.active.rewrite)
+        self._index += indexed.offset_entry
+        self._times += indexed.time_entry
+        self._gathered += frame.pieces
+        self._gathered_bytes += frame.length
+        if self._gathered_bytes >= _WRITE_BYTES:
+            self._write_log()
+
+    def _write_log(self) -> None:
+        self._open["log"].write_at(self.active.length - self._gathered_bytes, self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+
+    def flush(self) -> None:
+        """Write all that is gathered; sync the log (rule R5), not the indexes, which are hints."""
+        self._write_log()
+        at = self._published.index
+        self._open["index"].write_at(at.offset_bytes, [bytes(self._index)])
+        self._open["timeindex"].write_at(at.time_bytes, [bytes(self._times)])
+        self._open["log"].sync()
+
+    def seal(self, end_offset: int) -> Sealed:
+        """Write the forced last time-index entry, trim both indexes, sync all three files."""
+        state = self.active.index
+        forced = seal_time(state)
+        self._times += forced
+        self.flush()
+        time_bytes = state.time_bytes + len(forced)
+        for suffix, used in (("index", state.offset_bytes), ("timeindex", time_bytes)):
+            self._open[suffix].truncate(used)
+            self._open[suffix].sync()
+        self.close()
+        return Sealed(state.base_offset, end_offset, self.active.rewrite, state.position, self.active.crc,
+                      state.offset_bytes, time_bytes, state.max_timestamp)  # fmt: skip
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open = {}
+
+
+def _check_published(storage: Storage, path: str, active: Active) -> None:
+    """Refuse to append to a log that lost published bytes."""
+    if active.length == 0:
+        return
+    try:
+        size = storage.info(path).size
+    except FileNotFoundError:
+        size = 0
+    if size < active.length:
+        raise CorruptionError(
+            f"{path} has {size} bytes, {active.length} were published; nothing was written: restore it from a copy"
+        )
+
+
+class SegmentWriter:
+    """Appends to one partition's segmented log and says what to publish.
+
+    Args:
+        storage: the root; it must be able to append.
+        paths, partition: whose segments.
+        row: the partition as published.
+        sealed: reads its sealed segments; asked only when the segment rolls.
+        config: of the topic.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: TopicPaths,
+        partition: int,
+        row: SettledPartition,
+        sealed: Callable[[], Sequence[Sealed]],
+        config: TopicConfig,
+    ) -> None:
+        self._storage, self._paths, self._partition = storage, paths, partition
+        self._row = row
+        self._sealed_before = sealed
+        self._sealed: list[Sealed] = []
+        self._index_bytes = config.number("segment.index.bytes")
+        self._interval = config.number("index.interval.bytes")
+        self._limits = RollLimits(config.number("segment.bytes"), config.number("segment.ms"), self._index_bytes)
+        self._next = row.settled
+        storage.make_directory(paths.partition(partition))
+        self._files = self._open(row.active)
+
+    def _open(self, active: Active) -> _Files:
+        return _Files(self._storage, self._paths, self._partition, active, self._index_bytes)
+
+    @property
+    def next_offset(self) -> int:
+        """Return the offset that comes next."""
+        return self._next
+
+    def append(self, frame: Stamped) -> None:
+        """Append a frame, in a new segment when a roll is due.
+
+        Raises:
+            CorruptionError: the frame does not continue the log.
+        """
+        if frame.base_offset != self._next:
+            raise CorruptionError(
+                f"{self._paths.partition(self._partition)}: frame at offset {frame.base_offset}, expected {self._next}"
+            )
+        if should_roll(
+            self._files.active.index,
+            self._limits,
+            incoming_bytes=frame.length,
+            incoming_max_timestamp=frame.max_timestamp,
+            incoming_last_offset=frame.last_offset,
+        ):
+            self._roll()
+        self._files.add(frame, self._interval)
+        self._next = frame.last_offset + 1
+
+    def _roll(self) -> None:
+        self._sealed.append(self._files.seal(self._next))
+        self._files = self._open(Active(IndexState(self._next)))
+
+    def finish(self, settle_sequence: int) -> SettledPartition:
+        """Make all durable and return the partition's row for the settle entry ``settle_sequence``."""
+        self._files.flush()
+        self._files.close()
+        self._storage.sync_directory(self._paths.partition(self._partition))
+        manifest = self._write_manifest(settle_sequence) if self._sealed else self._row.manifest
+        return SettledPartition(self._next, self._files.active, manifest)
+
+    def _write_manifest(self, settle_sequence: int) -> Manifest:
+        name = manifest_name(self._partition, settle_sequence, self._storage.new_id())
+        sealed = [*self._sealed_before(), *self._sealed]
+        data = to_json_bytes([segment.to_json() for segment in sealed])
+        self._storage.write_once(f"{self._paths.manifests}/{name}", data)
+        size = sum(segment.length for segment in sealed)
+        return Manifest(name, Checked.of(data), len(sealed), size)
+
+    def close(self) -> None:
+        """Give up without publishing."""
+        self._files.close()

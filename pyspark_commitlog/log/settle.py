@@ -1,0 +1,352 @@
+"""Settle: move committed frames from chunks and entries into the segmented log. Redo-only: sees committed data alone.
+
+One settler per topic, under an OS lock that it only tries (rule R3), held from re-reading the newest entries until its
+settle entry is put. Interrupted anywhere, it leaves bytes beyond published lengths, which the next settler cuts off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.frames import Span, check, walk
+from pyspark_commitlog.log.segment import SegmentWriter, Stamped
+from pyspark_commitlog.log.staging import encode_frame
+from pyspark_commitlog.log.state import (
+    INLINE,
+    ChunkRef,
+    Extent,
+    SettledPartition,
+    SettleState,
+    TopicState,
+    place_tables,
+    read_chunks,
+)
+from pyspark_commitlog.log.topic import TopicLog
+
+log = logging.getLogger("pyspark_commitlog")
+
+#: Entries that one settle run looks at.
+MAX_ENTRIES = 10_000
+# Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
+# compared after compression, which the header knows).
+_SMALL = 8
+_MERGED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One extent to settle, and where its frames lie."""
+
+    entry: Entry
+    extent: Extent
+    chunk: ChunkRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Whether a commit should settle: unsettled bytes, entries and age (ms) against the topic's config."""
+
+    bytes: int
+    entries: int
+    age_ms: int
+
+    def reached(self, config: TopicConfig) -> bool:
+        """Return whether any limit is reached (pure)."""
+        return self.entries > 0 and (
+            self.bytes >= config.number("settle.bytes")
+            or self.entries >= config.number("settle.entries")
+            or self.age_ms >= config.number("settle.ms")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved."""
+
+    sequence: int | None
+    records: int = 0
+    complete: bool = True
+
+
+@dataclass
+class Budget:
+    """Time that a run may take; None for as long as it needs."""
+
+    seconds: float | None
+    monotonic: object
+    _until: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        assert callable(self.monotonic)
+        self._until = self.monotonic() + (self.seconds or 0.0)
+
+    def spent(self) -> bool:
+        """Return whether the time is over."""
+        assert callable(self.monotonic)
+        return self.seconds is not None and self.monotonic() >= self._until
+
+
+def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
+    """Settle what is committed, as far as the budget goes.
+
+    Returns:
+        What was moved; nothing when another settler is at work or the mount can't be appended to.
+
+    Raises:
+        CorruptionError: a source or the active segment is damaged; nothing of that partition was published.
+        StorageError: no space or permission; nothing was published.
+    """
+    paths = topic.paths(topic_id)
+    if not topic.storage.can_append:
+        return Settled(None)
+    with topic.storage.try_lock(paths.lock) as held:
+        return _settle_locked(topic, topic_id, budget_seconds) if held else Settled(None)
+
+
+def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
+    """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5)."""
+    from pyspark_commitlog.log.collect import collect
+
+    try:
+        stored, state = topic.newest(topic_id)
+        config = topic.config(state)
+        if not due(topic, stored, state).reached(config):
+            return Settled(None)
+        done = settle(topic, topic_id, budget_seconds=config.number("settle.budget.ms") / 1000)
+        if done.sequence is not None:
+            collect(topic, topic_id)
+        return done
+    except (CommitLogError, OSError) as error:
+        log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, error)
+        return Settled(None)
+
+
+def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
+    """Return how much is unsettled: one read of the oldest unsettled entry, whatever the number."""
+    _, settled = topic.settled(state.topic_id)
+    oldest = max(settled.oldest_unsettled, state.created + 1)
+    entries = newest.sequence - oldest + 1
+    if entries <= 0:
+        return Due(0, 0, 0)
+    try:
+        age = newest.info.modified_ms - topic.journal.read(oldest).info.modified_ms
+    except FileNotFoundError:
+        age = 0
+    return Due(_unsettled_bytes(topic, newest, entries), entries, age)
+
+
+def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
+    """Return an estimate: the newest entry's bytes times the entries (streams write batches of like size)."""
+    return entries * sum(extent.length for extent in topic.extents(newest.entry))
+
+
+def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
+    topic.journal.forget()
+    topic.settle_journal(topic_id).forget()
+    stored, state = topic.newest(topic_id)
+    base, before = topic.settled(topic_id)
+    entries = _unsettled_entries(topic, before, state, stored)
+    budget = Budget(budget_seconds, topic.storage.clock.monotonic)
+    sources = _sources(topic, entries, before, state)
+    rows = [before.partition(p, state.log_start[p]) for p in range(state.partitions)]
+    failure: CorruptionError | None = None
+    for partition in sorted(sources):
+        if budget.spent() and any(r.settled != b.settled for r, b in zip(rows, before.partitions, strict=False)):
+            break
+        try:
+            rows[partition] = _settle_partition(
+                topic, state, partition, rows[partition], sources[partition], base.sequence + 1, budget
+            )
+        except CorruptionError as error:
+            failure = error
+    after = _after(before, rows, entries, stored)
+    moved = sum(row.settled for row in rows) - sum(
+        before.partition(p, state.log_start[p]).settled for p in range(state.partitions)
+    )
+    published = _publish(topic, base, after) if after != before else None
+    if failure is not None:
+        raise failure
+    complete = after.oldest_unsettled > stored.sequence
+    return Settled(published.sequence if published else None, moved, complete)
+
+
+def _unsettled_entries(topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored) -> list[Entry]:
+    oldest = max(settled.oldest_unsettled, state.created + 1)
+    last = min(newest.sequence, oldest + MAX_ENTRIES - 1)
+    read = (newest if s == newest.sequence else topic.journal.read(s) for s in range(oldest, last + 1))
+    return [stored.entry for stored in read]
+
+
+def _sources(
+    topic: TopicLog, entries: Sequence[Entry], settled: SettleState, state: TopicState
+) -> dict[int, list[Source]]:
+    """Return per partition the extents that are not settled whole, in offset order."""
+    sources: dict[int, list[Source]] = {}
+    for entry in entries:
+        chunks = read_chunks(entry.body)
+        for extent in topic.extents(entry):
+            row = settled.partition(extent.partition, state.log_start[extent.partition])
+            if extent.end_offset > row.settled:
+                chunk = None if extent.chunk == INLINE else chunks[extent.chunk]
+                sources.setdefault(extent.partition, []).append(Source(entry, extent, chunk))
+    return sources
+
+
+def _after(
+    before: SettleState, rows: Sequence[SettledPartition], entries: Sequence[Entry], newest: Stored
+) -> SettleState:
+    """Return the state to publish: how far everything is settled, by the entries' own log ends (pure)."""
+    oldest, through = before.oldest_unsettled, before.through
+    for entry in entries:
+        ends = entry.body["state"]["logEnd"]
+        if any(end > rows[p].settled for p, end in enumerate(ends)):
+            break
+        oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
+    return SettleState(before.topic_id, through, oldest, tuple(rows))
+
+
+def _publish(topic: TopicLog, base: Stored, after: SettleState) -> Stored | None:
+    """Put the settle entry on top of the one that was read under the lock, or nothing."""
+
+    def plan(newest: Stored | None, slot: Slot) -> Draft | None:
+        if newest is None or newest.entry.write_id != base.entry.write_id:
+            return None
+        tables = place_tables({"partitions": [r.to_json() for r in after.partitions]}, slot.sequence, slot.write_id)
+        body: Json = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
+        return Draft("settle", after.topic_id, body, sides=tables.sides)
+
+    return topic.settle_journal(after.topic_id).append(plan)
+
+
+# --- one partition ----------------------------------------------------------------------------------------
+
+
+def _settle_partition(
+    topic: TopicLog,
+    state: TopicState,
+    partition: int,
+    row: SettledPartition,
+    sources: Sequence[Source],
+    settle_sequence: int,
+    budget: Budget,
+) -> SettledPartition:
+    config = topic.config(state)
+    paths = topic.paths(state.topic_id)
+    writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
+    merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)
+    try:
+        for frame, payload, base in _frames(topic, state.topic_id, sources, row.settled):
+            for stamped in merger.offer(frame, payload, base, state.leader_epoch):
+                writer.append(stamped)
+            if budget.spent():
+                break
+        for stamped in merger.drain(state.leader_epoch):
+            writer.append(stamped)
+        return writer.finish(settle_sequence)
+    finally:
+        writer.close()
+
+
+def _frames(
+    topic: TopicLog, topic_id: str, sources: Sequence[Source], settled: int
+) -> Iterator[tuple[Frame, Payload, int]]:
+    """Yield every unsettled frame with its payload and real offset, checked against CRC, identity and extent (R11)."""
+    paths = topic.paths(topic_id)
+    for source in sources:
+        extent = source.extent
+        if source.chunk is None:
+            path, data = (
+                f"inline frames of entry {source.entry.sequence} of {topic.name}",
+                topic.journal.inline(source.entry),
+            )
+            buffer = pa.py_buffer(data)
+        else:
+            path, buffer = paths.chunk(source.chunk.name), None
+        end = extent.position + extent.length
+        span = Span(path, extent.position, end, 0, extent.base_offset, topic_id, extent.partition, data=buffer)
+        offset = extent.base_offset
+        for located in walk(topic.storage, span):
+            offset = located.next_offset
+            if located.base_offset >= settled:
+                yield located.frame, check(located, span), located.base_offset
+        if offset != extent.end_offset:
+            raise CorruptionError(
+                f"{path}: partition {extent.partition} has rows to offset {offset}, its entry says {extent.end_offset}"
+            )
+
+
+@dataclass
+class Merger:
+    """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
+
+    Only dense frames of one codec and one timestamp type join; anything else passes as it is, stamped.
+    """
+
+    frame_bytes: int
+    codec: str
+    topic_id: str
+    partition: int
+    _held: list[tuple[Frame, Payload, int]] = field(default_factory=list)
+
+    def offer(self, frame: Frame, payload: Payload, base_offset: int, leader_epoch: int) -> Iterator[Stamped]:
+        """Take the next frame; yield what is ready to be appended, in order."""
+        if self._held and not self._joins(frame, payload):
+            yield from self.drain(leader_epoch)
+        if self._small(frame, payload):
+            self._held.append((frame, payload, base_offset))
+        else:
+            yield _stamped(frame, base_offset, leader_epoch)
+
+    def _small(self, frame: Frame, payload: Payload) -> bool:
+        return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
+
+    def _joins(self, frame: Frame, payload: Payload) -> bool:
+        first, identity, _ = self._held[0]
+        return (
+            self._small(frame, payload)
+            and (payload.identity, frame.log_append_time) == (identity.identity, first.log_append_time)
+            and sum(f.length for f, _, _ in self._held) + frame.length <= self.frame_bytes // _MERGED
+            and sum(f.last_offset_delta + 1 for f, _, _ in self._held) + frame.last_offset_delta + 1 <= MAX_ROWS
+        )
+
+    def drain(self, leader_epoch: int) -> Iterator[Stamped]:
+        """Yield what is held: joined when there are several."""
+        held, self._held = self._held, []
+        if len(held) == 1:
+            yield _stamped(held[0][0], held[0][2], leader_epoch)
+        elif held:
+            yield _stamped(self._join(held), held[0][2], leader_epoch)
+
+    def _join(self, held: Sequence[tuple[Frame, Payload, int]]) -> Frame:
+        batches = [columns.decode(payload.message, thinned=False) for _, payload, _ in held]
+        for (frame, _, offset), batch in zip(held, batches, strict=True):
+            if batch.num_rows != frame.last_offset_delta + 1:
+                raise CorruptionError(f"frame at offset {offset} holds {batch.num_rows} rows, header says otherwise")
+        data = encode_frame(
+            pa.concat_batches(batches),
+            codec=held[0][1].identity.codec,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            log_append_time=held[0][0].log_append_time,
+            base_offset=held[0][2],
+        )
+        joined = codec.parse(pa.py_buffer(data), 0)
+        assert joined is not None
+        return joined
+
+
+def _stamped(frame: Frame, base_offset: int, leader_epoch: int) -> Stamped:
+    last = base_offset + frame.last_offset_delta
+    pieces = codec.stamp(frame, base_offset, leader_epoch)
+    return Stamped(pieces, frame.length, base_offset, last, frame.max_timestamp)

@@ -1,0 +1,304 @@
+"""Stage: one write task turns its records into frames, grouped by partition, in one chunk (or inline).
+
+Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``SPOOL_BYTES`` (then they
+go to a scratch file on the root's disk). The chunk gets its name, and becomes visible, when it is whole and synced.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.format.paths import TopicPaths, chunk_name
+from pyspark_commitlog.log.partitioner import Ints, Partitioner
+from pyspark_commitlog.log.records import Limits, Records, check_columns, prepare
+from pyspark_commitlog.log.state import ChunkRef, TopicState
+from pyspark_commitlog.storage import Storage
+
+#: Pending rows of all partitions of a task, bytes.
+BUFFER_BYTES = 64 * 2**20
+#: Finished frames kept in memory before they spill, bytes.
+SPOOL_BYTES = 32 * 2**20
+_US_PER_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The frames of one partition in a chunk: where they lie and how many rows they hold."""
+
+    partition: int
+    position: int
+    length: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one task staged for one topic: a chunk, or (small) the frames themselves. Picklable."""
+
+    topic: str
+    topic_id: str
+    groups: tuple[Group, ...]
+    chunk: ChunkRef | None = None
+    inline: bytes = b""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of records."""
+        return sum(group.rows for group in self.groups)
+
+
+@dataclass
+class _Pending:
+    """Rows of one partition that wait for a full frame."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+
+    def take(self) -> pa.RecordBatch:
+        batch = self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
+        self.batches, self.bytes = [], 0
+        return batch
+
+
+class _Spool:
+    """Finished frames in order of completion: in memory, then in a scratch file."""
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage, self._directory = storage, directory
+        self._memory: list[tuple[int, bytes]] = []
+        self._in_memory = 0
+        self._file: IO[bytes] | None = None
+        self._file_end = 0
+        self._on_disk: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.total = 0
+
+    def add(self, partition: int, data: bytes) -> None:
+        self._memory.append((partition, data))
+        self._in_memory += len(data)
+        self.total += len(data)
+        if self._in_memory > SPOOL_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = self._storage.scratch(self._directory)
+        for partition, data in sorted(self._memory, key=lambda item: item[0]):
+            self._storage.write_scratch(self._file, data)
+            self._on_disk[partition].append((self._file_end, len(data)))
+            self._file_end += len(data)
+        self._memory, self._in_memory = [], 0
+
+    def partitions(self) -> list[int]:
+        return sorted({*self._on_disk, *(partition for partition, _ in self._memory)})
+
+    def pieces(self, partition: int) -> Iterator[bytes | tuple[IO[bytes], int, int]]:
+        """Yield a partition's frames in order: bytes, or (scratch file, position, length) of a run of frames."""
+        runs: list[tuple[int, int]] = []
+        for position, length in self._on_disk.get(partition, ()):
+            if runs and sum(runs[-1]) == position:
+                runs[-1] = (runs[-1][0], runs[-1][1] + length)
+            else:
+                runs.append((position, length))
+        for position, length in runs:
+            assert self._file is not None
+            yield self._file, position, length
+        for owner, data in self._memory:
+            if owner == partition:
+                yield data
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Stager:
+    """Collects the records of one write task for one topic.
+
+    Args:
+        storage: the root.
+        paths: of the topic's current life.
+        state: the topic as the task read it.
+        sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
+        partitioner: chooses partitions.
+    """
+
+    def __init__(
+        self, storage: Storage, paths: TopicPaths, state: TopicState, sequence: int, partitioner: Partitioner
+    ) -> None:
+        config = TopicConfig(state.config)
+        self._storage, self._paths, self._sequence = storage, paths, sequence
+        self._partitioner = partitioner
+        self._limits = Limits.of(paths.name, state.partitions, config)
+        self._frame_bytes = config.number("batch.size")
+        self._codec = config.text("compression.type")
+        self._inline_bytes = config.number("inline.max.bytes")
+        self._pending: dict[int, _Pending] = defaultdict(_Pending)
+        self._held = 0
+        self._rows: dict[int, int] = defaultdict(int)
+        self._spool = _Spool(storage, paths.staged)
+        self._checked: pa.Schema | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of records (columns: see ``records.check_columns``).
+
+        Raises:
+            InvalidRecordError: nothing of this batch was taken.
+        """
+        if batch.schema is not self._checked:
+            check_columns(self._paths.name, batch.schema)
+            self._checked = batch.schema
+        if batch.num_rows == 0:
+            return
+        records = prepare(batch, self._limits, self._storage.clock.now_ms())
+        for partition, rows in self._split(records):
+            self._hold(partition, rows)
+        if self._held > BUFFER_BYTES:
+            self._relieve()
+
+    def _split(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield (partition, its rows in order): one gather for all partitions."""
+        chosen = self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
+        counts = np.bincount(chosen)
+        used = np.flatnonzero(counts)
+        if len(used) == 1:
+            yield int(used[0]), records.batch
+            return
+        narrow = chosen.astype(np.uint16) if len(counts) <= 2**16 else chosen  # 16 bits sort by radix
+        batch = records.batch.take(pa.array(np.argsort(narrow, kind="stable")))
+        ends = np.cumsum(counts)
+        for partition in used.tolist():
+            count = int(counts[partition])
+            yield partition, batch.slice(int(ends[partition]) - count, count)
+
+    def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
+        pending = self._pending[partition]
+        size = rows.nbytes
+        pending.batches.append(rows)
+        pending.bytes += size
+        self._held += size
+        if pending.bytes >= self._frame_bytes:
+            self._flush(partition)
+
+    def _flush(self, partition: int) -> None:
+        pending = self._pending[partition]
+        self._held -= pending.bytes
+        size = pending.bytes
+        batch = pending.take()
+        pieces = max(1, round(size / self._frame_bytes), -(-batch.num_rows // frame.MAX_ROWS))
+        step = -(-batch.num_rows // pieces)
+        for start in range(0, batch.num_rows, step):
+            self._encode(partition, batch.slice(start, step))
+
+    def _encode(self, partition: int, batch: pa.RecordBatch) -> None:
+        data = encode_frame(
+            batch,
+            codec=self._codec,
+            topic_id=self._paths.topic_id,
+            partition=partition,
+            log_append_time=self._limits.log_append_time,
+            base_offset=self._rows[partition],
+        )
+        self._rows[partition] += batch.num_rows
+        self._spool.add(partition, data)
+
+    def _relieve(self) -> None:
+        """Bring memory down: flush the largest partitions to half of the bound, then unpin what is left.
+
+        Small slices keep the whole batch alive that they were cut from; a copy lets go of it.
+        """
+        largest = sorted(self._pending, key=lambda partition: -self._pending[partition].bytes)
+        for partition in largest:
+            if self._held <= BUFFER_BYTES // 2:
+                break
+            self._flush(partition)
+        for pending in self._pending.values():
+            if pending.batches:
+                pending.batches = [_copied(pending.batches)]
+
+    def finish(self) -> Staged:
+        """Flush, write the chunk (synced) or keep the frames inline, and return what a commit needs."""
+        for partition in sorted(self._pending):
+            if self._pending[partition].batches:
+                self._flush(partition)
+        try:
+            if self._spool.total <= self._inline_bytes:
+                return self._inline()
+            return self._chunk()
+        finally:
+            self._spool.close()
+
+    def _inline(self) -> Staged:
+        groups, parts, position = [], [], 0
+        for partition in self._spool.partitions():
+            frames = [piece for piece in self._spool.pieces(partition) if isinstance(piece, bytes)]
+            length = sum(map(len, frames))
+            groups.append(Group(partition, position, length, self._rows[partition]))
+            parts += frames
+            position += length
+        return Staged(self._paths.name, self._paths.topic_id, tuple(groups), None, b"".join(parts))
+
+    def _chunk(self) -> Staged:
+        name = chunk_name(self._sequence, self._storage.new_id())
+        output = self._storage.create(self._paths.chunk(name))
+        groups, position = [], 0
+        try:
+            for partition in self._spool.partitions():
+                start = position
+                for piece in self._spool.pieces(partition):
+                    if isinstance(piece, bytes):
+                        output.write(piece)
+                        position += len(piece)
+                    else:
+                        output.copy_from(*piece)
+                        position += piece[2]
+                groups.append(Group(partition, start, position - start, self._rows[partition]))
+            length, crc = output.close()
+        except BaseException:
+            output.discard()
+            raise
+        return Staged(self._paths.name, self._paths.topic_id, tuple(groups), ChunkRef(name, length, crc))
+
+
+def _copied(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of ``batches`` in memory of their own (a slice of one batch is copied too)."""
+    batch = pa.concat_batches(batches)
+    return batch.take(pa.array(np.arange(batch.num_rows))) if len(batches) == 1 else batch
+
+
+def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:
+    """Return a frame's times in ms from its timestamp column (microseconds, no nulls)."""
+    instants: Ints = timestamps.cast(pa.int64()).to_numpy()
+    return frame.Times(int(instants[0]) // _US_PER_MS, int(instants.max()) // _US_PER_MS, log_append_time)
+
+
+def encode_frame(
+    batch: pa.RecordBatch, *, codec: str, topic_id: str, partition: int, log_append_time: bool, base_offset: int
+) -> bytes:
+    """Return rows of ``columns.SCHEMA`` as one dense frame."""
+    return frame.encode(
+        columns.encode(batch, codec),
+        rows=batch.num_rows,
+        times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),
+        identity=frame.Identity(topic_id, partition, codec),
+        base_offset=base_offset,
+    )
+
+
+def split_topics(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield (topic, its rows in order, without the topic column); a null topic comes as ``''``."""
+    encoded = batch.column("topic").dictionary_encode()
+    rest = batch.drop_columns(["topic"])
+    indices = pc.fill_null(encoded.indices, -1)
+    codes: Ints = indices.to_numpy()
+    for code in np.unique(codes).tolist():
+        name = "" if code < 0 else encoded.dictionary[code].as_py()
+        yield name, rest.filter(pa.array(codes == code))

@@ -1,0 +1,340 @@
+"""What an entry says: the state of a topic, and where its root keeps it. Values and their JSON; no I/O.
+
+Every entry carries the complete small state, so that the newest entry alone tells. Tables that would not fit are
+side files which the entry names (``Slots`` decides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark_commitlog.format.entry import Checked, Json, to_json_bytes
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.format.paths import segment_stem, side_name
+
+#: A table larger than this goes to a side file.
+TABLE_BYTES = 16 * 1024
+#: ``chunk`` of an extent whose frames lie in the entry itself.
+INLINE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A staged chunk, as the entry names it."""
+
+    name: str
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Frames of one partition, next to each other in a chunk (or inline), and the offset of their first row."""
+
+    chunk: int
+    partition: int
+    position: int
+    length: int
+    rows: int
+    base_offset: int
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset behind the last row."""
+        return self.base_offset + self.rows
+
+    def to_json(self) -> list[int]:
+        """Return the row of the extents table."""
+        return [self.chunk, self.partition, self.position, self.length, self.rows, self.base_offset]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRow:
+    """What is remembered of a writer id (rule R6).
+
+    ``last`` is the last batch id, transaction version or sequence; ``rows`` what that commit wrote; ``sequence`` and
+    ``at_ms`` the journal entry it went to and the storage time of the entry before. ``epoch`` and ``ranges`` (the
+    last five, first and last sequence) are used by producers only.
+    """
+
+    last: int
+    rows: int
+    sequence: int
+    at_ms: int
+    epoch: int = -1
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    def to_json(self) -> list[Any]:
+        """Return the row of the writers' table."""
+        row: list[Any] = [self.last, self.rows, self.sequence, self.at_ms]
+        return row if self.epoch < 0 else [*row, self.epoch, [list(pair) for pair in self.ranges]]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> WriterRow:
+        """Return the value of a row."""
+        last, rows, sequence, at_ms, *producer = row
+        if not producer:
+            return cls(last, rows, sequence, at_ms)
+        epoch, ranges = producer
+        return cls(last, rows, sequence, at_ms, epoch, tuple((first, last) for first, last in ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The writers' table: a snapshot in a side file, if any, and the rows changed since."""
+
+    snapshot: Json | None = None
+    rows: Mapping[str, WriterRow] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """Return the JSON form."""
+        return {"snapshot": self.snapshot, "rows": {name: row.to_json() for name, row in self.rows.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Writers:
+        """Return the value of the JSON form."""
+        return cls(data["snapshot"], read_writer_rows(data["rows"]))
+
+
+def read_writer_rows(data: Mapping[str, Sequence[Any]]) -> dict[str, WriterRow]:
+    """Return the rows of a writers' table or snapshot."""
+    return {name: WriterRow.from_json(row) for name, row in data.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A sequence and the storage time (ms) of its entry: evidence for the sweep (rule R1)."""
+
+    sequence: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What a topic IS after an entry: the same on every replica.
+
+    ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier lives of the name
+    with the storage time (ms) at which they ended.
+    """
+
+    topic_id: str
+    deleted: bool
+    config: Mapping[str, str]
+    log_start: tuple[int, ...]
+    log_end: tuple[int, ...]
+    created: int
+    writers: Writers = Writers()
+    staged_floor: int = 0
+    leader_epoch: int = 0
+    marks: tuple[Mark, ...] = ()
+    former_ids: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+        return len(self.log_end)
+
+    def to_json(self) -> Json:
+        """Return the JSON form."""
+        return {
+            "deleted": self.deleted,
+            "config": dict(self.config),
+            "logStart": list(self.log_start),
+            "logEnd": list(self.log_end),
+            "created": self.created,
+            "writers": self.writers.to_json(),
+            "stagedFloor": self.staged_floor,
+            "leaderEpoch": self.leader_epoch,
+            "schemas": {},
+            "unsyncedFrom": None,
+            "marks": [[mark.sequence, mark.at_ms] for mark in self.marks],
+            "formerIds": [list(former) for former in self.former_ids],
+        }
+
+    @classmethod
+    def from_entry(cls, topic_id: str, body: Mapping[str, Any]) -> TopicState:
+        """Return the state in an entry's body."""
+        data = body["state"]
+        return cls(
+            topic_id=topic_id,
+            deleted=data["deleted"],
+            config=data["config"],
+            log_start=tuple(data["logStart"]),
+            log_end=tuple(data["logEnd"]),
+            created=data["created"],
+            writers=Writers.from_json(data["writers"]),
+            staged_floor=data["stagedFloor"],
+            leader_epoch=data["leaderEpoch"],
+            marks=tuple(Mark(*mark) for mark in data["marks"]),
+            former_ids=tuple((name, at) for name, at in data["formerIds"]),
+        )
+
+
+def read_chunks(body: Mapping[str, Any]) -> tuple[ChunkRef, ...]:
+    """Return the chunks that an entry names."""
+    return tuple(ChunkRef(c["name"], c["length"], int(c["crc"], 16)) for c in body.get("chunks", ()))
+
+
+def chunks_to_json(chunks: Sequence[ChunkRef]) -> list[Json]:
+    """Return the JSON form of an entry's chunks."""
+    return [{"name": c.name, "length": c.length, "crc": f"{c.crc:08x}"} for c in chunks]
+
+
+def read_extents(rows: Sequence[Sequence[int]]) -> tuple[Extent, ...]:
+    """Return the extents of a table."""
+    return tuple(Extent(*row) for row in rows)
+
+
+# --- settle -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The active segment of a partition as published: readers look no further than these lengths (rule R4)."""
+
+    index: IndexState
+    crc: int = 0
+    rewrite: int = 0
+
+    @property
+    def base_offset(self) -> int:
+        """Return the segment's base offset."""
+        return self.index.base_offset
+
+    @property
+    def length(self) -> int:
+        """Return the published length of the ``.log``."""
+        return self.index.position
+
+    @property
+    def stem(self) -> str:
+        """Return the file name without its suffix."""
+        return segment_stem(self.base_offset, self.rewrite)
+
+    def to_json(self) -> list[int]:
+        """Return the JSON form."""
+        i = self.index
+        return [i.base_offset, self.rewrite, i.position, self.crc, i.offset_bytes, i.time_bytes, i.since_last_entry,
+                i.max_timestamp, i.max_timestamp_offset, i.first_timestamp, i.last_time_entry]  # fmt: skip
+
+    @classmethod
+    def from_json(cls, row: Sequence[int]) -> Active:
+        """Return the value of the JSON form."""
+        base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last = row
+        index = IndexState(base, length, since, top, top_offset, first, offset_bytes, time_bytes, last)
+        return cls(index, crc, rewrite)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed segment, one row of a partition's manifest."""
+
+    base_offset: int
+    end_offset: int
+    rewrite: int
+    length: int
+    crc: int
+    offset_bytes: int
+    time_bytes: int
+    max_timestamp: int
+
+    @property
+    def stem(self) -> str:
+        """Return the file name without its suffix."""
+        return segment_stem(self.base_offset, self.rewrite)
+
+    def to_json(self) -> list[int]:
+        """Return the JSON form."""
+        return [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
+                self.time_bytes, self.max_timestamp]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """How a settle entry names a partition's manifest of sealed segments."""
+
+    name: str
+    checked: Checked
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPartition:
+    """How far a partition is settled, and in which files."""
+
+    settled: int
+    active: Active
+    manifest: Manifest | None = None
+
+    def to_json(self) -> list[Any]:
+        """Return the row of the settle table."""
+        m = self.manifest
+        named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
+        return [self.settled, named, self.active.to_json()]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> SettledPartition:
+        """Return the value of a row."""
+        settled, named, active = row
+        manifest = None
+        if named:
+            name, length, crc, segments, size = named
+            manifest = Manifest(name, Checked(length, int(crc, 16)), segments, size)
+        return cls(settled, Active.from_json(active), manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleState:
+    """Where THIS root keeps a topic.
+
+    ``through`` is (sequence, write id) of the newest logical entry below which all is settled;
+    ``oldest_unsettled`` the first entry that readers may still need.
+    """
+
+    topic_id: str
+    through: tuple[int, str]
+    oldest_unsettled: int
+    partitions: tuple[SettledPartition, ...]
+
+    def partition(self, number: int, log_start: int = 0) -> SettledPartition:
+        """Return a partition's row; a fresh one for a partition added since."""
+        if number < len(self.partitions):
+            return self.partitions[number]
+        return SettledPartition(log_start, Active(IndexState(log_start)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A body's large tables, each kept in the entry or moved to a side file."""
+
+    body: Json
+    sides: Mapping[str, bytes]
+
+
+def place_tables(tables: Mapping[str, Any], sequence: int, write_id: str) -> Tables:
+    """Return each table as it stands in the entry: itself, or the name of the side file that is to hold it."""
+    body: Json = {}
+    sides: dict[str, bytes] = {}
+    for kind, table in tables.items():
+        data = to_json_bytes(table)
+        if len(data) <= TABLE_BYTES:
+            body[kind] = table
+        else:
+            body[kind] = named_side(kind, data, sequence, write_id)
+            sides[kind] = data
+    return Tables(body, sides)
+
+
+def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
+    """Return how an entry names a side file."""
+    return {"file": side_name(sequence, write_id, kind), **Checked.of(data).to_json()}
+
+
+def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int, keep: int = 32) -> TopicState:
+    """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``."""
+    if state.marks and base_ms - state.marks[-1].at_ms < every_ms:
+        return state
+    return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-keep:])

@@ -1,0 +1,164 @@
+"""A handle on one topic: its journal, its settle journal, and what their newest entries say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.log.state import (
+    Extent,
+    Sealed,
+    SettledPartition,
+    SettleState,
+    TopicState,
+    WriterRow,
+    read_extents,
+    read_writer_rows,
+)
+from pyspark_commitlog.storage import Storage
+
+
+class TopicLog:
+    """One topic of a root. Opening touches nothing; every answer comes from the newest entries.
+
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.storage = storage
+        self.name = paths.check_topic_name(name)
+        self.journal = Journal(storage, paths.journal(name), "topic", self._side)
+        self._settles: dict[str, Journal] = {}
+        self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
+
+    def _side(self, topic_id: str, file: str) -> str:
+        return f"{TopicPaths(self.name, topic_id).side}/{file}"
+
+    # --- logical -----------------------------------------------------------------------------------------
+
+    def newest(self, topic_id: str | None = None) -> tuple[Stored, TopicState]:
+        """Return the newest entry and its state.
+
+        Args:
+            topic_id: the life of the topic that the caller means; None for the current one.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            TopicChangedError: it was deleted, or deleted and made again, since ``topic_id`` was read.
+        """
+        return self.newest_at(self.journal.newest(), topic_id)
+
+    def newest_at(self, stored: Stored | None, topic_id: str | None) -> tuple[Stored, TopicState]:
+        """Return an entry that was read as the newest and its state; raises as ``newest`` does."""
+        if stored is None:
+            raise self._unknown()
+        state = self.state_of(stored.entry)
+        if topic_id is not None and (state.deleted or state.topic_id != topic_id):
+            raise self.changed(state, topic_id)
+        if state.deleted:
+            raise self._unknown()
+        return stored, state
+
+    def _unknown(self) -> UnknownTopicError:
+        return UnknownTopicError(
+            f"unknown topic {self.name!r} in {self.storage.url}: create it with "
+            f"CommitLog({self.storage.url!r}).create_topic({self.name!r}, partitions=…)"
+        )
+
+    def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
+        """Return the error for a caller that still means another life of the topic."""
+        now = "it is deleted" if state.deleted else f"it was made again with id {state.topic_id}"
+        return TopicChangedError(
+            f"topic {self.name!r} (id {topic_id}) in {self.storage.url} is gone: {now}. Its offsets mean nothing any "
+            "more: start the query anew, with a new checkpoint"
+        )
+
+    def state_of(self, entry: Entry) -> TopicState:
+        """Return the state that an entry carries."""
+        return TopicState.from_entry(entry.topic_id, entry.body)
+
+    def extents(self, entry: Entry) -> tuple[Extent, ...]:
+        """Return where an entry's records lie: none for an entry that appended nothing."""
+        table = entry.body.get("extents", ())
+        if isinstance(table, dict):
+            table = json.loads(self.journal.side(entry.topic_id, table))
+        return read_extents(table)
+
+    def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
+        """Return what is remembered of a writer id."""
+        return state.writers.rows.get(writer_id) or self.snapshot(state).get(writer_id)
+
+    def snapshot(self, state: TopicState) -> Mapping[str, WriterRow]:
+        """Return the writers' table's snapshot."""
+        named = state.writers.snapshot
+        if named is None:
+            return {}
+        if named["file"] not in self._snapshots:
+            rows = read_writer_rows(json.loads(self.journal.side(state.topic_id, named)))
+            self._snapshots = {named["file"]: rows}
+        return self._snapshots[named["file"]]
+
+    # --- physical ----------------------------------------------------------------------------------------
+
+    def paths(self, topic_id: str) -> TopicPaths:
+        """Return the paths of one life of the topic."""
+        return TopicPaths(self.name, topic_id)
+
+    def settle_journal(self, topic_id: str) -> Journal:
+        """Return the settle journal of one life of the topic."""
+        if topic_id not in self._settles:
+            self._settles = {topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side)}
+        return self._settles[topic_id]
+
+    def settled(self, topic_id: str) -> tuple[Stored, SettleState]:
+        """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).
+
+        Raises:
+            TopicChangedError: this life of the topic is gone.
+        """
+        journal = self.settle_journal(topic_id)
+        while (stored := journal.newest()) is not None:
+            try:
+                return stored, self.settle_state(stored.entry)
+            except FileNotFoundError:  # its table was collected meanwhile: there is a newer entry
+                if journal.newest() == stored:
+                    raise
+        raise TopicChangedError(
+            f"topic {self.name!r} (id {topic_id}) in {self.storage.url} has no settle journal: it was deleted"
+        )
+
+    def settle_state(self, entry: Entry) -> SettleState:
+        """Return the state that a settle entry carries."""
+        rows = entry.body["partitions"]
+        if isinstance(rows, dict):
+            rows = json.loads(self.settle_journal(entry.topic_id).side(entry.topic_id, rows))
+        sequence, write_id = entry.body["through"]
+        return SettleState(
+            topic_id=entry.topic_id,
+            through=(sequence, write_id),
+            oldest_unsettled=entry.body["oldestUnsettled"],
+            partitions=tuple(SettledPartition.from_json(row) for row in rows),
+        )
+
+    def sealed(self, topic_id: str, row: SettledPartition) -> tuple[Sealed, ...]:
+        """Return a partition's sealed segments, by base offset.
+
+        Raises:
+            CorruptionError: the manifest is not what the settle entry names.
+        """
+        if row.manifest is None:
+            return ()
+
+        path = f"{self.paths(topic_id).manifests}/{row.manifest.name}"
+        data = row.manifest.checked.check(self.storage.read(path), path)
+        return tuple(Sealed(*segment) for segment in json.loads(data))
+
+    def config(self, state: TopicState) -> TopicConfig:
+        """Return the topic's config."""
+        return TopicConfig(state.config)
