@@ -1,0 +1,37 @@
+"""pyspark-commitlog: Kafka's commit log without brokers, for PySpark, on a directory you already have.
+
+Spark imports every top-level module named ``pyspark_*`` when it first looks for a data source, so importing this one
+is light and does not fail: names are loaded when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["CommitLog", "DefaultSource", "__version__", "errors"]
+
+if TYPE_CHECKING:
+    from pyspark_commitlog import errors
+    from pyspark_commitlog.spark.source import DefaultSource
+    from pyspark_commitlog.topics import CommitLog
+
+_HOMES = {
+    "CommitLog": "pyspark_commitlog.topics",
+    "DefaultSource": "pyspark_commitlog.spark.source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("pyspark_commitlog.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(home), name)
+    except ImportError as error:
+        # Spark asks for DefaultSource with hasattr: what is missing here must not break other data sources.
+        raise AttributeError(f"{name} cannot be loaded: {error}") from error

@@ -1,0 +1,293 @@
+"""``CommitLog``: a root and its topics, for Python code, notebooks and jobs. No Spark needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.config import TopicConfig, check_config, check_names
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    RootNotFoundError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, check_version
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
+from pyspark_commitlog.log.settle import Settled, settle
+from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import PartitionDescription, TopicDescription
+from pyspark_commitlog.storage import Storage, open_storage
+
+MAX_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What ``CommitLog.maintain`` did to one topic."""
+
+    topic: str
+    settled_records: int
+    collected: Collected
+    swept_chunks: int
+    removed_lives: int
+
+
+class CommitLog:
+    """A root of topics.
+
+    Opening touches nothing; the first ``create_topic`` makes the root.
+
+    Args:
+        root: a directory, or a ``file://`` URL.
+        storage_options: for the fsspec filesystem.
+    """
+
+    def __init__(self, root: str, storage_options: Mapping[str, object] | None = None) -> None:
+        self._storage = open_storage(str(root), storage_options)
+
+    @classmethod
+    def on(cls, storage: Storage) -> CommitLog:
+        """Return the log on an open storage (tests inject clocks and faults this way)."""
+        log = cls.__new__(cls)
+        log._storage = storage
+        return log
+
+    def __repr__(self) -> str:
+        return f"CommitLog({self._storage.url!r})"
+
+    # --- the root ----------------------------------------------------------------------------------------
+
+    def _check_root(self) -> None:
+        """Refuse a missing root or another format version.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            UnsupportedError: made by another format version.
+        """
+        try:
+            data = self._storage.read(paths.ROOT_MARKER)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RootNotFoundError(
+                f"there is no commit log at {self._storage.url}: check the path, or make it with "
+                f"CommitLog({self._storage.url!r}).create_topic(…)"
+            ) from None
+        where = f"{self._storage.url}/{paths.ROOT_MARKER}"
+        try:
+            marker = json.loads(data)
+        except ValueError as error:
+            raise CorruptionError(f"{where} is not JSON ({error}); restore it from a copy") from error
+        check_version(marker, where)
+
+    def _make_root(self) -> None:
+        if not self._storage.exists(paths.ROOT_MARKER):
+            self._storage.make_directory("")
+            marker: Json = {
+                "format": "commitlog",
+                "formatVersion": FORMAT_VERSION,
+                "rootId": self._storage.new_id(),
+                "readFeatures": [],
+                "writeFeatures": [],
+            }
+            with suppress(FileExistsError):  # somebody made it meanwhile
+                self._storage.put_if_absent(paths.ROOT_MARKER, json.dumps(marker).encode() + b"\n")
+        self._check_root()
+
+    def topic(self, name: str) -> TopicLog:
+        """Return the handle of a topic, existing or not; the layers below the API work on it.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        self._check_root()
+        return TopicLog(self._storage, name)
+
+    # --- topics ------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+        """Create a topic (and the root, if it is the first).
+
+        Args:
+            name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
+            partitions: 1 to 10,000; it can grow later, never shrink.
+            config: Kafka's topic configs, and ours (README, "Topic configs").
+
+        Raises:
+            UsageError, ConfigError: nothing was made.
+            TopicExistsError: the topic is there already.
+        """
+        paths.check_topic_name(name)
+        _check_partitions(partitions)
+        checked = check_config(config or {})
+        self._make_root()
+        topic = TopicLog(self._storage, name)
+        self._refuse_existing(topic, topic.journal.newest())
+        topic_id = self._storage.new_id()
+        self._make_home(topic.paths(topic_id), partitions)
+        self._storage.make_directory(paths.journal(name))
+
+        def plan(base: Stored | None, slot: Slot) -> Draft:
+            self._refuse_existing(topic, base)
+            state = TopicState(
+                topic_id=topic_id,
+                deleted=False,
+                config=checked,
+                log_start=(0,) * partitions,
+                log_end=(0,) * partitions,
+                created=slot.sequence,
+                former_ids=topic.state_of(base.entry).former_ids if base else (),
+            )
+            return Draft("create", topic_id, {"state": state.to_json()})
+
+        topic.journal.append(plan)
+
+    def _refuse_existing(self, topic: TopicLog, base: Stored | None) -> None:
+        if base is not None and not topic.state_of(base.entry).deleted:
+            raise TopicExistsError(f"topic {topic.name!r} exists already in {self._storage.url}")
+
+    def _make_home(self, home: TopicPaths, partitions: int) -> None:
+        """Make the directories of a topic id, and its first settle entry, before the name points to it (R14)."""
+        for directory in (home.settle, home.staged, home.side, home.manifests):
+            self._storage.make_directory(directory)
+        rows = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))
+        state = SettleState(home.topic_id, (0, ""), 1, rows)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft:
+            tables = place_tables({"partitions": [r.to_json() for r in rows]}, slot.sequence, slot.write_id)
+            body: Json = {"through": list(state.through), "oldestUnsettled": 1, **tables.body}
+            return Draft("settle", home.topic_id, body, sides=tables.sides)
+
+        TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self._check_root()
+        return [name for name in self._storage.names(paths.TOPICS) if self._is_live(name)]
+
+    def _is_live(self, name: str) -> bool:
+        try:
+            TopicLog(self._storage, name).newest()
+        except (UnknownTopicError, UsageError):
+            return False
+        return True
+
+    def describe(self, name: str) -> TopicDescription:
+        """Return a topic's id, configs (defaults included) and partitions.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self.topic(name)
+        _, state = topic.newest()
+        _, settle_state = topic.settled(state.topic_id)
+        rows = []
+        for number in range(state.partitions):
+            row = settle_state.partition(number, state.log_start[number])
+            sealed, size = (row.manifest.segments, row.manifest.size_bytes) if row.manifest else (0, 0)
+            rows.append(
+                PartitionDescription(
+                    partition=number,
+                    log_start_offset=state.log_start[number],
+                    high_watermark=state.log_end[number],
+                    log_end_offset=state.log_end[number],
+                    segments=sealed + 1,
+                    size_bytes=size + row.active.length,
+                    unsettled=max(0, state.log_end[number] - row.settled),
+                )
+            )
+        return TopicDescription(name, state.topic_id, TopicConfig(state.config).resolved(), tuple(rows))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.
+
+        Raises:
+            UsageError: ``total`` is not above the present number.
+        """
+        _check_partitions(total)
+
+        def change(state: TopicState) -> TopicState:
+            if total <= state.partitions:
+                raise UsageError(f"topic {name!r} has {state.partitions} partitions; {total} would not add any")
+            grown = (0,) * (total - state.partitions)
+            return replace(state, log_start=state.log_start + grown, log_end=state.log_end + grown)
+
+        self._alter(name, change)
+
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> None:
+        """Change configs of a topic; ``None`` as a value takes a config back to its default.
+
+        Raises:
+            ConfigError: nothing was changed.
+        """
+        removed = {key for key, value in config.items() if value is None}
+        check_names(removed)
+        checked = check_config({key: value for key, value in config.items() if value is not None})
+
+        def change(state: TopicState) -> TopicState:
+            kept = {key: value for key, value in state.config.items() if key not in removed}
+            return replace(state, config={**kept, **checked})
+
+        self._alter(name, change)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Running readers and writers get ``TopicChangedError``; its files go after the delay.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self.topic(name)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft:
+            stored, state = topic.newest_at(base, None)
+            ended = (*state.former_ids, (state.topic_id, stored.info.modified_ms))
+            return Draft("delete", state.topic_id, {"state": replace(state, deleted=True, former_ids=ended).to_json()})
+
+        topic.journal.append(plan)
+
+    def _alter(self, name: str, change: Callable[[TopicState], TopicState]) -> None:
+        topic = self.topic(name)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft:
+            _, state = topic.newest_at(base, None)
+            return Draft("alter", state.topic_id, {"state": change(state).to_json()})
+
+        topic.journal.append(plan)
+
+    # --- maintenance -------------------------------------------------------------------------------------
+
+    def maintain(self, name: str) -> Maintained:
+        """Settle all of a topic, sweep orphans, collect what nothing needs, remove former lives.
+
+        Safe beside writers and readers, and twice at once.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self.topic(name)
+        _, state = topic.newest()
+        moved = 0
+        while True:
+            done: Settled = settle(topic, state.topic_id)
+            moved += done.records
+            if done.sequence is None or done.complete:
+                break
+        swept = sweep(topic, state.topic_id)
+        collected = collect(topic, state.topic_id)
+        return Maintained(name, moved, collected, swept, remove_former(topic, state))
+
+
+def _check_partitions(partitions: int) -> None:
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise UsageError(f"partitions={partitions!r} is not allowed: it takes 1 to {MAX_PARTITIONS}")
