@@ -1,0 +1,60 @@
+"""Offsets as Spark's checkpoint holds them, and how a trigger's share is cut. Pure.
+
+``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``: topics and partitions always in the same order,
+because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from pyspark_commitlog.model import TopicPartition
+
+TOPIC_IDS = "__topic_ids"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """How far each partition was read, and of which life of its topic."""
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form for Spark's checkpoint, keys in stable order."""
+        topics: dict[str, Any] = {}
+        for place in sorted(self.offsets):
+            topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
+        return {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SourceOffset:
+        """Return the value of that form."""
+        offsets = {
+            TopicPartition(topic, int(partition)): offset
+            for topic, found in data.items()
+            if topic != TOPIC_IDS
+            for partition, offset in found.items()
+        }
+        return cls(offsets, data.get(TOPIC_IDS, {}))
+
+
+def prorate(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, int]:
+    """Return where a trigger of about ``limit`` records ends: every partition gets its share of the backlog.
+
+    Shares below 1 are rounded up, so that no partition starves (Spark: ``KafkaMicroBatchStream.rateLimit``).
+    """
+    backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(end)
+    cut = {}
+    for place, size in backlog.items():
+        share = limit * size / total
+        cut[place] = end[place] - size + min(size, ceil(share) if share < 1 else int(share))
+    return cut

@@ -1,0 +1,196 @@
+"""Spark options: names and meanings of Spark's Kafka source and sink wherever one exists.
+
+Option names ignore case. An unknown option, a value out of range, or two options that exclude each other is an error
+that names the option, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.log.partitioner import PARTITIONERS
+
+log = logging.getLogger("pyspark_commitlog")
+
+EARLIEST, LATEST = -2, -1
+_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+_STORAGE = "storage."
+_KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
+_PASS = ("checkpointlocation", "queryname")
+_SOURCE = ("path", "subscribe", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "includeHeaders",
+           "failOnDataLoss")  # fmt: skip
+_SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
+_LATER_SOURCE = ("subscribePattern", "assign", "startingTimestamp", "startingOffsetsByTimestamp",
+                 "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp",
+                 "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
+                 "maxRecordsPerPartition", "groupId", "groupShare", "columns", "principal")  # fmt: skip
+_LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
+
+#: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.
+Offsets = int | dict[str, dict[int, int]]
+
+
+class _Given:
+    """The options as given, looked up without regard to case; every name must be known."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        self._names = {name.lower(): name for name in options}
+        self.storage = {self._names[n][len(_STORAGE) :]: v for n, v in self._values.items() if n.startswith(_STORAGE)}
+        self._check(known, later, what)
+
+    def _check(self, known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
+        lower = {name.lower() for name in known}
+        kafka = []
+        for name in self._values:
+            if name in lower or name in _PASS or name.startswith(_STORAGE):
+                continue
+            if name.startswith(_KAFKA_PREFIXES) or name == "groupidprefix":
+                kafka.append(self._names[name])
+                continue
+            if name in {n.lower() for n in later}:
+                raise OptionError(f"option {self._names[name]!r} is not in this version yet (README, Limits)")
+            close = get_close_matches(name, lower, n=1)
+            near = next((n for n in known if close and n.lower() == close[0]), None)
+            hint = f" (did you mean {near!r}?)" if near else ""
+            raise OptionError(f"unknown option {self._names[name]!r}{hint}; the {what} takes: {', '.join(known)}")
+        if kafka:
+            log.warning("options for Kafka clients do nothing here: %s", ", ".join(sorted(kafka)))
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return value or None
+
+    def required(self, name: str, advice: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise OptionError(f"option {name!r} is missing: {advice}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(f"option {name!r}={value!r}: use true or false")
+        return value.lower() == "true"
+
+    def number(self, name: str, minimum: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise OptionError(f"option {name!r}={value!r}: use a whole number, at least {minimum}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader was asked for."""
+
+    path: str
+    topics: tuple[str, ...]
+    starting: Offsets | None
+    ending: Offsets | None
+    max_offsets: int | None
+    include_headers: bool
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer was asked for."""
+
+    path: str
+    topic: str | None
+    partitioner: str
+    txn: tuple[str, int] | None
+    skip_older: bool
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+
+_PATH = "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Return a reader's options, checked.
+
+    Raises:
+        OptionError: names the option, the value and what is allowed.
+    """
+    given = _Given(options, _SOURCE, _LATER_SOURCE, "source")
+    subscribe = given.required("subscribe", "name the topics to read, for example .option('subscribe', 'flights')")
+    topics = tuple(sorted({check_topic_name(name.strip()) for name in subscribe.split(",") if name.strip()}))
+    if not topics:
+        raise OptionError(f"option 'subscribe'={subscribe!r}: name at least one topic")
+    if not given.flag("failOnDataLoss", True):
+        raise OptionError("option 'failOnDataLoss'='false' is not in this version yet (README, Limits)")
+    return SourceOptions(
+        path=given.required("path", _PATH),
+        topics=topics,
+        starting=_offsets(given, "startingOffsets", topics),
+        ending=_offsets(given, "endingOffsets", topics),
+        max_offsets=given.number("maxOffsetsPerTrigger", 1),
+        include_headers=given.flag("includeHeaders", False),
+        storage=given.storage,
+    )
+
+
+def _offsets(given: _Given, name: str, topics: tuple[str, ...]) -> Offsets | None:
+    text = given.text(name)
+    if text is None:
+        return None
+    if text.lower() in _NAMED:
+        return _NAMED[text.lower()]
+    try:
+        parsed = {topic: {int(p): int(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise OptionError(
+            f"option {name!r}={text!r}: use earliest, latest, or JSON like "
+            f'{{"{topics[0]}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
+        ) from None
+    for topic, found in parsed.items():
+        if topic not in topics:
+            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {', '.join(topics)}")
+        for partition, offset in found.items():
+            if partition < 0 or offset < EARLIEST:
+                raise OptionError(f"option {name!r}: {topic} partition {partition} offset {offset} is not possible")
+    return parsed
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Return a writer's options, checked.
+
+    Raises:
+        OptionError: names the option, the value and what is allowed.
+    """
+    given = _Given(options, _SINK, _LATER_SINK, "sink")
+    acks = (given.text("acks") or "all").lower()
+    if acks not in ("all", "-1", "1"):
+        known = "acks=0 is not in this version yet; " if acks == "0" else ""
+        raise OptionError(f"option 'acks'={acks!r}: {known}use all (the default) or 1")
+    partitioner = (given.text("partitioner") or "sticky").lower()
+    if partitioner not in PARTITIONERS:
+        raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
+    app, version = given.text("txnAppId"), given.number("txnVersion", 0)
+    if (app is None) != (version is None):
+        raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
+    topic = given.text("topic")
+    return SinkOptions(
+        path=given.required("path", _PATH.replace(".load(", ".save(")),
+        topic=check_topic_name(topic) if topic else None,
+        partitioner=partitioner,
+        txn=(app, version) if app is not None and version is not None else None,
+        skip_older=given.flag("skipOlderBatches", False),
+        storage=given.storage,
+    )

@@ -1,0 +1,72 @@
+"""From the log's rows to the Arrow batches that Spark expects: columns put side by side, none of them per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.log.reader import Rows
+
+#: Batches with fewer rows are joined before they go to Spark, where every batch has its price.
+MIN_ROWS = 4096
+
+
+def wanted_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of a frame that ``schema`` needs; the others are made from the frame's header."""
+    return tuple(name for name in SCHEMA.names if name in schema.names)
+
+
+class SparkRows:
+    """Converts the rows of one topic-partition.
+
+    Args:
+        schema: what Spark expects, exactly.
+        topic, partition: values of the constant columns.
+    """
+
+    def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
+        self._schema = schema
+        self._constants = {"topic": pa.scalar(topic, pa.string()), "partition": pa.scalar(partition, pa.int32())}
+        self._repeated: dict[tuple[str, int], pa.Array] = {}
+
+    def convert(self, rows: Iterator[Rows]) -> Iterator[pa.RecordBatch]:
+        """Yield Spark's batches; small ones are joined."""
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for piece in rows:
+            batch = self._batch(piece)
+            held.append(batch)
+            count += batch.num_rows
+            if count >= MIN_ROWS:
+                yield held[0] if len(held) == 1 else pa.concat_batches(held)
+                held, count = [], 0
+        if held:
+            yield pa.concat_batches(held)
+
+    def _batch(self, rows: Rows) -> pa.RecordBatch:
+        arrays = [self._column(field, rows) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, field: pa.Field, rows: Rows) -> pa.Array:
+        if field.name == "offset":
+            if rows.offsets is not None:
+                return pa.array(rows.offsets)
+            return pa.array(np.arange(rows.first_offset, rows.first_offset + rows.count))
+        if field.name == "timestampType":
+            return self._repeat(field.name, pa.scalar(int(rows.log_append_time), pa.int32()), rows.count)
+        if field.name in self._constants:
+            return self._repeat(field.name, self._constants[field.name], rows.count)
+        assert rows.batch is not None
+        column = rows.batch.column(field.name)
+        return column if column.type == field.type else column.cast(field.type)
+
+    def _repeat(self, name: str, value: pa.Scalar, count: int) -> pa.Array:
+        """Return a constant column, cut from a cached one that grows."""
+        key = (name, value.as_py() if name == "timestampType" else 0)
+        cached = self._repeated.get(key)
+        if cached is None or len(cached) < count:
+            cached = self._repeated[key] = pa.repeat(value, count)
+        return cached.slice(0, count)

@@ -1,0 +1,169 @@
+"""The sink: each task stages what it is given, the driver commits it by one entry per topic.
+
+A streaming query writes exactly once per topic: its query id and batch id are the writer id of the commit. A batch
+write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_commitlog.errors import InvalidRecordError, OptionError, TopicChangedError, UsageError
+from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.partitioner import Partitioner
+from pyspark_commitlog.log.records import check_columns
+from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.staging import Staged, Stager, split_topics
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.spark.options import SinkOptions, sink_options
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.source import DefaultSource
+    from pyspark_commitlog.topics import CommitLog
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What one task staged, per topic, and which query it belongs to (None in a batch write)."""
+
+    staged: tuple[Staged, ...]
+    query_id: str | None
+
+
+class _Writing:
+    """What batch and streaming writes share."""
+
+    def __init__(self, source: DefaultSource, schema: StructType, overwrite: bool) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from pyspark_commitlog.spark.source import _check_pyspark
+
+        _check_pyspark()
+        if overwrite:
+            raise UsageError(
+                "a log cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
+                "stream; to start over, delete the topic and create it again"
+            )
+        self._source = source
+        self._options: SinkOptions = sink_options(source.options)
+        self._check(to_arrow_schema(schema, timezone="UTC"))
+
+    def _check(self, schema: pa.Schema) -> None:
+        """Fail before the job starts: columns, topic, root."""
+        topic = self._options.topic
+        check_columns(topic or "(topic column)", schema)
+        log = self._log()
+        if topic is not None:
+            log.topic(topic).newest()
+        elif "topic" not in schema.names:
+            raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
+
+    def _log(self) -> CommitLog:
+        return self._source.open_log(self._options.path, self._options.storage)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage a task's records; runs in the task."""
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        stagers: dict[str, Stager] = {}
+        log = self._log()
+        for batch in iterator:
+            for name, rows in self._by_topic(batch):
+                if name not in stagers:
+                    stagers[name] = self._stager(log.topic(name), task)
+                stagers[name].add(rows)
+        staged = tuple(stagers[name].finish() for name in sorted(stagers))
+        return StagedMessage(staged, self._query_id())
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if "topic" not in batch.schema.names:
+            assert self._options.topic is not None
+            yield self._options.topic, batch
+        elif self._options.topic is not None:  # the option overrides the column, as in Spark's Kafka sink
+            yield self._options.topic, batch.drop_columns(["topic"])
+        else:
+            for name, rows in split_topics(batch):
+                if not name:
+                    raise InvalidRecordError("a record's topic is null: set the topic column or the option 'topic'")
+                yield check_topic_name(name), rows
+
+    def _stager(self, topic: TopicLog, task: int) -> Stager:
+        stored, state = topic.newest()
+        batch_bytes = topic.config(state).number("batch.size")
+        partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
+        return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner)
+
+    def _query_id(self) -> str | None:
+        """Return the streaming query of this task; batch writes have none, also inside foreachBatch."""
+        return None
+
+    def _commit(self, messages: Sequence[StagedMessage | None], writer: Transaction | None) -> None:
+        """Commit topic by topic, in name order (rule R7): a replay skips those that landed."""
+        by_topic: dict[str, list[Staged]] = {}
+        for message in messages:
+            for task in message.staged if message else ():
+                by_topic.setdefault(task.topic, []).append(task)
+        log = self._log()
+        for name in sorted(by_topic):
+            staged = by_topic[name]
+            ids = {task.topic_id for task in staged}
+            if len(ids) > 1:
+                raise TopicChangedError(
+                    f"topic {name!r} was deleted and made again while this write was running; nothing was committed "
+                    "to it: run the write again"
+                )
+            topic = log.topic(name)
+            if not commit(topic, staged[0].topic_id, staged, writer).skipped:
+                settle_after_commit(topic, staged[0].topic_id)
+
+    def _abort(self) -> None:
+        """Delete nothing: Spark aborts with the same messages after a commit that raised but landed (rule R2)."""
+
+
+class CommitLogWriter(_Writing, DataSourceArrowWriter):
+    """``df.write.format("commitlog").mode("append")``."""
+
+    def commit(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
+        """Make the write visible, in all partitions of a topic at once."""
+        txn = self._options.txn
+        writer = Transaction(f"txn:{txn[0]}", txn[1], self._options.skip_older) if txn else None
+        self._commit(messages, writer)
+
+    def abort(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
+        """See ``_abort``."""
+        self._abort()
+
+
+class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("commitlog")``: exactly once per topic by (query id, batch id)."""
+
+    def __init__(self, source: DefaultSource, schema: StructType, overwrite: bool) -> None:
+        super().__init__(source, schema, overwrite)
+        if self._options.txn:
+            raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
+
+    def _query_id(self) -> str | None:
+        context = TaskContext.get()
+        return context.getLocalProperty("sql.streaming.queryId") if context else None
+
+    def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Make the micro-batch visible; a batch that landed before is skipped."""
+        ids = {message.query_id for message in messages if message and message.staged}
+        if not ids:
+            return
+        query_id = ids.pop()
+        if ids or query_id is None:
+            raise UsageError(f"batch {batchId}: its tasks name no single streaming query; nothing was committed")
+        self._commit(messages, Transaction(f"spark:{query_id}", batchId, self._options.skip_older))
+
+    def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """See ``_abort``."""
+        self._abort()

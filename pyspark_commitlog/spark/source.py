@@ -1,0 +1,312 @@
+"""``format("commitlog")``: the data source that Spark finds, its batch reader and its micro-batch reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import __version__ as pyspark_version
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, UsageError
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.spark.offsets import SourceOffset, prorate
+from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, source_options
+from pyspark_commitlog.topics import CommitLog
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+
+
+class DefaultSource(DataSource):
+    """The ``commitlog`` data source. Spark finds it by the package's name; nothing needs to be registered."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "commitlog"
+
+    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
+        """Return the log at a root; tests override it to inject faults."""
+        return CommitLog(path, storage)
+
+    def schema(self) -> StructType:
+        """Return the columns of Spark's Kafka source (``headers`` with includeHeaders=true)."""
+        options = source_options(self.options)
+        return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
+
+    def reader(self, schema: StructType) -> CommitLogReader:
+        """Return the batch reader."""
+        return CommitLogReader(self, source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> CommitLogStreamReader:
+        """Return the micro-batch reader."""
+        return CommitLogStreamReader(self, source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """Return the batch writer."""
+        from pyspark_commitlog.spark.sink import CommitLogWriter
+
+        return CommitLogWriter(self, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """Return the streaming writer."""
+        from pyspark_commitlog.spark.sink import CommitLogStreamWriter
+
+        return CommitLogStreamWriter(self, schema, overwrite)
+
+
+def _check_pyspark() -> None:
+    found = tuple(int(part) for part in pyspark_version.split(".")[:2])
+    if found < (4, 2):
+        raise UsageError(f"pyspark-commitlog needs PySpark 4.2 or newer, this is {pyspark_version}: upgrade pyspark")
+
+
+def check_schema(schema: StructType) -> None:
+    """Check a user's schema: any of the source's columns, in any order, with their types.
+
+    Raises:
+        OptionError: names the column and what it must be.
+    """
+    known = {field.name: field.dataType for field in _COLUMNS.fields}
+    for field in schema.fields:
+        if field.name not in known:
+            raise OptionError(f"schema: there is no column {field.name!r}; choose from {', '.join(known)}")
+        if field.dataType.simpleString() != known[field.name].simpleString():
+            raise OptionError(
+                f"schema: column {field.name!r} is {known[field.name].simpleString()}, "
+                f"not {field.dataType.simpleString()}"
+            )
+
+
+@dataclass(frozen=True)
+class _Range(InputPartition):
+    """An input partition: offsets of one topic-partition, nothing else (rule R8)."""
+
+    value: OffsetRange
+
+
+class _Reading:
+    """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        _check_pyspark()
+        check_schema(schema)
+        self._source, self._options = source, options
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+    def _log(self) -> CommitLog:
+        return self._source.open_log(self._options.path, self._options.storage)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range, in Arrow; runs in a task."""
+        from pyspark_commitlog.log.reader import read_range
+        from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
+
+        wanted = partition.value
+        if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
+            return iter(())
+        topic = self._log().topic(wanted.topic)
+        rows = read_range(topic, wanted, wanted_columns(self._schema))
+        return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
+
+
+class CommitLogReader(_Reading, DataSourceReader):
+    """Reads a fixed range of every partition of the subscribed topics."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(source, options, schema)
+        if options.starting == LATEST:
+            raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
+        if options.ending == EARLIEST:
+            raise OptionError("option 'endingOffsets'='earliest' makes no sense: it would be empty")
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one range per topic-partition that has records, all of a topic from one entry."""
+        log = self._log()
+        ranges: list[InputPartition] = []
+        for name in self._options.topics:
+            topic = log.topic(name)
+            stored, state = topic.newest()
+            topic.journal.sync_exposed(stored)
+            starts = resolve(self._options.starting, EARLIEST, name, state, "startingOffsets")
+            ends = resolve(self._options.ending, LATEST, name, state, "endingOffsets")
+            for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                if start > end:
+                    raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
+                if start < end:
+                    ranges.append(_Range(OffsetRange(name, state.topic_id, partition, start, end)))
+        return ranges
+
+
+def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str) -> list[int]:
+    """Return an offset for every partition of a topic (pure).
+
+    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end).
+
+    Raises:
+        OptionError: a partition that does not exist.
+        OffsetOutOfRangeError: an offset outside [log start offset, high watermark], with both.
+    """
+    wanted: dict[int, int] = {}
+    fallback = default
+    if isinstance(asked, dict):
+        wanted = asked.get(name, {})
+    elif asked is not None:
+        fallback = asked
+    for partition in wanted:
+        if partition >= state.partitions:
+            raise OptionError(
+                f"option {option!r}: topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}"
+            )
+    resolved = []
+    for partition, (low, high) in enumerate(zip(state.log_start, state.log_end, strict=True)):
+        offset = wanted.get(partition, fallback)
+        offset = low if offset == EARLIEST else high if offset == LATEST else offset
+        if not low <= offset <= high:
+            raise OffsetOutOfRangeError(
+                f"option {option!r}: {name} partition {partition} has offsets {low} to {high}, not {offset}"
+            )
+        resolved.append(offset)
+    return resolved
+
+
+class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is committed, micro-batch by micro-batch."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(source, options, schema)
+        if options.ending is not None:
+            raise OptionError(
+                "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
+            )
+        self._topics: dict[str, TopicLog] = {}
+        self._target: dict[TopicPartition, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topics": {}, "_target": None}
+
+    def _topic(self, name: str) -> TopicLog:
+        if name not in self._topics:
+            self._topics[name] = self._log().topic(name)
+        return self._topics[name]
+
+    def _states(self, known: Mapping[str, str]) -> dict[str, TopicState]:
+        """Return the newest state of every topic, each still the life that the checkpoint knows."""
+        states = {}
+        for name in self._options.topics:
+            topic = self._topic(name)
+            stored, states[name] = topic.newest(known.get(name))
+            topic.journal.sync_exposed(stored)
+        return states
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query starts."""
+        states = self._states({})
+        asked = LATEST if self._options.starting is None else self._options.starting
+        offsets = {
+            TopicPartition(name, partition): offset
+            for name, state in states.items()
+            for partition, offset in enumerate(resolve(asked, EARLIEST, name, state, "startingOffsets"))
+        }
+        return SourceOffset(offsets, _ids(states)).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return maxOffsetsPerTrigger as Spark's limit."""
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember what is there now: the query ends when it is read."""
+        self._target = _ends(self._states({}))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next micro-batch ends: all that is committed, or a fair share of the limit."""
+        begin = SourceOffset.from_json(start)
+        states = self._states(begin.topic_ids)
+        ends = _ends(states)
+        if self._target is not None:
+            ends = {place: max(self._target[place], begin.offsets.get(place, 0)) for place in self._target}
+        starts = _starts(begin, ends, states)
+        _check_reached(begin, _ends(states))
+        if isinstance(limit, ReadMaxRows):
+            ends = prorate(starts, ends, limit.max_rows)
+        return SourceOffset(ends, _ids(states)).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the high watermarks, for the query's progress."""
+        states = self._states({})
+        return SourceOffset(_ends(states), _ids(states)).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return one range per topic-partition with new records."""
+        begin, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        states = self._states(until.topic_ids)
+        _check_reached(until, _ends(states))
+        starts = _starts(begin, until.offsets, states)
+        return [
+            _Range(OffsetRange(place.topic, until.topic_ids[place.topic], place.partition, starts[place], stop))
+            for place, stop in sorted(until.offsets.items())
+            if starts[place] < stop
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: Spark's checkpoint holds the query's progress."""
+
+    def stop(self) -> None:
+        """Nothing to close."""
+
+
+def _ids(states: Mapping[str, TopicState]) -> dict[str, str]:
+    return {name: state.topic_id for name, state in states.items()}
+
+
+def _ends(states: Mapping[str, TopicState]) -> dict[TopicPartition, int]:
+    return {TopicPartition(n, p): end for n, state in states.items() for p, end in enumerate(state.log_end)}
+
+
+def _starts(
+    begin: SourceOffset, ends: Mapping[TopicPartition, int], states: Mapping[str, TopicState]
+) -> dict[TopicPartition, int]:
+    """Return where each partition goes on; one that was added since starts at its log start offset."""
+    return {place: begin.offsets.get(place, states[place.topic].log_start[place.partition]) for place in ends}
+
+
+def _check_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
+    """Refuse a checkpoint that is ahead of the log: records that the query has seen are gone."""
+    for place, reached in offset.offsets.items():
+        high = ends.get(place, 0)
+        if reached > high:
+            raise OffsetOutOfRangeError(
+                f"{place.topic} partition {place.partition}: the checkpoint is at offset {reached}, the high watermark "
+                f"is {high}: the root was restored from an older copy, or this is another root. Start with a new "
+                "checkpoint once you know which"
+            )
