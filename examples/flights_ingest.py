@@ -1,0 +1,57 @@
+"""Stream Parquet files of flights into a topic, exactly once. A job for spark-submit:
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf examples/flights_ingest.py \\
+        --data examples/data --root /tmp/commitlog --checkpoint /tmp/checkpoint
+
+Key: the carrier. Value: the flight as JSON. Timestamp: the scheduled departure. Run it again with the same checkpoint
+and it goes on where it stopped, however it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import TopicExistsError
+
+SCHEMA = (
+    "scheduled_departure timestamp, carrier string, flight int, tailnum string, origin string, dest string, "
+    "dep_delay short, arr_delay short, air_time short, distance int"
+)
+
+
+def main() -> None:
+    """Create the topic if it is not there, then write what is in the directory and stop."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="directory of Parquet files")
+    parser.add_argument("--root", required=True, help="root of the commit log")
+    parser.add_argument("--checkpoint", required=True, help="the query's checkpoint directory")
+    parser.add_argument("--topic", default="flights")
+    parser.add_argument("--partitions", type=int, default=4)
+    args = parser.parse_args()
+    with suppress(TopicExistsError):  # these flights are of 2013: keep them whatever their age
+        CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config={"retention.ms": -1})
+    spark = SparkSession.builder.appName("flights-ingest").getOrCreate()
+    flights = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(args.data)
+    query = (
+        as_records(flights)
+        .writeStream.format("commitlog")
+        .option("topic", args.topic)
+        .option("checkpointLocation", args.checkpoint)
+        .trigger(availableNow=True)
+        .start(args.root)
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+def as_records(flights: DataFrame) -> DataFrame:
+    """Return flights as records: key, value, timestamp."""
+    return flights.selectExpr("carrier AS key", "to_json(struct(*)) AS value", "scheduled_departure AS timestamp")
+
+
+if __name__ == "__main__":
+    main()
