@@ -1,0 +1,1 @@
+"""Small helpers that tests tell their stories with. Nothing here asserts."""

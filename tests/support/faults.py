@@ -1,0 +1,119 @@
+"""A storage that fails on purpose: before an operation, after it (a lost reply), or with a SIGKILL of the process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from pyspark_commitlog.storage import Storage
+
+MUTATING = (
+    "put_if_absent",
+    "write_once",
+    "create",
+    "open_append",
+    "make_directory",
+    "sync_directory",
+    "delete",
+    "delete_tree",
+)
+ALL = (*MUTATING, "read", "fetch", "map", "info", "names")
+
+#: Told before and after every operation: (operation, path, "before" or "after"). It may raise, block or kill.
+Hook = Callable[[str, str, str], None]
+
+
+class FaultyStorage(Storage):
+    """Hands everything on to ``inner``, telling ``hook`` before and after."""
+
+    def __init__(self, inner: Storage, hook: Hook) -> None:
+        self._inner, self._hook = inner, hook
+        self.url = inner.url
+        self.clock = inner.clock
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ALL:
+            inner, hook = object.__getattribute__(self, "_inner"), object.__getattribute__(self, "_hook")
+
+            def call(path: str, *args: Any) -> Any:
+                hook(name, path, "before")
+                result = getattr(inner, name)(path, *args)
+                hook(name, path, "after")
+                return result
+
+            return call
+        return object.__getattribute__(self, name)
+
+    @property
+    def can_append(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return self._inner.can_append
+
+    def try_lock(self, path: str) -> Any:
+        """As the inner one."""
+        return self._inner.try_lock(path)
+
+    def scratch(self, directory: str) -> Any:
+        """As the inner one."""
+        return self._inner.scratch(directory)
+
+    def write_scratch(self, file: Any, data: bytes) -> None:
+        """As the inner one."""
+        self._inner.write_scratch(file, data)
+
+    def new_id(self) -> str:
+        """As the inner one."""
+        return self._inner.new_id()
+
+    def jitter(self) -> float:
+        """As the inner one."""
+        return self._inner.jitter()
+
+
+for _name in ALL:  # the abstract methods are answered by __getattribute__
+
+    def _never(self: Any, *args: Any) -> Any:
+        raise AssertionError
+
+    setattr(FaultyStorage, _name, _never)
+FaultyStorage.__abstractmethods__ = frozenset()
+
+
+def io_error() -> OSError:
+    """Return the error of a lost reply."""
+    return OSError(errno.EIO, "injected: the reply was lost")
+
+
+def kill_now() -> None:
+    """SIGKILL this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number: int, act: Callable[[], None], *, when: str = "before", only: tuple[str, ...] = MUTATING) -> Hook:
+    """Return a hook that acts at the ``number``-th (from 1) matching operation, once."""
+    seen = 0
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        nonlocal seen
+        if moment == when and operation in only:
+            seen += 1
+            if seen == number:
+                act()
+
+    return hook
+
+
+def on_path(part: str, operation: str, act: Callable[[], None], *, when: str = "before", times: int = 1) -> Hook:
+    """Return a hook that acts at the first ``times`` operations whose path contains ``part``."""
+    left = times
+
+    def hook(found: str, path: str, moment: str) -> None:
+        nonlocal left
+        if left and moment == when and found == operation and part in path:
+            left -= 1
+            act()
+
+    return hook
