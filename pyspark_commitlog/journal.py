@@ -22,6 +22,7 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.storage import FileInfo, Storage
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
+_MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
 _AMBIGUOUS_TRIES = 5
 _MAX_PROBES = 64
@@ -160,6 +161,8 @@ class Journal:
         """
         path = self._path(sequence)
         head, info = self._storage.fetch(path, _HEAD_BYTES)
+        if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions: the line is longer
+            head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
         entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
         return Stored(entry, info)
 

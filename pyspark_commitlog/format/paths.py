@@ -24,11 +24,11 @@ ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_ENTRY = re.compile(r"(\d{20})\.json")
-_CHUNK = re.compile(rf"(\d{{20}})-({_UUID})\.chunk")
-_SIDE = re.compile(rf"(\d{{20}})\.({_UUID})\.([a-z]+)")
-_MANIFEST = re.compile(rf"(\d+)-(\d{{20}})-({_UUID})\.json")
-_SEGMENT = re.compile(r"(\d{20})(?:\.([1-9]\d*))?\.(log|index|timeindex)")
+_ENTRY = re.compile(r"([0-9]{20})\.json")
+_CHUNK = re.compile(rf"([0-9]{{20}})-({_UUID})\.chunk")
+_SIDE = re.compile(rf"([0-9]{{20}})\.({_UUID})\.([a-z]+)")
+_MANIFEST = re.compile(rf"(0|[1-9][0-9]*)-([0-9]{{20}})-({_UUID})\.json")
+_SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
 def check_topic_name(name: str) -> str:

@@ -13,7 +13,7 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
-from pyspark_commitlog.log.state import Mark, TopicState, read_chunks
+from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
 #: Entries of a journal that are never collected, counted from the newest.
@@ -86,11 +86,19 @@ def _collect_entries(topic: TopicLog, topic_id: str, below: int) -> tuple[int, i
     chunks = 0
     for stored in _read_all(topic.journal, gone):
         if stored.entry.topic_id == topic_id:
-            for chunk in read_chunks(stored.entry.body):
+            for chunk in _chunks(topic, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
         topic.journal.delete(stored.sequence)
     return chunks, len(gone)
+
+
+def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
+    """Return an entry's chunks; none when another collector has removed entry and table meanwhile."""
+    try:
+        return topic.chunks(stored.entry)
+    except FileNotFoundError:
+        return ()
 
 
 def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) -> int:
@@ -120,7 +128,7 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
 
 def _side_files(stored: Stored) -> list[str]:
     body = stored.entry.body
-    tables = [body.get("extents"), body.get("partitions")]
+    tables = [body.get("extents"), body.get("chunks"), body.get("partitions")]
     if "state" in body:
         tables.append(body["state"]["writers"]["snapshot"])
     return [table["file"] for table in tables if isinstance(table, dict)]
@@ -161,7 +169,7 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     if not below:
         return 0
     entries = _read_all(topic.journal, topic.journal.sequences())
-    named = {chunk.name for stored in entries for chunk in read_chunks(stored.entry.body)}
+    named = {chunk.name for stored in entries for chunk in _chunks(topic, stored)}
     orphans = [name for name in below if name not in named]
     for name in orphans:
         topic.storage.delete(paths.chunk(name))

@@ -216,8 +216,9 @@ def commit(
             after, sides = _remember(topic, stored, after, slot, writer.writer_id, row)
         retention = TopicConfig(state.config).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
-        tables = place_tables({"extents": [e.to_json() for e in extents]}, slot.sequence, slot.write_id)
-        body: Json = {"state": after.to_json(), "chunks": chunks_to_json(chunks), **tables.body}
+        large = {"extents": [e.to_json() for e in extents], "chunks": chunks_to_json(chunks)}
+        tables = place_tables(large, slot.sequence, slot.write_id)
+        body: Json = {"state": after.to_json(), **tables.body}
         inline = b"".join(task.inline for task in staged)
         return Draft("append", topic_id, body, inline, {**sides, **tables.sides})
 

@@ -113,15 +113,16 @@ class Partitioner:
             sizes: bytes of each record.
         """
         if self.partitions == 1:
-            chosen = np.zeros(len(keys), np.int64)
-        else:
-            chosen = key_partitions(keys, self.partitions)
-            if keys.null_count:
-                keyless = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
-                chosen[keyless] = self._keyless(sizes[keyless])
-        if explicit is not None and explicit.null_count < len(explicit):
+            return np.zeros(len(keys), np.int64)
+        chosen = key_partitions(keys, self.partitions)
+        free = keys.is_null().to_numpy(zero_copy_only=False) if keys.null_count else np.zeros(len(keys), np.bool_)
+        if explicit is not None:
             given = explicit.is_valid().to_numpy(zero_copy_only=False)
             chosen[given] = explicit.drop_null().to_numpy()
+            free &= ~given
+        keyless = np.flatnonzero(free)
+        if len(keyless):
+            chosen[keyless] = self._keyless(sizes[keyless])
         return chosen
 
     def _keyless(self, sizes: Ints) -> Ints:

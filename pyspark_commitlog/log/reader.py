@@ -28,7 +28,6 @@ from pyspark_commitlog.log.state import (
     SettledPartition,
     SettleState,
     TopicState,
-    read_chunks,
 )
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
@@ -247,7 +246,7 @@ class PartitionReader:
                 head=replace(entry, body={}),
                 log_end=ends[self._partition] if self._partition < len(ends) else 0,
                 extents=tuple(e for e in self._topic.extents(entry) if e.partition == self._partition),
-                chunks=read_chunks(entry.body),
+                chunks=self._topic.chunks(entry),
             )
         return self._entries[sequence]
 

@@ -81,7 +81,10 @@ def _is_headers(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     names = [field.name for field in kind.value_type]
-    return names == ["key", "value"] and pa.types.is_string(kind.value_type.field(0).type)
+    if names != ["key", "value"]:
+        return False
+    key, value = (field.type for field in kind.value_type)
+    return pa.types.is_string(key) and any(check(value) for check in _BYTES)
 
 
 _ALLOWED: Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = {
@@ -138,11 +141,21 @@ def _timestamps(column: pa.Array | None, rows: int, limits: Limits, now_ms: int)
         return pa.repeat(now, rows)
     if column.type != TIMESTAMP:
         # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
-        column = column.cast(TIMESTAMP)
+        column = _microseconds(column, limits)
     column = column.fill_null(now) if column.null_count else column
     if rows:
         _check_times(column, limits, now_ms)
     return column
+
+
+def _microseconds(column: pa.Array, limits: Limits) -> pa.Array:
+    """Return timestamps of any unit as microseconds in UTC; nanoseconds are cut off."""
+    try:
+        return column.cast(TIMESTAMP, safe=column.type.unit != "ns")
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(
+            f"topic {limits.topic!r}: a timestamp is out of range ({error}); nothing staged"
+        ) from error
 
 
 def _check_times(column: pa.Array, limits: Limits, now_ms: int) -> None:

@@ -30,7 +30,6 @@ from pyspark_commitlog.log.state import (
     SettleState,
     TopicState,
     place_tables,
-    read_chunks,
 )
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -194,7 +193,7 @@ def _sources(
     """Return per partition the extents that are not settled whole, in offset order."""
     sources: dict[int, list[Source]] = {}
     for entry in entries:
-        chunks = read_chunks(entry.body)
+        chunks = topic.chunks(entry)
         for extent in topic.extents(entry):
             row = settled.partition(extent.partition, state.log_start[extent.partition])
             if extent.end_offset > row.settled:

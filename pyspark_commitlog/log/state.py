@@ -172,9 +172,9 @@ class TopicState:
         )
 
 
-def read_chunks(body: Mapping[str, Any]) -> tuple[ChunkRef, ...]:
-    """Return the chunks that an entry names."""
-    return tuple(ChunkRef(c["name"], c["length"], int(c["crc"], 16)) for c in body.get("chunks", ()))
+def read_chunks(rows: Sequence[Mapping[str, Any]]) -> tuple[ChunkRef, ...]:
+    """Return the chunks of a table."""
+    return tuple(ChunkRef(c["name"], c["length"], int(c["crc"], 16)) for c in rows)
 
 
 def chunks_to_json(chunks: Sequence[ChunkRef]) -> list[Json]:

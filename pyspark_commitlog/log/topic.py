@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
@@ -12,12 +13,14 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.log.state import (
+    ChunkRef,
     Extent,
     Sealed,
     SettledPartition,
     SettleState,
     TopicState,
     WriterRow,
+    read_chunks,
     read_extents,
     read_writer_rows,
 )
@@ -85,10 +88,16 @@ class TopicLog:
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
         """Return where an entry's records lie: none for an entry that appended nothing."""
-        table = entry.body.get("extents", ())
-        if isinstance(table, dict):
-            table = json.loads(self.journal.side(entry.topic_id, table))
-        return read_extents(table)
+        return read_extents(self._table(entry, "extents"))
+
+    def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:
+        """Return the chunks that an entry names."""
+        return read_chunks(self._table(entry, "chunks"))
+
+    def _table(self, entry: Entry, kind: str) -> Any:
+        """Return a table of an entry, from its side file if it was too large for the entry."""
+        table = entry.body.get(kind, ())
+        return json.loads(self.journal.side(entry.topic_id, table)) if isinstance(table, dict) else table
 
     def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
         """Return what is remembered of a writer id."""
