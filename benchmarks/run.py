@@ -1,0 +1,254 @@
+"""``make bench``: our reads and writes against floors and Parquet, as ratios within one run.
+
+    python benchmarks/run.py [--records 4000000] [--runs 3] [--only read,write,stream,small] [--work DIR]
+
+Every row is the median of alternating runs (ours, peer, ours, peer, …) in one warm session, page cache warm. A ratio
+above 1 means that ours is faster. Absolute rates are of this machine only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from data import CHUNK, prepare
+from floors import FloorSink, FloorSource
+from pyspark.sql import SparkSession
+
+from pyspark_commitlog import CommitLog
+
+HERE = Path(__file__).resolve().parent
+READ_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+Action = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; rates in records per second."""
+
+    work: str
+    peer: str
+    ours: float
+    theirs: float
+
+    @property
+    def ratio(self) -> float:
+        """Return ours / theirs."""
+        return self.ours / self.theirs
+
+
+class Bench:
+    """A warm session, a topic of the records, and what is measured on them."""
+
+    def __init__(self, work: Path, records: int, runs: int) -> None:
+        self.records, self.runs = records, runs
+        self.events = str(prepare(work, records))
+        self.scratch = work / "scratch"
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(parents=True)
+        self.root = str(self.scratch / "log")
+        self.log = CommitLog(self.root)
+        self.spark = session()
+        self.rows: list[Row] = []
+        self._number = 0
+
+    def fresh(self) -> str:
+        """Return a new name."""
+        self._number += 1
+        return f"t{self._number}"
+
+    def topic(self) -> str:
+        """Return a new topic of 4 partitions."""
+        name = self.fresh()
+        self.log.create_topic(name, partitions=4, config={"retention.ms": -1})
+        return name
+
+    def compare(self, work: str, ours: Action, peers: dict[str, Action], records: int | None = None) -> None:
+        """Run ours and its peers in turn and add a row per peer."""
+        count = records or self.records
+        actions = {"": ours, **peers}
+        for action in actions.values():
+            action()
+        seconds: dict[str, list[float]] = {name: [] for name in actions}
+        for _ in range(self.runs):
+            for name, action in actions.items():
+                began = time.perf_counter()
+                action()
+                seconds[name].append(time.perf_counter() - began)
+        rates = {name: count / statistics.median(times) for name, times in seconds.items()}
+        for name in peers:
+            row = Row(work, name, rates[""], rates[name])
+            self.rows.append(row)
+            print(f"{row.work:<44} {row.peer:<34} {row.ours:>12,.0f} {row.theirs:>12,.0f} {row.ratio:>7.2f}", flush=True)
+
+    # --- batch -------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Batch write of the Parquet records."""
+        self.compare(
+            "batch write",
+            self.write_topic,
+            {"floor: sink that drops batches": self.write_floor, "Parquet to Parquet, snappy": self.write_parquet},
+        )
+
+    def source(self) -> pyspark.sql.DataFrame:
+        """Return the input of every write."""
+        return self.spark.read.parquet(self.events)
+
+    def write_topic(self) -> str:
+        """Write a new topic; return its name."""
+        name = self.topic()
+        self.source().write.format("commitlog").mode("append").option("topic", name).save(self.root)
+        return name
+
+    def write_floor(self) -> None:
+        """Write into nothing."""
+        self.source().write.format("floor_sink").mode("append").save()
+
+    def write_parquet(self) -> None:
+        """Copy to Parquet."""
+        self.source().write.mode("overwrite").parquet(str(self.scratch / "copy"))
+
+    def read(self) -> None:
+        """Batch read of all columns, and of the value alone."""
+        name = self.write_topic()
+        self.log.maintain(name)
+        floor = "floor: source of ready batches"
+        self.compare("batch read, all columns", lambda: self.read_topic(name, READ_COLUMNS),
+                     {floor: lambda: self.read_floor(READ_COLUMNS)})  # fmt: skip
+        self.compare("batch read, value only", lambda: self.read_topic(name, "value binary"),
+                     {floor: lambda: self.read_floor("value binary")})  # fmt: skip
+
+    def read_topic(self, name: str, schema: str) -> None:
+        """Read a topic to nowhere."""
+        noop(self.spark.read.format("commitlog").option("subscribe", name).schema(schema).load(self.root))
+
+    def read_floor(self, schema: str) -> None:
+        """Read ready batches to nowhere."""
+        sample = str(next(Path(self.events).glob("*.parquet")))
+        reader = self.spark.read.format("floor_source").option("records", self.records).option("sample", sample)
+        noop(reader.schema(schema).load())
+
+    # --- streams -----------------------------------------------------------------------------------------
+
+    def stream(self) -> None:
+        """Streaming read and write, a file (500,000 records) per trigger."""
+        name = self.write_topic()
+        self.log.maintain(name)
+        self.compare("streaming read, 500,000 per trigger", lambda: self.stream_topic(name),
+                     {"Parquet file stream": self.stream_parquet})  # fmt: skip
+        self.compare("streaming write, 500,000 per trigger", self.stream_into_topic,
+                     {"Parquet streaming file sink": self.stream_into_parquet})  # fmt: skip
+
+    def stream_topic(self, name: str) -> None:
+        """Stream a topic to nowhere."""
+        reader = self.spark.readStream.format("commitlog").option("subscribe", name)
+        reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", CHUNK)
+        self.drain(reader.load(self.root).writeStream.format("noop"))
+
+    def files(self) -> pyspark.sql.DataFrame:
+        """Return the records as a file stream, one file per trigger."""
+        schema = "key binary, value binary, timestamp timestamp"
+        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(self.events)
+
+    def stream_parquet(self) -> None:
+        """Stream the Parquet files to nowhere."""
+        self.drain(self.files().writeStream.format("noop"))
+
+    def stream_into_topic(self) -> None:
+        """Stream the files into a new topic."""
+        writer = self.files().writeStream.format("commitlog").option("topic", self.topic()).option("path", self.root)
+        self.drain(writer)
+
+    def stream_into_parquet(self) -> None:
+        """Stream the files into new Parquet files."""
+        self.drain(self.files().writeStream.format("parquet").option("path", str(self.scratch / self.fresh())))
+
+    def drain(self, writer: pyspark.sql.streaming.DataStreamWriter) -> None:
+        """Run a stream over what is there now."""
+        checkpoint = str(self.scratch / f"checkpoint-{self.fresh()}")
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    # --- small commits -----------------------------------------------------------------------------------
+
+    def small(self) -> None:
+        """A scan of 1,000 tiny commits against the same records committed at once (settled both)."""
+        many, once = self.tiny(1000), self.tiny(1)
+        schema = READ_COLUMNS
+        self.compare("scan of 1,000 commits of 10 records", lambda: self.read_topic(many, schema),
+                     {"the same records in one commit": lambda: self.read_topic(once, schema)}, 10_000)  # fmt: skip
+
+    def tiny(self, commits: int) -> str:
+        """Return a topic of 10,000 records in so many commits, below Spark, settled by the commits themselves."""
+        sys.path.insert(0, str(HERE.parent))
+        from tests.support.records import append
+
+        from pyspark_commitlog.log.settle import settle_after_commit
+
+        name = self.topic()
+        topic = self.log.topic(name)
+        table = pa.parquet.read_table(next(Path(self.events).glob("*.parquet"))).slice(0, 10_000).combine_chunks()
+        step = 10_000 // commits
+        for first in range(0, 10_000, step):
+            append(topic, *table.slice(first, step).to_batches())
+            settle_after_commit(topic, self.log.describe(name).topic_id)
+        return name
+
+
+def noop(frame: pyspark.sql.DataFrame) -> None:
+    """Run a query and drop what it yields."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def session() -> SparkSession:
+    """Return a session as on the figures' page: local[2], our recommended configuration."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.driver.memory", "4g")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    for line in (HERE.parent / "spark-conf" / "spark-defaults.conf").read_text().splitlines():
+        name, _, value = line.partition("#")[0].strip().partition(" ")
+        if value:
+            builder = builder.config(name, value.strip())
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(FloorSource)
+    spark.dataSource.register(FloorSink)
+    return spark
+
+
+def main() -> None:
+    """Run what was asked for, print the table, keep it as JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", default="write,read,stream,small")
+    parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench")
+    args = parser.parse_args()
+    bench = Bench(args.work.resolve(), args.records, args.runs)
+    versions = f"PySpark {pyspark.__version__}, pyarrow {pa.__version__}, Python {platform.python_version()}"
+    print(f"{args.records:,} records, median of {args.runs} alternating runs; {os.cpu_count()} cores; {versions}\n")
+    print(f"{'work':<44} {'peer':<34} {'ours/s':>12} {'peer/s':>12} {'ratio':>7}")
+    for part in args.only.split(","):
+        getattr(bench, part)()
+    bench.spark.stop()
+    results = args.work / "results.jsonl"
+    with results.open("a") as out:
+        for row in bench.rows:
+            out.write(json.dumps({**row.__dict__, "ratio": row.ratio, "records": args.records}) + "\n")
+    shutil.rmtree(bench.scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
