@@ -112,7 +112,7 @@ class PartitionReader:
                     if located.next_offset > position:
                         yield from self._decode(located, span, position, end)
                         position, looks = located.next_offset, 0
-                position = max(position, self._end_of(position))
+                position = max(position, self._end_of(before))
                 if position == before:
                     raise CorruptionError(f"it ends before offset {position}")
             except (FileNotFoundError, CorruptionError) as error:
