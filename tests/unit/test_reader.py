@@ -1,0 +1,57 @@
+"""Reads over several segments, chunks and entries, against the list of what was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.records import append, batch_of, read_partition
+
+
+@pytest.fixture(scope="module")
+def topic(tmp_path_factory: pytest.TempPathFactory) -> TopicLog:
+    """A topic with six sealed segments, an active one, a chunk and an inline commit behind it."""
+    log = CommitLog(str(tmp_path_factory.mktemp("root")))
+    log.create_topic("t", 1, {"segment.bytes": 4096, "inline.max.bytes": 2000, "compression.type": "none"})
+    topic = log.topic("t")
+    for first in range(0, 210, 30):
+        append(topic, batch_of(values(first, first + 30)))
+        log.maintain("t")
+    append(topic, batch_of(values(210, 240)))
+    append(topic, batch_of(values(240, 245)))
+    return topic
+
+
+def values(first: int, last: int) -> list[bytes]:
+    return [b"value-%06d" % n * 10 for n in range(first, last)]
+
+
+def test_every_segment_chunk_and_entry_is_read_in_order(topic: TopicLog) -> None:
+    found = read_partition(topic, 0)
+    assert [record.offset for record in found] == list(range(245))
+    assert [record.value for record in found] == values(0, 245)
+
+
+def test_the_topic_has_the_parts_this_is_about(topic: TopicLog) -> None:
+    _, state = topic.newest()
+    _, settled = topic.settled(state.topic_id)
+    row = settled.partition(0)
+    assert len(topic.sealed(state.topic_id, row)) >= 3
+    assert row.active.length > 0
+    assert row.settled == 210
+
+
+@pytest.mark.parametrize("start", [0, 1, 29, 30, 31, 59, 60, 100, 149, 150, 209, 210, 211, 239, 240, 244])
+@pytest.mark.parametrize("length", [1, 7, 30, 61, 245])
+def test_any_range_is_cut_exactly(topic: TopicLog, start: int, length: int) -> None:
+    end = min(start + length, 245)
+    found = read_partition(topic, 0, start, end)
+    assert [(record.offset, record.value) for record in found] == list(enumerate(values(start, end), start))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 3), (0, 246), (300, 400)])
+def test_a_range_outside_the_log_is_refused_with_both_bounds(topic: TopicLog, start: int, end: int) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="log start offset is 0 and high watermark 245"):
+        read_partition(topic, 0, start, end)
