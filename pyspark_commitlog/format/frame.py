@@ -222,7 +222,7 @@ def open_payload(frame: Frame) -> Payload:
     try:
         message, headers = _parse_record(frame.buffer)
         return Payload(_identity(headers), message)
-    except (ValueError, KeyError, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, IndexError) as error:
         raise CorruptionError(f"frame at offset {frame.base_offset}: its record does not parse ({error})") from error
 
 
@@ -236,19 +236,29 @@ def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, dict[str, str]]:
     key_length, position = varint.decode(data, position)
     if key_length != -1:
         raise ValueError("the record has a key")
-    size, position = varint.decode(data, position)
+    size, position = _length(data, position)
     message = buffer.slice(position, size)
     count, position = varint.decode(data, position + size)
     headers: dict[str, str] = {}
     for _ in range(count):
         name, position = _text(data, position)
         headers[name], position = _text(data, position)
+    if position != buffer.size:
+        raise ValueError(f"the record ends at {position}, expected {buffer.size}")
     return message, headers
 
 
 def _text(data: memoryview, position: int) -> tuple[str, int]:
-    size, position = varint.decode(data, position)
+    size, position = _length(data, position)
     return str(data[position : position + size], "utf-8"), position + size
+
+
+def _length(data: memoryview, position: int) -> tuple[int, int]:
+    """Return (a length that fits into what is left, position behind it)."""
+    size, position = varint.decode(data, position)
+    if not 0 <= size <= len(data) - position:
+        raise ValueError(f"length {size} at position {position}")
+    return size, position
 
 
 def _identity(headers: dict[str, str]) -> Identity:

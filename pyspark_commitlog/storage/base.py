@@ -7,7 +7,8 @@ Contract (every implementation passes ``tests/contract``):
   path ever succeeds while the file exists. It makes no directory.
 * What returned from ``put_if_absent``, ``write_once`` or ``OutputFile.close`` is there after power loss.
 * ``FileNotFoundError`` and ``FileExistsError`` mean exactly what they say. Any other failure of ``put_if_absent``
-  is *ambiguous* (it may have landed) unless it is a ``NotPutError``.
+  is *ambiguous* (it may have landed) unless it is a ``NotPutError``, ``StorageFullError`` or
+  ``StorageReadOnlyError``.
 * Nothing is cached: a listing or a read shows what is stored now.
 """
 
@@ -102,7 +103,7 @@ class Storage(ABC):
 
         Raises:
             FileExistsError: somebody was first.
-            NotPutError: certainly not put (no space, no permission, no directory).
+            NotPutError, StorageFullError, StorageReadOnlyError: certainly not put.
             SyncFailedError: visible, but perhaps not durable.
             OSError: anything else is ambiguous.
         """
@@ -166,6 +167,10 @@ class Storage(ABC):
     @abstractmethod
     def delete_tree(self, directory: str) -> None:
         """Remove a directory with all in it; nothing happens when it is not there."""
+
+    @abstractmethod
+    def remove_abandoned(self, directory: str, before_ms: int) -> int:
+        """Remove temporary files that a killed writer left, last written before a storage time; return how many."""
 
     @abstractmethod
     @contextmanager

@@ -80,6 +80,8 @@ def _explained(root: Path, action: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, FileExistsError, StorageError):
         raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
     except OSError as error:
         raise explain(error, root, action) from error
 
@@ -109,6 +111,7 @@ class LocalStorage(Storage):
         self.clock = clock or SystemClock()
         self._stamps = clock is not None
         self._can_append: bool | None = None
+        self._durable: set[Path] = set()
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
@@ -189,14 +192,18 @@ class LocalStorage(Storage):
     def make_directory(self, directory: str) -> None:
         """See ``Storage.make_directory``: every directory made is synced into its parent."""
         full = self._full(directory)
-        if full.is_dir():
+        if full in self._durable and full.is_dir():
             return
+        # One that is there may have lost its maker before the fsync: all below the root are synced once.
+        known = [full, *full.parents]
+        inside = known[: known.index(self._root) + 1] if full != self._root else [full]
         with _explained(self._root, f"make directory {directory}"):
-            missing = [full, *full.parents]
-            missing = missing[: next(i for i, p in enumerate(missing) if p.is_dir())]
-            for path in reversed(missing):
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+            for path in reversed(inside):
                 path.mkdir(exist_ok=True)
-                self._sync_path(path.parent, directory)
+                if path not in self._durable:
+                    self._sync_path(path.parent, directory)
+                    self._durable.add(path)
 
     def sync_directory(self, directory: str) -> None:
         """See ``Storage.sync_directory``."""
@@ -243,6 +250,16 @@ class LocalStorage(Storage):
             yield True
         finally:
             lock.release()
+
+    def remove_abandoned(self, directory: str, before_ms: int) -> int:
+        """See ``Storage.remove_abandoned``."""
+        removed = 0
+        with suppress(FileNotFoundError), _explained(self._root, f"clean {directory}"):
+            for found in os.scandir(self._full(directory)):
+                if found.name.startswith(_TEMPORARY) and found.stat().st_mtime_ns // 1_000_000 < before_ms:
+                    os.unlink(found.path)
+                    removed += 1
+        return removed
 
     def scratch(self, directory: str) -> IO[bytes]:
         """See ``Storage.scratch``: on the root's own disk, so that memory-backed /tmp is not filled."""
@@ -295,7 +312,7 @@ class LocalStorage(Storage):
         try:
             with _explained(self._root, f"list {directory}"):
                 found = os.listdir(self._full(directory))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         return sorted(name for name in found if not name.startswith(_TEMPORARY))
 

@@ -19,6 +19,7 @@ MUTATING = (
     "sync_directory",
     "delete",
     "delete_tree",
+    "remove_abandoned",
 )
 ALL = (*MUTATING, "read", "fetch", "map", "info", "names")
 
