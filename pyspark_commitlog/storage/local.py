@@ -120,11 +120,14 @@ class LocalStorage(Storage):
             self._can_append = mount_type(self._root) in _LOCAL_TYPES
         return self._can_append
 
-    def _full(self, path: str) -> Path:
-        parts = PurePosixPath(path).parts
-        if path.startswith("/") or ".." in parts:
+    def _name(self, path: str) -> str:
+        """Return the absolute name of a path; text only, as every small read comes through here."""
+        if path.startswith("/") or ".." in path.split("/"):
             raise UsageError(f"path {path!r} leaves the root {self._root}")
-        return self._root.joinpath(*parts)
+        return f"{self.url}/{path}" if path else self.url
+
+    def _full(self, path: str) -> Path:
+        return Path(self._name(path))
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -276,20 +279,20 @@ class LocalStorage(Storage):
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See ``Storage.read``."""
-        with _explained(self._root, f"read {path}"), open(self._full(path), "rb") as file:
+        with _explained(self._root, f"read {path}"), open(self._name(path), "rb") as file:
             if start:
                 file.seek(start)
             return file.read() if length is None else file.read(length)
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""
-        with _explained(self._root, f"read {path}"), open(self._full(path), "rb", buffering=0) as file:
+        with _explained(self._root, f"read {path}"), open(self._name(path), "rb", buffering=0) as file:
             return file.read(length), _file_info(os.fstat(file.fileno()))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
         with _explained(self._root, f"read {path}"):
-            fd = os.open(self._full(path), os.O_RDONLY)
+            fd = os.open(self._name(path), os.O_RDONLY)
             try:
                 length = min(length, os.fstat(fd).st_size - start)
                 if length <= 0:
@@ -305,13 +308,13 @@ class LocalStorage(Storage):
     def info(self, path: str) -> FileInfo:
         """See ``Storage.info``."""
         with _explained(self._root, f"read {path}"):
-            return _file_info(os.stat(self._full(path)))
+            return _file_info(os.stat(self._name(path)))
 
     def names(self, directory: str) -> list[str]:
         """See ``Storage.names``."""
         try:
             with _explained(self._root, f"list {directory}"):
-                found = os.listdir(self._full(directory))
+                found = os.listdir(self._name(directory))
         except FileNotFoundError:
             return []
         return sorted(name for name in found if not name.startswith(_TEMPORARY))
