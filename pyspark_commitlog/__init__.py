@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.topics import CommitLog
 
-_HOMES = {
-    "CommitLog": "pyspark_commitlog.topics",
-    "DefaultSource": "pyspark_commitlog.spark.source",
-}
+_HOMES = {"CommitLog": "pyspark_commitlog.topics", "DefaultSource": "pyspark_commitlog.spark.source"}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,7 +28,19 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        if name == "DefaultSource":
+            home = _source_home()
         return getattr(import_module(home), name)
     except ImportError as error:
         # Spark asks for DefaultSource with hasattr: what is missing here must not break other data sources.
         raise AttributeError(f"{name} cannot be loaded: {error}") from error
+
+
+def _source_home() -> str:
+    """Return the module of the data source, or of the one that tells an outdated PySpark what is missing."""
+    import pyspark
+
+    from pyspark_commitlog.spark.outdated import is_outdated
+
+    outdated = is_outdated(pyspark.__version__)
+    return "pyspark_commitlog.spark.outdated" if outdated else "pyspark_commitlog.spark.source"

@@ -44,9 +44,6 @@ class _Writing:
     def __init__(self, source: DefaultSource, schema: StructType, overwrite: bool) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from pyspark_commitlog.spark.source import _check_pyspark
-
-        _check_pyspark()
         if overwrite:
             raise UsageError(
                 "a log cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import __version__ as pyspark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
@@ -21,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, UsageError
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
@@ -82,12 +81,6 @@ class DefaultSource(DataSource):
         return CommitLogStreamWriter(self, schema, overwrite)
 
 
-def _check_pyspark() -> None:
-    found = tuple(int(part) for part in pyspark_version.split(".")[:2])
-    if found < (4, 2):
-        raise UsageError(f"pyspark-commitlog needs PySpark 4.2 or newer, this is {pyspark_version}: upgrade pyspark")
-
-
 def check_schema(schema: StructType) -> None:
     """Check a user's schema: any of the source's columns, in any order, with their types.
 
@@ -118,7 +111,6 @@ class _Reading:
     def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        _check_pyspark()
         check_schema(schema)
         self._source, self._options = source, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,69 @@
+"""Importing the package: light, harmless to other data sources, and clear to an outdated PySpark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("pyspark", "pyarrow", "numpy", "fsspec", "pandas")
+
+
+def run(code: str) -> str:
+    """Run code in a fresh interpreter; return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = run(f"import sys, pyspark_commitlog; print([m for m in {HEAVY!r} if m in sys.modules])")
+    assert loaded == "[]"
+
+
+def test_the_python_client_needs_no_pyspark() -> None:
+    assert run("import sys; from pyspark_commitlog import CommitLog; print('pyspark' in sys.modules)") == "False"
+
+
+def test_the_source_is_a_pyspark_data_source_with_the_format_s_name() -> None:
+    code = (
+        "import pyspark_commitlog as p; from pyspark.sql.datasource import DataSource;"
+        "print(hasattr(p, 'DefaultSource'), issubclass(p.DefaultSource, DataSource), p.DefaultSource.name())"
+    )
+    assert run(code) == "True True commitlog"
+
+
+def test_without_pyspark_the_source_is_merely_absent() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; import pyspark_commitlog as p;"
+    code += "print(hasattr(p, 'DefaultSource'))"
+    )
+    assert run(code) == "False"
+
+
+def test_an_outdated_pyspark_is_told_which_one_is_needed() -> None:
+    code = (
+        "import pyspark; pyspark.__version__ = '4.1.2'; import pyspark_commitlog as p;"
+        "source = p.DefaultSource; print(source.name())\n"
+        "try: source({})\n"
+        "except p.errors.UnsupportedError as error: print(error)"
+    )
+    name, told = run(code).splitlines()
+    assert name == "commitlog"
+    assert "needs PySpark 4.2 or newer, this is 4.1.2" in told
+
+
+@pytest.mark.parametrize("name", ["CommitLog", "errors", "__version__"])
+def test_public_names_are_there(name: str) -> None:
+    import pyspark_commitlog
+
+    assert name in pyspark_commitlog.__all__
+    assert getattr(pyspark_commitlog, name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import pyspark_commitlog
+
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = pyspark_commitlog.nope
