@@ -35,10 +35,7 @@ def test_the_source_is_a_pyspark_data_source_with_the_format_s_name() -> None:
 
 
 def test_without_pyspark_the_source_is_merely_absent() -> None:
-    code = (
-        "import sys; sys.modules['pyspark'] = None; import pyspark_commitlog as p;"
-    code += "print(hasattr(p, 'DefaultSource'))"
-    )
+    code = "import sys; sys.modules['pyspark'] = None; import pyspark_commitlog as p;print(hasattr(p, 'DefaultSource'))"
     assert run(code) == "False"
 
 
