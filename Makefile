@@ -87,5 +87,5 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +
