@@ -12,10 +12,17 @@ DESIGN notes and counter-examples: ARCHITECTURE.md, "Journal"; ``tests/model`` e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.errors import ConflictError, OutcomeUnknownError, StorageError, SyncFailedError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    ConflictError,
+    OutcomeUnknownError,
+    StorageError,
+    SyncFailedError,
+)
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
@@ -26,7 +33,6 @@ _MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
 _AMBIGUOUS_TRIES = 5
 _MAX_PROBES = 64
-_RECHECK_SECONDS = 1.0
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
 
@@ -96,7 +102,6 @@ class Journal:
         self._kind = kind
         self._sides = sides
         self._anchor: Stored | None = None
-        self._checked_at = 0.0
         self._synced: int | None = None
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -112,7 +117,6 @@ class Journal:
                 return found
             self._anchor = None  # N is gone: what was reached from it proves nothing
         self._anchor = self._list_newest()
-        self._checked_at = self._storage.clock.monotonic()
         return self._anchor
 
     def _probe(self, anchor: Stored) -> Stored | None:
@@ -125,16 +129,17 @@ class Journal:
                 break
         else:
             return None  # far behind: one listing is cheaper
-        now = self._storage.clock.monotonic()
-        if latest is not anchor or now - self._checked_at >= _RECHECK_SECONDS:
-            if not self._still_there(anchor):
-                return None
-            self._checked_at = now
+        if not self._still_there(anchor):  # also when idle: the next number may be gone rather than not put yet
+            return None
         self._anchor = latest
         return latest
 
     def _list_newest(self) -> Stored | None:
-        """Return the newest entry by listing; the listing is taken again after the read, so that it holds."""
+        """Return the newest entry by listing.
+
+        The listing is taken again after the read, and the file looked at once more: what was listed may have been
+        collected and put again by a zombie before it was read.
+        """
         sequences = self.sequences()
         while sequences:
             try:
@@ -142,7 +147,7 @@ class Journal:
             except FileNotFoundError:
                 found = None
             again = self.sequences()
-            if found is not None and again and again[-1] == found.sequence:
+            if found is not None and again and again[-1] == found.sequence and self._still_there(found):
                 return found
             sequences = again
         return None
@@ -229,7 +234,13 @@ class Journal:
         for attempt in range(_MAX_ATTEMPTS):
             base = self.newest()
             slot = Slot(1 if base is None else base.sequence + 1, write_id)
-            draft = plan(base, slot)
+            try:
+                draft = plan(base, slot)
+            except FileNotFoundError:  # a side file of the base was collected with it: plan on a newer one
+                self.forget()
+                if base is None or self.newest() == base:
+                    raise
+                continue
             if draft is None:
                 return None
             try:
@@ -266,9 +277,9 @@ class Journal:
         for attempt in range(_AMBIGUOUS_TRIES):
             try:
                 self._storage.put_if_absent(path, data)
-                return self._confirm(base, entry)
             except FileExistsError:
-                return self._read_back(base, entry, ambiguous)
+                with self._landed(entry, ambiguous):
+                    return self._read_back(base, entry, ambiguous)
             except SyncFailedError as error:
                 raise self._unknown(_slot(entry), entry.kind, str(error)) from error
             except StorageError as error:
@@ -278,9 +289,22 @@ class Journal:
             except OSError as error:
                 ambiguous, last = True, error
                 self._back_off(attempt)
+            else:
+                with self._landed(entry, True):
+                    return self._confirm(base, entry)
         raise self._unknown(
             _slot(entry), entry.kind, f"{_AMBIGUOUS_TRIES} tries failed, the last with {last}"
         ) from last
+
+    @contextmanager
+    def _landed(self, entry: Entry, possible: bool) -> Iterator[None]:
+        """Turn a failure behind a put that may have landed into "outcome unknown": it must not read as "not put"."""
+        try:
+            yield
+        except (CommitLogError, OSError) as error:
+            if not possible:
+                raise
+            raise self._unknown(_slot(entry), entry.kind, str(error)) from error
 
     def _read_back(self, base: Stored | None, entry: Entry, ambiguous: bool) -> Stored | None:
         try:
@@ -299,10 +323,9 @@ class Journal:
             stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
         except FileNotFoundError:
             return self._search(entry)
-        if not self._anchored(base, entry):
+        if not self._anchored(base, entry) or not self._still_there(stored):
             return self._search(entry)
         self._anchor, self._synced = stored, entry.sequence
-        self._checked_at = self._storage.clock.monotonic()
         return stored
 
     def _anchored(self, base: Stored | None, entry: Entry) -> bool:

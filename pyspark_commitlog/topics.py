@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import TopicConfig, check_config, check_names
 from pyspark_commitlog.errors import (
     CorruptionError,
     RootNotFoundError,
+    StorageError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
@@ -20,7 +20,7 @@ from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, check_version
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
+from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog
@@ -97,8 +97,13 @@ class CommitLog:
                 "readFeatures": [],
                 "writeFeatures": [],
             }
-            with suppress(FileExistsError):  # somebody made it meanwhile
+            try:
                 self._storage.put_if_absent(paths.ROOT_MARKER, json.dumps(marker).encode() + b"\n")
+            except StorageError:
+                raise
+            except OSError as error:  # somebody made it meanwhile, or only the reply was lost
+                if not self._storage.exists(paths.ROOT_MARKER):
+                    raise StorageError(f"cannot make a commit log at {self._storage.url}: {error}") from error
         self._check_root()
 
     def topic(self, name: str) -> TopicLog:
@@ -143,7 +148,7 @@ class CommitLog:
                 log_start=(0,) * partitions,
                 log_end=(0,) * partitions,
                 created=slot.sequence,
-                former_ids=topic.state_of(base.entry).former_ids if base else (),
+                former_ids=former_lives(base, topic.state_of(base.entry)) if base else (),
             )
             return Draft("create", topic_id, {"state": state.to_json()})
 
@@ -242,25 +247,27 @@ class CommitLog:
         self._alter(name, change)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. Running readers and writers get ``TopicChangedError``; its files go after the delay.
+        """Delete a topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.
 
         Raises:
             UnknownTopicError: there is no such topic.
+            TopicChangedError: somebody else deleted it meanwhile.
         """
         topic = self.topic(name)
+        _, found = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
-            stored, state = topic.newest_at(base, None)
-            ended = (*state.former_ids, (state.topic_id, stored.info.modified_ms))
-            return Draft("delete", state.topic_id, {"state": replace(state, deleted=True, former_ids=ended).to_json()})
+            _, state = topic.newest_at(base, found.topic_id)
+            return Draft("delete", state.topic_id, {"state": replace(state, deleted=True).to_json()})
 
         topic.journal.append(plan)
 
     def _alter(self, name: str, change: Callable[[TopicState], TopicState]) -> None:
         topic = self.topic(name)
+        _, found = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
-            _, state = topic.newest_at(base, None)
+            _, state = topic.newest_at(base, found.topic_id)
             return Draft("alter", state.topic_id, {"state": change(state).to_json()})
 
         topic.journal.append(plan)
@@ -270,13 +277,16 @@ class CommitLog:
     def maintain(self, name: str) -> Maintained:
         """Settle all of a topic, sweep orphans, collect what nothing needs, remove former lives.
 
-        Safe beside writers and readers, and twice at once.
+        Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
 
         Raises:
             UnknownTopicError: there is no such topic.
         """
         topic = self.topic(name)
-        _, state = topic.newest()
+        stored = topic.journal.newest()
+        if stored is not None and topic.state_of(stored.entry).deleted:
+            return Maintained(name, 0, Collected(), 0, remove_former(topic, stored))
+        stored, state = topic.newest()
         moved = 0
         while True:
             done: Settled = settle(topic, state.topic_id)
@@ -285,7 +295,7 @@ class CommitLog:
                 break
         swept = sweep(topic, state.topic_id)
         collected = collect(topic, state.topic_id)
-        return Maintained(name, moved, collected, swept, remove_former(topic, state))
+        return Maintained(name, moved, collected, swept, remove_former(topic, stored))
 
 
 def _check_partitions(partitions: int) -> None:

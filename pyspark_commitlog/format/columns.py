@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from pyspark_commitlog.errors import CorruptionError
+
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -55,9 +57,15 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
     The columns come in the order of the schema, whatever the order of ``names``.
 
     Raises:
-        pa.ArrowInvalid: the message does not parse.
+        CorruptionError: the message does not parse.
     """
-    schema = THINNED_SCHEMA if thinned else SCHEMA
+    try:
+        return _decode(message, THINNED_SCHEMA if thinned else SCHEMA, names)
+    except (pa.ArrowException, OSError) as error:  # Arrow raises OSError for a message that is no flatbuffer
+        raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+
+
+def _decode(message: pa.Buffer, schema: pa.Schema, names: Sequence[str] | None) -> pa.RecordBatch:
     aligned = message.address % _ALIGNMENT == 0
     if aligned and (names is None or len(names) == len(schema)):
         return pa.ipc.read_record_batch(message, schema)

@@ -13,9 +13,13 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
-from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState
+from pyspark_commitlog.log.state import ChunkRef, Mark, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
+#: How the names of the settle journal's side files end; all others belong to the topic's journal.
+SETTLE_TABLE = ".partitions"
+#: Earlier lives of a topic that are remembered: bounds an entry's size.
+FORMER_LIVES = 200
 #: Entries of a journal that are never collected, counted from the newest.
 KEPT_ENTRIES = 2
 
@@ -54,13 +58,16 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal = topic.settle_journal(topic_id)
-    storage.sync_directory(paths.settle)
     retained = _read_all(journal, journal.sequences())
+    storage.sync_directory(paths.settle)
     now, delay = storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
     if proof is None:
         return Collected()
-    chunks, entries = _collect_entries(topic, topic_id, topic.settle_state(proof.entry).oldest_unsettled)
+    settled = _settle_state(topic, proof)
+    if settled is None:
+        return Collected()
+    chunks, entries = _collect_entries(topic, topic_id, settled)
     gone = plan_entries([s.sequence for s in retained], proof.sequence)
     for sequence in gone:
         journal.delete(sequence)
@@ -79,18 +86,49 @@ def _read_all(journal: Journal, sequences: Sequence[int]) -> list[Stored]:
     return found
 
 
-def _collect_entries(topic: TopicLog, topic_id: str, below: int) -> tuple[int, int]:
-    """Delete, for each entry in ascending order, its chunks and then itself (rule R13)."""
+def _settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
+    """Return what a settle entry says; None when another collector has removed entry and table meanwhile."""
+    try:
+        return topic.settle_state(stored.entry)
+    except FileNotFoundError:
+        return None
+
+
+def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tuple[int, int]:
+    """Delete, for each entry in ascending order, its chunks and then itself (rule R13).
+
+    A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
+    committed them under a later number. What nobody commits is the sweep's.
+    """
     paths = topic.paths(topic_id)
-    gone = plan_entries(topic.journal.sequences(), below)
+    gone = plan_entries(topic.journal.sequences(), settled.oldest_unsettled)
+    doomed = _read_all(topic.journal, gone)
+    genuine = _chain(topic.journal, settled.through, doomed)
     chunks = 0
-    for stored in _read_all(topic.journal, gone):
-        if stored.entry.topic_id == topic_id:
+    for stored in doomed:
+        if stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
             for chunk in _chunks(topic, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
         topic.journal.delete(stored.sequence)
     return chunks, len(gone)
+
+
+def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored]) -> set[str]:
+    """Return the write ids of the journal's own entries, from ``through`` down to the first that is doomed."""
+    sequence, write_id = through
+    known = {stored.sequence: stored for stored in doomed}
+    found: set[str] = set()
+    while doomed and sequence >= doomed[0].sequence:
+        try:
+            link = (known.get(sequence) or journal.read(sequence)).entry
+        except FileNotFoundError:
+            break
+        if link.write_id != write_id:
+            break
+        found.add(write_id)
+        sequence, write_id = sequence - 1, link.prev
+    return found
 
 
 def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
@@ -104,18 +142,15 @@ def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
 def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) -> int:
     """Delete side files and manifests that no retained entry names and no attempt under way can still name."""
     storage, paths = topic.storage, topic.paths(topic_id)
+    found = storage.names(paths.side)
     entries = _read_all(topic.journal, topic.journal.sequences())
     if not entries or not settles:
         return 0
     named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
-    newest = min(entries[-1].sequence, settles[-1].sequence)
-    manifests = {
-        row.manifest.name
-        for stored in settles
-        for row in topic.settle_state(stored.entry).partitions
-        if row.manifest is not None
-    }
-    doomed = [f"{paths.side}/{n}" for n in _stale(storage.names(paths.side), named, newest)]
+    states = (_settle_state(topic, stored) for stored in settles)
+    manifests = {row.manifest.name for state in states if state for row in state.partitions if row.manifest is not None}
+    stale = _stale(found, named, entries[-1].sequence, settles[-1].sequence)
+    doomed = [f"{paths.side}/{name}" for name in stale]
     doomed += [
         f"{paths.manifests}/{name}"
         for name in storage.names(paths.manifests)
@@ -134,9 +169,15 @@ def _side_files(stored: Stored) -> list[str]:
     return [table["file"] for table in tables if isinstance(table, dict)]
 
 
-def _stale(found: Sequence[str], named: set[str], newest: int) -> list[str]:
-    """Return the names whose number an attempt can no longer reach, and that nobody names (pure)."""
-    return [n for n in found if n not in named and (s := names.parse_side(n)) is not None and s <= newest]
+def _stale(found: Sequence[str], named: set[str], newest: int, newest_settle: int) -> list[str]:
+    """Return the names that nobody names, and whose number no attempt can reach any more in its journal (pure)."""
+    stale = []
+    for name in found:
+        sequence = names.parse_side(name)
+        bound = newest_settle if name.endswith(SETTLE_TABLE) else newest
+        if sequence is not None and sequence <= bound and name not in named:
+            stale.append(name)
+    return stale
 
 
 # --- the sweep --------------------------------------------------------------------------------------------
@@ -144,6 +185,8 @@ def _stale(found: Sequence[str], named: set[str], newest: int) -> list[str]:
 
 def sweep(topic: TopicLog, topic_id: str) -> int:
     """Raise the floor by a ``sweep`` entry, then delete the chunks below it that no entry names (rule R1).
+
+    Temporary files of killed writers go too, when they are as old.
 
     Returns:
         The number of chunks deleted.
@@ -160,7 +203,11 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
 
     topic.journal.append(plan)
     _, state = topic.newest(topic_id)
-    return _delete_orphans(topic, topic.paths(topic_id), state)
+    paths = topic.paths(topic_id)
+    before = now - TopicConfig(state.config).number("staged.retention.ms")
+    for directory in (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests):
+        topic.storage.remove_abandoned(directory, before)
+    return _delete_orphans(topic, paths, state)
 
 
 def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> int:
@@ -176,15 +223,22 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     return len(orphans)
 
 
-def remove_former(topic: TopicLog, state: TopicState) -> int:
+def former_lives(newest: Stored, state: TopicState) -> tuple[tuple[str, int], ...]:
+    """Return the topic ids that are over, newest last, with the storage time of the entry that ended each (pure)."""
+    ended = ((state.topic_id, newest.info.modified_ms),) if state.deleted else ()
+    return (*state.former_ids, *ended)[-FORMER_LIVES:]
+
+
+def remove_former(topic: TopicLog, newest: Stored) -> int:
     """Remove the directories of earlier lives of the topic, after the delay, on every run (rule R14).
 
     Returns:
         The number of directories removed.
     """
+    state = topic.state_of(newest.entry)
     now, delay = topic.storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
     removed = 0
-    for topic_id, ended_ms in state.former_ids:
+    for topic_id, ended_ms in former_lives(newest, state):
         home = topic.paths(topic_id).home
         if ended_ms + delay <= now and topic.storage.names(home):
             topic.storage.delete_tree(home)

@@ -18,6 +18,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.staging import Group, Staged
 from pyspark_commitlog.log.state import (
     INLINE,
+    TABLE_BYTES,
     ChunkRef,
     Extent,
     TopicState,
@@ -212,7 +213,7 @@ def commit(
         after = replace(state, log_end=tuple(ends))
         sides: dict[str, bytes] = {}
         if writer:
-            row = _row(writer, before, rows, slot, stored.info.modified_ms)
+            row = _row(writer, before, rows, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
             after, sides = _remember(topic, stored, after, slot, writer.writer_id, row)
         retention = TopicConfig(state.config).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
@@ -236,8 +237,9 @@ def _remember(
 ) -> tuple[TopicState, dict[str, bytes]]:
     """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, expired ones not."""
     rows = {**state.writers.rows, writer_id: row}
-    if len(rows) <= WRITER_ROWS:
-        return replace(state, writers=replace(state.writers, rows=rows)), {}
+    table = replace(state.writers, rows=rows)
+    if len(rows) <= WRITER_ROWS and len(to_json_bytes(table.to_json())) <= TABLE_BYTES:
+        return replace(state, writers=table), {}
     expiry = stored.info.modified_ms - TopicConfig(state.config).number("producer.id.expiration.ms")
     kept = {name: r.to_json() for name, r in {**topic.snapshot(state), **rows}.items() if r.at_ms >= expiry}
     data = to_json_bytes(kept)

@@ -33,6 +33,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 
 _MAX_LOOKS = 20
+_LOOK_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +144,43 @@ class PartitionReader:
 
     def _look_again(self) -> None:
         self._entries.clear()
+        self._topic.journal.forget()
+        self._topic.settle_journal(self._id).forget()
         self._view = read_view(self._topic, self._id)
 
     # --- where an offset lies ----------------------------------------------------------------------------
 
     def _resolve(self, offset: int) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one."""
-        for _ in range(_MAX_LOOKS):
+        for look in range(_MAX_LOOKS):
             row = self._row()
-            if offset < row.settled:
-                return self._segment_span(row, offset)
             try:
-                return self._extent_span(offset)
-            except FileNotFoundError:  # an entry was collected meanwhile: it is settled now (rule R12)
+                return self._segment_span(row, offset) if offset < row.settled else self._extent_span(offset)
+            except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
+                missing = error
+                if look and isinstance(error, CorruptionError):
+                    raise
+                if look:
+                    self._topic.storage.clock.sleep(_LOOK_SECONDS)
                 self._look_again()
         raise CorruptionError(
-            f"topic {self._topic.name!r} partition {self._partition} offset {offset}: a journal entry that should "
-            "hold it is missing; restore it from a copy"
+            f"topic {self._topic.name!r} partition {self._partition} offset {offset}: a journal entry or file that "
+            f"should hold it is missing ({missing}); restore it from a copy"
         )
 
     def _row(self) -> SettledPartition:
         return self._view.settle.partition(self._partition, self._view.topic.log_start[self._partition])
 
     def _end_of(self, offset: int) -> int:
-        """Return the offset behind the segment or extent that ``offset`` lies in (after a gap at its end)."""
+        """Return the offset behind the segment that ``offset`` lies in, if it may end with a gap: a rewritten one."""
         row = self._row()
         if offset >= row.settled:
             return offset
         if offset >= row.active.base_offset:
-            return row.settled
+            return row.settled if row.active.rewrite else offset
         sealed = self._topic.sealed(self._id, row)
-        return sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1].end_offset
+        found = sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1]
+        return found.end_offset if found.rewrite else offset
 
     def _segment_span(self, row: SettledPartition, offset: int) -> Span:
         active = row.active
@@ -218,14 +225,23 @@ class PartitionReader:
     def _extent_span(self, offset: int) -> Span:
         entry = self._entry_of(offset)
         at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
+        if at < 0 or offset >= entry.extents[at].end_offset:
+            raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
         if extent.chunk == INLINE:
             path = f"inline frames of entry {entry.head.sequence} of topic {self._topic.name}"
             data = pa.py_buffer(self._topic.journal.inline(entry.head))
         else:
             path, data = self._paths.chunk(entry.chunks[extent.chunk].name), None
+        self._check_genuine(entry.head.sequence)
         end = extent.position + extent.length
         return Span(path, extent.position, end, 0, extent.base_offset, self._id, self._partition, data=data)
+
+    def _check_genuine(self, sequence: int) -> None:
+        """Refuse an entry that may have been collected, and put again by a zombie, before it was read (anchor rule)."""
+        _, settle = self._topic.settled(self._id)
+        if sequence < settle.oldest_unsettled:
+            raise FileNotFoundError(f"entry {sequence} was settled meanwhile")
 
     def _entry_of(self, offset: int) -> _Unsettled:
         """Return the unsettled entry that appended ``offset``: every entry tells its log end, so bisect."""

@@ -25,7 +25,7 @@ from pyspark_commitlog.format.index import (
     should_roll,
     usable_bytes,
 )
-from pyspark_commitlog.format.paths import TopicPaths, manifest_name
+from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
 from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition
 from pyspark_commitlog.storage import AppendFile, Storage
 
@@ -169,7 +169,16 @@ class SegmentWriter:
         self._limits = RollLimits(config.number("segment.bytes"), config.number("segment.ms"), self._index_bytes)
         self._next = row.settled
         storage.make_directory(paths.partition(partition))
+        self._remove_unpublished()
         self._files = self._open(row.active)
+
+    def _remove_unpublished(self) -> None:
+        """Remove segments that an interrupted settler rolled to: the published active one is the last."""
+        directory = self._paths.partition(self._partition)
+        for name in self._storage.names(directory):
+            found = parse_segment(name)
+            if found is not None and found[0] > self._row.active.base_offset:
+                self._storage.delete(f"{directory}/{name}")
 
     def _open(self, active: Active) -> _Files:
         return _Files(self._storage, self._paths, self._partition, active, self._index_bytes)
@@ -209,6 +218,8 @@ class SegmentWriter:
         self._files.flush()
         self._files.close()
         self._storage.sync_directory(self._paths.partition(self._partition))
+        if self._row.active.length == 0:  # its directory may be new, made by a settler that died before syncing it
+            self._storage.sync_directory(self._paths.home)
         manifest = self._write_manifest(settle_sequence) if self._sealed else self._row.manifest
         return SettledPartition(self._next, self._files.active, manifest)
 

@@ -128,7 +128,9 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
         return done
     except (CommitLogError, OSError) as error:
         log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, error)
-        return Settled(None)
+    except Exception:
+        log.exception("topic %r: committed, but settling failed; please report this", topic.name)
+    return Settled(None)
 
 
 def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
@@ -155,13 +157,14 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     topic.settle_journal(topic_id).forget()
     stored, state = topic.newest(topic_id)
     base, before = topic.settled(topic_id)
-    entries = _unsettled_entries(topic, before, state, stored)
     budget = Budget(budget_seconds, topic.storage.clock.monotonic)
+    entries = _unsettled_entries(topic, before, state, stored, budget)
     sources = _sources(topic, entries, before, state)
-    rows = [before.partition(p, state.log_start[p]) for p in range(state.partitions)]
+    start = [before.partition(p, state.log_start[p]) for p in range(state.partitions)]
+    rows = list(start)
     failure: CorruptionError | None = None
-    for partition in sorted(sources):
-        if budget.spent() and any(r.settled != b.settled for r, b in zip(rows, before.partitions, strict=False)):
+    for partition in sorted(sources, key=lambda p: (sources[p][0].entry.sequence, p)):  # who waits longest first
+        if budget.spent() and rows != start:
             break
         try:
             rows[partition] = _settle_partition(
@@ -170,9 +173,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
         except CorruptionError as error:
             failure = error
     after = _after(before, rows, entries, stored)
-    moved = sum(row.settled for row in rows) - sum(
-        before.partition(p, state.log_start[p]).settled for p in range(state.partitions)
-    )
+    moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
     published = _publish(topic, base, after) if after != before else None
     if failure is not None:
         raise failure
@@ -180,11 +181,24 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     return Settled(published.sequence if published else None, moved, complete)
 
 
-def _unsettled_entries(topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored) -> list[Entry]:
+def _unsettled_entries(
+    topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored, budget: Budget
+) -> list[Entry]:
+    """Return the oldest entries that are not settled whole: at least one, if there are any, whatever the budget."""
     oldest = max(settled.oldest_unsettled, state.created + 1)
-    last = min(newest.sequence, oldest + MAX_ENTRIES - 1)
-    read = (newest if s == newest.sequence else topic.journal.read(s) for s in range(oldest, last + 1))
-    return [stored.entry for stored in read]
+    entries: list[Entry] = []
+    for sequence in range(oldest, min(newest.sequence, oldest + MAX_ENTRIES - 1) + 1):
+        if entries and budget.spent():
+            break
+        try:
+            stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
+        except FileNotFoundError as error:
+            raise CorruptionError(
+                f"topic {topic.name!r}: journal entry {sequence} is missing ({error}) and not settled yet: "
+                "restore it from a copy"
+            ) from error
+        entries.append(stored.entry)
+    return entries
 
 
 def _sources(

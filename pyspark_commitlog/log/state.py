@@ -55,7 +55,7 @@ class WriterRow:
     """What is remembered of a writer id (rule R6).
 
     ``last`` is the last batch id, transaction version or sequence; ``rows`` what that commit wrote; ``sequence`` and
-    ``at_ms`` the journal entry it went to and the storage time of the entry before. ``epoch`` and ``ranges`` (the
+    ``at_ms`` the journal entry it went to and when, by the storage's clock. ``epoch`` and ``ranges`` (the
     last five, first and last sequence) are used by producers only.
     """
 

@@ -39,6 +39,7 @@ class TopicLog:
         self.journal = Journal(storage, paths.journal(name), "topic", self._side)
         self._settles: dict[str, Journal] = {}
         self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
+        self._settled: tuple[Stored, SettleState] | None = None
 
     def _side(self, topic_id: str, file: str) -> str:
         return f"{TopicPaths(self.name, topic_id).side}/{file}"
@@ -133,9 +134,13 @@ class TopicLog:
         """
         journal = self.settle_journal(topic_id)
         while (stored := journal.newest()) is not None:
+            if self._settled is not None and self._settled[0] is stored:
+                return self._settled
             try:
-                return stored, self.settle_state(stored.entry)
+                self._settled = stored, self.settle_state(stored.entry)
+                return self._settled
             except FileNotFoundError:  # its table was collected meanwhile: there is a newer entry
+                journal.forget()
                 if journal.newest() == stored:
                     raise
         raise TopicChangedError(

@@ -54,8 +54,9 @@ class _Given:
             if name.startswith(_KAFKA_PREFIXES) or name == "groupidprefix":
                 kafka.append(self._names[name])
                 continue
-            if name in {n.lower() for n in later}:
-                raise OptionError(f"option {self._names[name]!r} is not in this version yet (README, Limits)")
+            for planned in later:  # Spark hands names over in lower case
+                if name == planned.lower():
+                    raise OptionError(f"option {planned!r} is not in this version yet (README, Limits)")
             close = get_close_matches(name, lower, n=1)
             near = next((n for n in known if close and n.lower() == close[0]), None)
             hint = f" (did you mean {near!r}?)" if near else ""

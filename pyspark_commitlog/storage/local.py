@@ -197,12 +197,13 @@ class LocalStorage(Storage):
         full = self._full(directory)
         if full in self._durable and full.is_dir():
             return
-        # One that is there may have lost its maker before the fsync: all below the root are synced once.
-        known = [full, *full.parents]
-        inside = known[: known.index(self._root) + 1] if full != self._root else [full]
+        # One below the root that is there may have lost its maker before the fsync: those are synced once too.
+        chain = [full, *full.parents]
+        below = chain.index(self._root) + 1
+        while not chain[below].is_dir():
+            below += 1
         with _explained(self._root, f"make directory {directory}"):
-            self._root.parent.mkdir(parents=True, exist_ok=True)
-            for path in reversed(inside):
+            for path in reversed(chain[:below]):
                 path.mkdir(exist_ok=True)
                 if path not in self._durable:
                     self._sync_path(path.parent, directory)

@@ -1,0 +1,269 @@
+"""The anchor rule: a put at, or a read of, a number that was collected must not count. And what is told when in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, TopicExistsError
+from pyspark_commitlog.log.commit import Committed, Transaction, commit
+from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.staging import Staged
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.faults import io_error, on_path
+from tests.support.records import append, batch_of, read_topic, stage
+from tests.support.world import DELAY_MS, World, failing, once, raising
+
+
+def paused(world: World, act: Callable[[], object]) -> TopicLog:
+    """Return the handle of a writer that pauses between its checks and its put."""
+    return world.handle(on_path("/t/journal/", "put_if_absent", once(act)))
+
+
+def history(world: World, commits: int = 4) -> None:
+    """Let commits happen, and all but the newest two entries be collected."""
+    for number in range(commits):
+        append(world.handle(), batch_of([b"history %d" % number]))
+    world.collect_all()
+
+
+@pytest.mark.parametrize("writer", [None, Transaction("w", 1)])
+def test_a_put_at_a_collected_number_does_not_count(world: World, writer: Transaction | None) -> None:
+    """Anchor rule, I4: the put succeeds because the number was collected: it must not be reported as a commit."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    staged = stage(topic, batch_of([b"paused"]))
+    slow = paused(world, lambda: history(world))
+    with pytest.raises(OutcomeUnknownError, match="same writer id"):
+        commit(slow, staged.topic_id, [staged], writer)
+    assert b"paused" not in world.values()
+    assert not commit(world.handle(), staged.topic_id, [staged], Transaction("w", 1)).skipped
+    assert world.values()[-1] == b"paused"
+    world.collect_all()
+    world.collect_all()
+    assert world.values() == [b"first", *(b"history %d" % n for n in range(4)), b"paused"]
+
+
+def stray(world: World) -> tuple[Staged, Committed]:
+    """Leave a stray that names the chunk of a later commit: its writer proved that it had lost, and tried again."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    staged = stage(topic, batch_of([b"paused"]))
+
+    def collected_through_its_number() -> None:
+        append(world.handle(), batch_of([b"winner"]))
+        world.maintain()
+        world.clock.advance(DELAY_MS)
+        for value in (b"later 1", b"later 2"):
+            append(world.handle(), batch_of([value]))
+        from pyspark_commitlog.log.collect import collect
+
+        collect(world.handle(), staged.topic_id)
+
+    slow = paused(world, collected_through_its_number)
+    return staged, commit(slow, staged.topic_id, [staged], Transaction("w", 1))
+
+
+def test_a_stray_does_not_take_the_chunk_of_its_writers_next_try_along(world: World) -> None:
+    """Anchor rule, R13, I4: stray 3 and live entry 6 name one chunk; collecting 3 must leave the chunk alone."""
+    _, committed = stray(world)
+    assert world.entries()[0] == 3
+    assert committed.sequence == 6
+    world.clock.advance(DELAY_MS)
+    world.maintain()
+    assert 3 not in world.entries()
+    assert world.values() == [b"first", b"winner", b"later 1", b"later 2", b"paused"]
+
+
+def test_a_reader_does_not_believe_a_stray(world: World) -> None:
+    """Anchor rule, I2: a paused reader wants entry 3, which was collected and put again by a zombie."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    zombie = stage(topic, batch_of([b"zombie"]))
+    slow = world.handle()
+    slow.newest()  # the zombie's base
+    for value in (b"genuine", b"third"):
+        append(topic, batch_of([value]))
+
+    def collected_and_put_again() -> None:
+        history(world)
+        assert 3 not in world.entries()
+        put_at(world, slow, zombie)
+        assert 3 in world.entries()
+
+    reader = world.handle(on_path("journal/00000000000000000003", "fetch", once(collected_and_put_again)))
+    rows = PartitionReader(reader, zombie.topic_id, 0).read(0, 3)
+    values = [v for each in rows if each.batch for v in each.batch.column("value").to_pylist()]
+    assert values == [b"first", b"genuine", b"third"]
+
+
+def put_at(world: World, slow: TopicLog, staged: Staged) -> None:
+    """Let a writer that remembers an old base put behind it."""
+    old = slow.journal.newest
+    remembered = slow.journal._anchor
+    slow.journal.newest = lambda: remembered  # type: ignore[method-assign]
+    try:
+        with pytest.raises(OutcomeUnknownError):
+            commit(slow, staged.topic_id, [staged])
+    finally:
+        slow.journal.newest = old  # type: ignore[method-assign]
+
+
+def test_a_follower_does_not_believe_a_stray(world: World) -> None:
+    """Anchor rule, I2: a poller remembers entry 2; 3 was collected, and put again: it forgets and lists."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    poller, slow = world.handle(), world.handle()
+    for handle in (poller, slow):
+        assert handle.newest()[0].sequence == 2
+    zombie = stage(topic, batch_of([b"zombie"]))
+    history(world)
+    put_at(world, slow, zombie)
+    assert 3 in world.entries()
+    assert poller.newest()[0].sequence == world.entries()[-1]
+    assert b"zombie" not in [record.value for record in read_topic(poller)]
+
+
+def test_an_idle_poller_notices_that_its_entry_is_gone(world: World) -> None:
+    """Anchor rule: the number after its own was collected, so probing it finds nothing for ever."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    poller = world.handle()
+    poller.newest()
+    history(world)
+    assert 3 not in world.entries()
+    assert poller.newest()[0].sequence == world.entries()[-1]
+
+
+def test_a_put_at_number_one_long_after(world: World) -> None:
+    """Anchor rule: entry 1 has no anchor; a creator that found nothing puts it when it was collected."""
+
+    def life() -> None:
+        world.create()
+        history(world)
+        assert 1 not in world.entries()
+
+    with pytest.raises(TopicExistsError):
+        world.log(on_path("/t/journal/", "put_if_absent", once(life))).create_topic("t", 9)
+    assert world.handle().newest()[1].partitions == 1
+    assert len(world.values()) == 4
+    world.collect_all()
+    assert 1 not in world.entries()
+    assert len(world.values()) == 4
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("writer", [None, Transaction("w", 1)])
+def test_a_lost_reply_is_put_again_with_the_same_bytes(world: World, when: str, writer: Transaction | None) -> None:
+    """Section 3, I5: stored or not: the same bytes at the same number, and the record is there once."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    hook = on_path("/journal/", "put_if_absent", raising(io_error()), when=when)
+    assert commit(world.handle(hook), staged.topic_id, [staged], writer).sequence == 2
+    assert world.values() == [b"once"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_replies_that_stay_lost_are_outcome_unknown(world: World, when: str) -> None:
+    """Section 3: bounded tries, then the truth: nobody knows. The retry with the same id ends exactly once."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    hook = on_path("/journal/", "put_if_absent", raising(io_error()), when=when, times=99)
+    outcomes = []
+    try:
+        outcomes.append(commit(world.handle(hook), staged.topic_id, [staged], Transaction("w", 1)).sequence)
+    except OutcomeUnknownError:
+        outcomes.append(None)
+    assert outcomes == [None if when == "before" else 2], "a landed put says 'exists' the second time"
+    commit(world.handle(), staged.topic_id, [staged], Transaction("w", 1))
+    assert world.values() == [b"once"]
+
+
+def test_a_rival_that_takes_the_number_of_an_ambiguous_put(world: World) -> None:
+    """Section 3: our put was not stored, its reply lost; a rival takes the number; read back: not ours; the next one."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"ours"]))
+
+    def lost() -> None:
+        append(world.handle(), batch_of([b"rival"]))
+        raise io_error()
+
+    assert commit(paused(world, lost), staged.topic_id, [staged]).sequence == 3
+    assert world.values() == [b"rival", b"ours"]
+
+
+def test_an_ambiguous_put_whose_number_is_collected_meanwhile(world: World) -> None:
+    """Section 3, I5: stored, reply lost, settled and collected before it is read back: decided by the writers' table."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+
+    def lost() -> None:
+        history(world)
+        raise io_error()
+
+    slow = world.handle(on_path("/t/journal/", "put_if_absent", once(lost), when="after"))
+    assert commit(slow, staged.topic_id, [staged], Transaction("w", 1)).skipped, "it had landed"
+    assert world.values().count(b"once") == 1
+
+
+@pytest.mark.parametrize("operation", ["info", "names", "fetch"])
+@pytest.mark.parametrize("error", [failing(), raising(io_error())])
+def test_a_failure_behind_a_put_that_landed_is_not_told_as_not_put(
+    world: World, operation: str, error: Callable[[], None]
+) -> None:
+    """Section 3, I5: the put landed, then the disk fails to answer: "certainly not put" would be a lie."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    landed: list[str] = []
+
+    def hook(found: str, path: str, moment: str) -> None:
+        if found == "put_if_absent" and moment == "after":
+            landed.append(path)
+        elif landed and found == operation and moment == "before" and "journal" in path:
+            error()
+
+    try:
+        commit(world.handle(hook), staged.topic_id, [staged], Transaction("w", 1))
+    except OutcomeUnknownError:
+        pass
+    except StorageError as told:
+        pytest.fail(f"told as certain: {told}")
+    assert commit(world.handle(), staged.topic_id, [staged], Transaction("w", 1)).skipped
+    assert world.values() == [b"once"]
+
+
+def test_many_entries_behind_are_listed_not_probed(world: World) -> None:
+    """Section 3: finding the newest entry must not grow with history."""
+    topic = world.create()
+    poller_calls: list[str] = []
+    poller = world.handle(lambda op, path, moment: poller_calls.append(op) if moment == "before" else None)
+    poller.newest()
+    for number in range(150):
+        append(topic, batch_of([b"%d" % number]))
+    poller_calls.clear()
+    assert poller.newest()[0].sequence == 151
+    assert len(poller_calls) < 90
+    poller_calls.clear()
+    world.handle(lambda op, path, moment: poller_calls.append(op) if moment == "before" else None).newest()
+    assert len(poller_calls) <= 4
+
+
+def test_a_base_whose_tables_are_collected_during_a_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anchor rule, R9: a writer pauses over a base whose writers' snapshot goes: it plans again on a newer one."""
+    from pyspark_commitlog.log import commit as module
+
+    monkeypatch.setattr(module, "WRITER_ROWS", 1)
+    topic = world.create()
+    for number in range(3):
+        append(topic, batch_of([b"x"]), writer=Transaction(f"w{number}", 1))
+    staged = stage(topic, batch_of([b"paused"]))
+
+    def later() -> None:
+        for number in range(3, 9):
+            append(world.handle(), batch_of([b"x"]), writer=Transaction(f"w{number}", 1))
+        world.collect_all()
+
+    slow = world.handle(on_path(".writers", "read", once(later)))
+    assert commit(slow, staged.topic_id, [staged], Transaction("slow", 1)).sequence == 11
+    assert world.values().count(b"paused") == 1

@@ -1,0 +1,181 @@
+"""R1: orphans go only below a floor that every committer checks, and only when nobody names them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pyspark_commitlog.errors import StagedExpiredError
+from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
+from pyspark_commitlog.log import state
+from pyspark_commitlog.log.collect import collect, sweep
+from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.settle import settle
+from tests.support.faults import on_path
+from tests.support.records import append, batch_of, stage
+from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once
+
+
+def test_a_driver_paused_over_a_sweep_is_refused(world: World) -> None:
+    """R1, I2: chunk staged; driver sleeps; sweep; its put would name a chunk that is gone."""
+    topic = world.create()
+    late = stage(topic, batch_of([b"late"]))
+    append(topic, batch_of([b"first"]))
+    world.clock.advance(RETENTION_MS)
+    assert world.maintain().swept_chunks == 1
+    with pytest.raises(StagedExpiredError, match="staged before entry"):
+        commit(topic, late.topic_id, [late])
+    assert world.values() == [b"first"]
+
+
+def test_a_sweep_between_the_check_and_the_put_wins_the_number(world: World) -> None:
+    """R1, I2: all checks passed, then sweep, then the put: the sweep's own entry makes the put lose."""
+    topic = world.create()
+    late = stage(topic, batch_of([b"late"]))
+    append(topic, batch_of([b"first"]))
+    world.clock.advance(RETENTION_MS)
+    swept: list[int] = []
+    other = world.handle()
+    act = once(lambda: swept.append(sweep(other, late.topic_id)))
+    slow = world.handle(on_path("/journal/", "put_if_absent", act))
+    with pytest.raises(StagedExpiredError):
+        commit(slow, late.topic_id, [late])
+    assert swept == [1]
+    assert world.values() == [b"first"]
+
+
+def test_a_commit_between_the_sweep_entry_and_its_deletes_is_refused(world: World) -> None:
+    """R1, I2: the floor is in the journal before the first chunk goes, so the committer in between sees it."""
+    topic = world.create()
+    late = stage(topic, batch_of([b"late"]))
+    append(topic, batch_of([b"first"]))
+    world.clock.advance(RETENTION_MS)
+    outcome: list[str] = []
+
+    def committing() -> None:
+        try:
+            commit(world.handle(), late.topic_id, [late])
+            outcome.append("committed")
+        except StagedExpiredError:
+            outcome.append("refused")
+
+    sweep(world.handle(on_path(".chunk", "delete", committing)), late.topic_id)
+    assert outcome == ["refused"]
+    assert world.values() == [b"first"]
+
+
+def test_a_landed_commit_is_skipped_before_its_swept_chunk_is_refused(world: World) -> None:
+    """R1, I5: the writer id is looked up first: a repetition of what landed is a skip, whatever became of its chunk."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    commit(topic, staged.topic_id, [staged], Transaction("w", 1))
+    append(topic, batch_of([b"next"]))
+    world.collect_all()
+    world.clock.advance(RETENTION_MS)
+    world.maintain()
+    assert commit(topic, staged.topic_id, [staged], Transaction("w", 1)).skipped
+    assert world.values() == [b"once", b"next"]
+
+
+def test_a_committed_chunk_below_the_floor_stays(world: World) -> None:
+    """R1, I6: committed, not settled for days, far below the floor: an entry names it."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"kept"]))
+    commit(topic, staged.topic_id, [staged])
+    for value in (b"a", b"b"):
+        append(topic, batch_of([value]))
+    world.clock.advance(RETENTION_MS)
+    assert sweep(topic, staged.topic_id) == 0
+    assert topic.newest()[1].staged_floor > (parse_chunk(staged.chunk.name) if staged.chunk else 99)
+    assert world.values() == [b"kept", b"a", b"b"]
+
+
+def test_a_task_that_runs_now_is_not_swept_however_old_the_newest_entry_is(world: World) -> None:
+    """R1: the topic was idle for days; a task opens its chunk, a sweep runs, the task's write commits."""
+    topic = world.create()
+    append(topic, batch_of([b"old"]))
+    world.clock.advance(10 * RETENTION_MS)
+    running = stage(world.handle(), batch_of([b"new"]))
+    assert world.maintain().swept_chunks == 0
+    commit(topic, running.topic_id, [running])
+    assert world.values() == [b"old", b"new"]
+
+
+def test_the_floor_rises_to_an_entry_older_than_the_retention_only(world: World) -> None:
+    """R1: entries younger than staged.retention.ms are not in the floor, so a slow task has all of that time."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+    running = stage(topic, batch_of([b"slow task"]))
+    world.clock.advance(RETENTION_MS - 2)
+    append(topic, batch_of([b"b"]))
+    world.clock.advance(1)
+    assert world.maintain().swept_chunks == 0
+    commit(topic, running.topic_id, [running])
+    assert world.values() == [b"a", b"b", b"slow task"]
+
+
+def test_a_chunk_that_the_committer_writes_carries_the_newest_sequence(world: World) -> None:
+    """R1: inline frames beyond an entry's bound go to a chunk; its name says when, as a task's does."""
+    topic = world.create(config={**CHUNKS, "inline.max.bytes": 2**20, "compression.type": "none"})
+    append(topic, batch_of([b"x"]))
+    tasks = [stage(topic, batch_of([bytes([n]) * 700_000])) for n in range(2)]
+    newest = topic.newest()[0].sequence
+    commit(topic, tasks[0].topic_id, tasks)
+    (chunk,) = [path.rsplit("/", 1)[1] for path in world.files(".chunk")]
+    assert parse_chunk(chunk) == newest
+    assert [len(value or b"") for value in world.values()] == [1, 700_000, 700_000]
+
+
+def test_files_of_a_settle_attempt_under_way_are_not_collected(world: World) -> None:
+    """R1 (files made for an entry): above the newest number an attempt may still name them; below nobody can."""
+    topic = world.create(config={**CHUNKS, "segment.bytes": 1024})
+    append(topic, batch_of([b"a"]))
+    topic_id = topic.newest()[1].topic_id
+    settle(topic, topic_id)
+    world.clock.advance(DELAY_MS)
+    newest_settle, _ = topic.settled(topic_id)
+    ours = "11111111-1111-1111-1111-111111111111"
+    paths, storage = topic.paths(topic_id), world.storage()
+    done, running = (manifest_name(0, newest_settle.sequence + step, ours) for step in (0, 1))
+    tables = {
+        side_name(topic.newest()[0].sequence, ours, "extents"): False,
+        side_name(topic.newest()[0].sequence + 1, ours, "extents"): True,
+        side_name(newest_settle.sequence, ours, "partitions"): False,
+        side_name(newest_settle.sequence + 1, ours, "partitions"): True,
+    }
+    for name in (done, running):
+        storage.write_once(f"{paths.manifests}/{name}", b"[]")
+    for name in tables:
+        storage.write_once(f"{paths.side}/{name}", b"[]")
+    collect(topic, topic_id)
+    assert storage.names(paths.manifests) == [running]
+    assert storage.names(paths.side) == sorted(name for name, stays in tables.items() if stays)
+
+
+def test_side_files_of_a_busy_topic_do_not_pile_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1, R13: the two journals count apart: many commits per settle entry must not leave their tables for ever."""
+    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    topic = world.create(partitions=4)
+    for number in range(12):
+        append(topic, batch_of([b"v"] * 4, partition=range(4)))
+        assert world.files(".extents")
+        if number % 6 == 5:
+            world.collect_all()
+    assert len(world.files(".extents")) <= 2
+    assert len(world.files(".chunks")) <= 2
+    assert world.values() == [b"v"] * 48
+
+
+def test_temporary_files_of_killed_writers_go_when_they_are_old(world: World) -> None:
+    """R1: a killed task leaves a temporary file as large as a chunk, which no listing shows."""
+    topic = world.create()
+    _, state = topic.newest()
+    staged = world.path / topic.paths(state.topic_id).staged
+    old, fresh = staged / ".tmp-old", staged / ".tmp-fresh"
+    for file, age_ms in ((old, RETENTION_MS + 1), (fresh, RETENTION_MS - 1)):
+        file.write_bytes(b"half a chunk")
+        stamp = (world.clock.now_ms() - age_ms) * 1_000_000
+        os.utime(file, ns=(stamp, stamp))
+    world.maintain()
+    assert (old.exists(), fresh.exists()) == (False, True)

@@ -1,0 +1,202 @@
+"""R6: writer ids make a repetition change nothing, and tell apart what only looks like one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pyspark_commitlog.errors import StaleBatchError, WriterFencedError
+from pyspark_commitlog.format.entry import MAX_LINE_BYTES
+from pyspark_commitlog.log import commit as module
+from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.state import WriterRow
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.faults import on_path
+from tests.support.records import append, batch_of, stage
+from tests.support.world import CHUNKS, World, once
+
+_DAY = 86_400_000
+
+
+def test_ids_may_skip(world: World) -> None:
+    """R6: a micro-batch without rows leaves no entry, so any higher id commits."""
+    topic = world.create()
+    for version in (3, 4, 90):
+        append(topic, batch_of([b"%d" % version]), writer=Transaction("w", version))
+    assert world.values() == [b"3", b"4", b"90"]
+
+
+def test_the_last_id_again_changes_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """R6, I5: the same batch again, from a fresh process: skipped, without a warning when it has as many rows."""
+    topic = world.create()
+    append(topic, batch_of([b"a", b"b"]), writer=Transaction("w", 1))
+    entries = world.entries()
+    with caplog.at_level(logging.WARNING):
+        assert append(world.handle(), batch_of([b"a", b"b"]), writer=Transaction("w", 1)).skipped
+    assert caplog.text == ""
+    assert world.entries() == entries
+    assert world.values() == [b"a", b"b"]
+
+
+def test_the_last_id_with_other_rows_warns_with_both_counts(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """R6: the query is not deterministic, or two writes share a txnVersion: skipped, and said loudly."""
+    topic = world.create()
+    append(topic, batch_of([b"a", b"b"]), writer=Transaction("w", 1))
+    with caplog.at_level(logging.WARNING):
+        assert append(topic, batch_of([b"a", b"b", b"c"]), writer=Transaction("w", 1)).skipped
+    assert "with 2 records and now has 3" in caplog.text
+    assert world.values() == [b"a", b"b"]
+
+
+def test_a_lower_id_is_an_error_that_names_both(world: World) -> None:
+    """R6: a restored checkpoint would lose records in silence if it were skipped."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=Transaction("w", 7))
+    with pytest.raises(StaleBatchError, match=r"commits 5, but 7 is committed"):
+        append(topic, batch_of([b"b"]), writer=Transaction("w", 5))
+    assert append(topic, batch_of([b"b"]), writer=Transaction("w", 5, skip_older=True)).skipped
+    assert world.values() == [b"a"]
+
+
+def test_two_drivers_of_one_query_race_for_one_batch(world: World) -> None:
+    """R6, I5: a zombie driver commits the same batch just before the put: the second attempt sees its row and skips."""
+    topic = world.create()
+    ours, theirs = (stage(topic, batch_of([b"batch 1"])) for _ in range(2))
+    zombie = once(lambda: commit(world.handle(), theirs.topic_id, [theirs], Transaction("q", 1)))
+    slow = world.handle(on_path("/journal/", "put_if_absent", zombie))
+    assert commit(slow, ours.topic_id, [ours], Transaction("q", 1)).skipped
+    assert world.values() == [b"batch 1"]
+
+
+def test_a_zombie_driver_that_comes_late_is_refused(world: World) -> None:
+    """R6: the query has gone on to batch 3; a zombie still has batch 2 in its hands."""
+    topic = world.create()
+    zombie = stage(topic, batch_of([b"2"]))
+    for version in (1, 2, 3):
+        append(world.handle(), batch_of([b"%d" % version]), writer=Transaction("q", version))
+    with pytest.raises(StaleBatchError):
+        commit(topic, zombie.topic_id, [zombie], Transaction("q", 2))
+    assert world.values() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "first", "last", "expected"),
+    [
+        (0, 10, 19, "skipped"),
+        (0, 0, 9, "skipped"),
+        (0, 12, 15, "skipped"),
+        (0, 20, 25, "committed"),
+        (0, 21, 25, StaleBatchError),
+        (0, 15, 25, StaleBatchError),
+        (1, 0, 3, "committed"),
+        (1, 20, 25, StaleBatchError),
+    ],
+)
+def test_a_producers_ranges(world: World, epoch: int, first: int, last: int, expected: str | type[Exception]) -> None:
+    """R6, I5: next = last + 1; inside a remembered range = skip; anything else is a gap; a new epoch starts at 0."""
+    topic = world.create()
+    append(topic, batch_of([b"x"] * 10), writer=ProducerBatch("p", 0, 0, 9))
+    append(topic, batch_of([b"x"] * 10), writer=ProducerBatch("p", 0, 10, 19))
+    batch, writer = batch_of([b"y"]), ProducerBatch("p", epoch, first, last)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            append(topic, batch, writer=writer)
+        assert len(world.values()) == 20
+        return
+    assert append(topic, batch, writer=writer).skipped == (expected == "skipped")
+    assert len(world.values()) == (20 if expected == "skipped" else 21)
+
+
+def test_an_older_epoch_is_fenced(world: World) -> None:
+    """R6: two producers under one id: the older one must stop, even for a range that it wrote itself."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=ProducerBatch("p", 0, 0, 0))
+    append(topic, batch_of([b"b"]), writer=ProducerBatch("p", 1, 0, 0))
+    for first in (0, 1):
+        with pytest.raises(WriterFencedError, match="epoch 1 has taken over"):
+            append(topic, batch_of([b"c"]), writer=ProducerBatch("p", 0, first, first))
+    assert world.values() == [b"a", b"b"]
+
+
+def test_five_ranges_are_remembered(world: World) -> None:
+    """R6: as in Kafka a producer has at most five batches in flight; the sixth last is a gap, not a skip."""
+    topic = world.create()
+    for number in range(7):
+        append(topic, batch_of([b"%d" % number]), writer=ProducerBatch("p", 0, number, number))
+    for number in range(2, 7):
+        assert append(topic, batch_of([b"again"]), writer=ProducerBatch("p", 0, number, number)).skipped
+    with pytest.raises(StaleBatchError):
+        append(topic, batch_of([b"again"]), writer=ProducerBatch("p", 0, 1, 1))
+    assert len(world.values()) == 7
+
+
+def test_rows_move_to_a_snapshot_and_are_found_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6, I5: more writers than an entry holds: every one of them is still recognised, by a fresh process too."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 3)
+    topic = world.create()
+    for number in range(11):
+        append(topic, batch_of([b"%d" % number]), writer=Transaction(f"w{number}", 1))
+    world.collect_all()
+    assert 1 <= len(world.files(".writers")) <= 2
+    for number in range(11):
+        assert append(world.handle(), batch_of([b"again"]), writer=Transaction(f"w{number}", 1)).skipped
+        append(world.handle(), batch_of([b"next"]), writer=Transaction(f"w{number}", 2))
+    assert len(world.values()) == 22
+
+
+def test_a_row_written_after_a_long_silence_is_not_born_old(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6, I5: the topic slept for two months; a writer commits, others fill the table; its retry must still be a skip."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 3)
+    topic = world.create()
+    append(topic, batch_of([b"old"]))
+    world.clock.advance(60 * _DAY)
+    append(topic, batch_of([b"once"]), writer=Transaction("w", 1))
+    for number in range(5):
+        append(topic, batch_of([b"other"]), writer=Transaction(f"other{number}", 1))
+    assert append(topic, batch_of([b"once"]), writer=Transaction("w", 1)).skipped
+    assert world.values().count(b"once") == 1
+
+
+def test_a_silent_writer_is_forgotten_after_the_expiration_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: rows are kept at least producer.id.expiration.ms, so that the table does not grow for ever."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 1)
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=Transaction("silent", 1))
+    for number in (1, 2):
+        world.clock.advance(29 * _DAY if number == 1 else 2 * _DAY)
+        for other in range(3):
+            append(topic, batch_of([b"x"]), writer=Transaction(f"other{other}", number))
+        known = topic.writer(topic.newest()[1], "silent")
+        assert (known is not None) == (number == 1)
+
+
+def test_an_entry_stays_small_at_1000_partitions_and_10000_writers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6, section 3: what does not fit goes to side files; the newest entry is one short read."""
+    topic = world.create(1000)
+    known = {f"writer-{n:036d}": WriterRow(1, 10, 1, world.clock.now_ms()) for n in range(10_000)}
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicLog, "snapshot", lambda self, state: known)
+        patched.setattr(module, "WRITER_ROWS", 0)
+        append(topic, batch_of([b"x"]), writer=Transaction("first", 1))
+    append(topic, batch_of([b"x"] * 1000, partition=range(1000)), writer=Transaction("w", 1))
+    assert world.files(".extents")
+    for number in range(70):
+        append(topic, batch_of([b"y"]), writer=Transaction(f"writer-{number:036d}", 2))
+        assert topic.newest()[0].entry.line_bytes <= MAX_LINE_BYTES
+    assert len(topic.snapshot(topic.newest()[1])) > 10_000
+    for number in (0, 69, 70, 9999):
+        version = 2 if number < 70 else 1
+        retry = Transaction(f"writer-{number:036d}", version)
+        assert append(world.handle(), batch_of([b"y"]), writer=retry).skipped
+
+
+def test_long_writer_ids_do_not_blow_up_the_entry(world: World) -> None:
+    """R6, section 3: a txnAppId is the user's text; sixty long ones must not make an entry that nobody can read."""
+    topic = world.create()
+    for number in range(60):
+        append(topic, batch_of([b"x"]), writer=Transaction(f"{number}-" + "long" * 1000, 1))
+        assert topic.newest()[0].entry.line_bytes <= MAX_LINE_BYTES
+    assert append(world.handle(), batch_of([b"x"]), writer=Transaction("0-" + "long" * 1000, 1)).skipped

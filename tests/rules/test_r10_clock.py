@@ -1,0 +1,94 @@
+"""R10: clocks decide when things go, never whether that is safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import StagedExpiredError
+from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.topics import CommitLog
+from tests.support.clock import ManualClock
+from tests.support.records import append, batch_of, stage
+from tests.support.world import RETENTION_MS, World, many
+
+_YEAR = 365 * 86_400_000
+
+
+@dataclass
+class Machine:
+    """Another machine on the same root, whose clock is off."""
+
+    path: Path
+    off_ms: int
+    clock: ManualClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(ManualClock().now_ms() + self.off_ms)
+
+    def maintain(self) -> int:
+        """Maintain by this machine's clock; return the chunks swept."""
+        return CommitLog.on(LocalStorage(self.path, clock=self.clock)).maintain("t").swept_chunks
+
+
+def test_a_sweeper_whose_clock_is_ahead_loses_nothing_that_is_committed(world: World) -> None:
+    """R10, R1, I4: it sweeps a chunk of this very minute: its committer is refused, all else stays."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+    running = stage(topic, batch_of([b"running"]))
+    append(topic, batch_of([b"b"]))
+    assert Machine(world.path, _YEAR).maintain() == 1
+    with pytest.raises(StagedExpiredError):
+        commit(topic, running.topic_id, [running], Transaction("w", 1))
+    assert world.values() == [b"a", b"b"]
+    append(topic, batch_of([b"running"]), writer=Transaction("w", 1))
+    assert world.values() == [b"a", b"b", b"running"]
+
+
+def test_a_collector_whose_clock_is_ahead_stops_no_reader(world: World) -> None:
+    """R10, R8, I3: files go under a running reader long before their delay: it looks again, and goes on."""
+    topic = world.create()
+    for number in range(4):
+        append(topic, batch_of(many(10, b"%d-" % number)))
+    rows = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 40)
+    found = [next(rows)]
+    ahead = Machine(world.path, _YEAR)
+    for _ in range(3):
+        ahead.maintain()
+        ahead.clock.advance(_YEAR)
+    found += list(rows)
+    assert sum(each.count for each in found) == 40
+
+
+def test_a_clock_that_is_behind_deletes_nothing_early_and_breaks_nothing(world: World) -> None:
+    """R10: entries from the future: nothing is old enough to go; writers and readers do not care."""
+    topic = world.create()
+    running = stage(topic, batch_of([b"running"]))
+    append(topic, batch_of([b"a"]))
+    world.clock.advance(RETENTION_MS)
+    append(topic, batch_of([b"b"]))
+    behind = Machine(world.path, -_YEAR)
+    chunks = world.files(".chunk")
+    assert behind.maintain() == 0
+    assert behind.maintain() == 0
+    assert world.files(".chunk") == chunks
+    commit(topic, running.topic_id, [running])
+    assert world.values() == [b"a", b"b", b"running"]
+
+
+def test_writers_rows_survive_a_writer_whose_clock_is_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10, I5: rows are stamped with the later of this clock and the newest entry's storage time."""
+    from pyspark_commitlog.log import commit as module
+
+    monkeypatch.setattr(module, "WRITER_ROWS", 2)
+    topic = world.create()
+    behind = CommitLog.on(LocalStorage(world.path, clock=ManualClock(1_000_000_000_000))).topic("t")
+    append(behind, batch_of([b"once"]), writer=Transaction("w", 1))
+    append(topic, batch_of([b"x"]))
+    for number in range(4):
+        append(topic, batch_of([b"x"]), writer=Transaction(f"other{number}", 1))
+    assert append(topic, batch_of([b"once"]), writer=Transaction("w", 1)).skipped

@@ -1,0 +1,172 @@
+"""R11: merging never blesses: every source frame is checked before it is re-encoded or its source may go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.frame import THINNED, Identity, Times
+from pyspark_commitlog.log.commit import commit
+from pyspark_commitlog.log.settle import Merger, settle
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.records import append, batch_of, read_partition, stage
+from tests.support.world import CHUNKS, World
+
+
+def settled(topic: TopicLog) -> list[int]:
+    state = topic.newest()[1]
+    return [topic.settled(state.topic_id)[1].partition(p).settled for p in range(state.partitions)]
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("position", [3, 20, 26, 90, -30])
+def test_a_corrupt_source_publishes_nothing_of_its_partition(world: World, position: int) -> None:
+    """R11, I8: one bit anywhere in a frame of partition 1: partitions 0 and 2 settle, 1 stays, its chunk stays too."""
+    topic = world.create(3)
+    committed = append(topic, batch_of([b"a", b"b", b"c"], partition=range(3)))
+    append(topic, batch_of([b"d", b"e", b"f"], partition=range(3)))
+    entry = topic.journal.read(committed.sequence or 0).entry
+    extent = next(e for e in topic.extents(entry) if e.partition == 1)
+    chunk = world.path / topic.paths(entry.topic_id).chunk(topic.chunks(entry)[0].name)
+    flip(chunk, (extent.position if position >= 0 else extent.position + extent.length) + position)
+    with pytest.raises(CorruptionError, match="partition 1"):
+        settle(topic, entry.topic_id)
+    assert settled(topic) == [2, 0, 2]
+    for _ in range(2):
+        world.clock.advance(10**9)
+        with pytest.raises(CorruptionError):
+            world.maintain()
+    assert chunk.exists()
+    assert [r.value for r in read_partition(topic, 0)] == [b"a", b"d"]
+    with pytest.raises(CorruptionError):
+        read_partition(topic, 1)
+
+
+def test_inline_frames_are_checked_too(world: World) -> None:
+    """R11, I8: frames in the entry itself."""
+    topic = world.create(config={})
+    committed = append(topic, batch_of([b"a"]))
+    path = world.path / f"topics/t/journal/{committed.sequence:020d}.json"
+    flip(path, len(path.read_bytes()) - 20)
+    with pytest.raises(CorruptionError):
+        settle(topic, topic.newest()[1].topic_id)
+    assert settled(topic) == [0]
+
+
+def test_a_frame_of_another_partition_or_topic_is_not_taken(world: World) -> None:
+    """R11, I8: valid frames, but somebody else's: a swapped chunk of the same size."""
+    topic = world.create(2, {**CHUNKS, "compression.type": "none"})
+    for partition in (0, 1):
+        append(topic, batch_of([b"same size"], partition=[partition]))
+    first, second = (world.path / path for path in world.files(".chunk"))
+    first_bytes, second_bytes = first.read_bytes(), second.read_bytes()
+    assert len(first_bytes) == len(second_bytes)
+    first.write_bytes(second_bytes)
+    second.write_bytes(first_bytes)
+    with pytest.raises(CorruptionError, match="the file was swapped"):
+        settle(topic, topic.newest()[1].topic_id)
+    assert settled(topic) == [0, 0]
+
+
+def rewrite(path: Path, change: Callable[[dict[str, object]], None]) -> None:
+    """Change an entry and make its CRC fit: a wrong entry that passes for a whole one."""
+    fields = json.loads(path.read_text())
+    del fields["crc"]
+    change(fields)
+    covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    path.write_bytes(covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered))
+
+
+def test_an_extent_with_other_rows_than_its_frames_is_not_taken(world: World) -> None:
+    """R11, I3: the entry claims five rows where the frames hold three: the offsets behind it would be wrong."""
+    topic = world.create()
+    committed = append(topic, batch_of([b"a", b"b", b"c"]))
+
+    def claim(fields: dict[str, object]) -> None:
+        (extent,) = fields["extents"]  # type: ignore[misc, attr-defined]
+        extent[4] = 5
+        fields["state"]["logEnd"] = [5]  # type: ignore[index]
+
+    rewrite(world.path / f"topics/t/journal/{committed.sequence:020d}.json", claim)
+    topic = world.handle()
+    with pytest.raises(CorruptionError, match="has rows to offset 3, its entry says 5"):
+        settle(topic, topic.newest()[1].topic_id)
+    assert settled(topic) == [0]
+
+
+def test_small_neighbours_are_merged_and_read_the_same(world: World) -> None:
+    """R11: twenty tiny commits become one frame; keys, headers, nulls and times are the same."""
+    topic = world.create()
+    for n in range(20):
+        key = None if n % 3 else b"k%d" % n
+        append(topic, batch_of([None if n == 7 else b"v%d" % n], key=[key], timestamp=[n * 1001],
+                               headers=[[("h", b"%d" % n)] if n % 2 else None]))  # fmt: skip
+    before = read_partition(topic, 0)
+    settle(topic, topic.newest()[1].topic_id)
+    assert read_partition(world.handle(), 0) == before
+    (log,) = world.files(".log")
+    frame = codec.parse(pa.py_buffer((world.path / log).read_bytes()), 0)
+    assert frame is not None
+    assert frame.last_offset_delta == 19
+
+
+def test_frames_of_another_codec_do_not_merge(world: World) -> None:
+    """R11: only frames of one codec join; compression.type changed in between."""
+    topic = world.create(config={**CHUNKS, "compression.type": "none"})
+    for codec_name in ("none", "none", "zstd", "zstd", "none"):
+        world.log().alter_topic("t", {"compression.type": codec_name})
+        append(topic, batch_of([codec_name.encode()]))
+    settle(topic, topic.newest()[1].topic_id)
+    (log,) = world.files(".log")
+    buffer, position, deltas = pa.py_buffer((world.path / log).read_bytes()), 0, []
+    while (found := codec.parse(buffer, position)) is not None:
+        deltas.append(found.last_offset_delta)
+        position += found.length
+    assert deltas == [1, 1, 0]
+    assert world.values() == [b"none", b"none", b"zstd", b"zstd", b"none"]
+
+
+def test_thinned_frames_never_merge(world: World) -> None:
+    """R11: a frame with offsetDelta has gaps: joined as if dense, its records would get other offsets."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "key": [None, None],
+            "value": [b"a", b"b"],
+            "headers": [None, None],
+            "timestamp": [0, 0],
+            "offsetDelta": [0, 5],
+        },
+        schema=columns.THINNED_SCHEMA,
+    )
+    identity = Identity("id", 0, "none", THINNED, base_offset=10)
+    data = codec.encode(columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=10)
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    merger = Merger(2**20, "none", "id", 0)
+    ready = [s for base in (10, 16) for s in merger.offer(frame, codec.open_payload(frame), base, 0)]
+    assert len(ready) == 2
+    assert list(merger.drain(0)) == []
+
+
+def test_a_source_is_checked_even_where_nothing_merges(world: World) -> None:
+    """R11, I8: a large frame is only stamped, not decoded: its CRC is looked at all the same."""
+    topic = world.create(config={**CHUNKS, "batch.size": 1024, "compression.type": "none"})
+    staged = stage(topic, batch_of([b"large" * 500]))
+    commit(topic, staged.topic_id, [staged])
+    flip(world.path / world.files(".chunk")[0], 900)
+    with pytest.raises(CorruptionError, match="CRC-32C"):
+        settle(topic, staged.topic_id)
+    assert settled(topic) == [0]

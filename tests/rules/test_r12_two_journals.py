@@ -1,0 +1,95 @@
+"""R12: first the newest logical entry, then the newest settle entry; what is visible is the former's."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.log.reader import PartitionReader, read_view
+from pyspark_commitlog.log.settle import settle
+from tests.support.faults import on_path
+from tests.support.records import append, batch_of, read_topic
+from tests.support.world import DELAY_MS, Recorder, World, many, once
+
+
+def test_what_settles_between_the_two_reads_is_not_visible_yet(world: World) -> None:
+    """R12, I1: L is read; a commit lands and settles; S is read and has more than L: L's range is what counts."""
+    topic = world.create()
+    append(topic, batch_of(many(3)))
+    world.maintain()
+
+    def more() -> None:
+        append(world.handle(), batch_of([b"later"]))
+        world.maintain()
+
+    slow = world.handle(on_path("/settle", "names", once(more)))
+    topic_id = topic.newest()[1].topic_id
+    reader = PartitionReader(slow, topic_id, 0)
+    assert sum(rows.count for rows in reader.read(0, 3)) == 3
+    with pytest.raises(OffsetOutOfRangeError, match="high watermark 3"):
+        list(reader.read(0, 4))
+    view = read_view(world.handle(on_path("/settle", "names", once(more))), topic_id)
+    assert view.topic.log_end == (4,)
+    assert view.settle.partition(0).settled == 5
+
+
+@pytest.mark.parametrize("reads", range(1, 9))
+def test_settled_and_collected_at_any_point_of_a_read(world: World, reads: int) -> None:
+    """R12, I3: at the n-th access of a reader everything is settled and collected: it reads both journals again."""
+    topic = world.create()
+    for number in range(4):
+        append(topic, batch_of(many(5, b"%d-" % number)))
+    left = [reads]
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if moment == "before" and operation in ("fetch", "names", "map", "read"):
+            left[0] -= 1
+            if left[0] == 0:
+                world.collect_all()
+
+    found = [record.value for record in read_topic(world.handle(hook))]
+    assert left[0] <= 0, "the point lies within the read"
+    assert found == [value for number in range(4) for value in many(5, b"%d-" % number)]
+
+
+def test_a_settle_entry_names_the_entry_that_it_settled_through(world: World) -> None:
+    """R12: topic id, sequence and write id: proof of which journal its numbers speak of."""
+    topic = world.create()
+    committed = append(topic, batch_of([b"a"]))
+    state = topic.newest()[1]
+    settle(topic, state.topic_id)
+    stored, settled = topic.settled(state.topic_id)
+    entry = topic.journal.read(committed.sequence or 0).entry
+    assert (stored.entry.topic_id, settled.through) == (entry.topic_id, (entry.sequence, entry.write_id))
+    assert settled.oldest_unsettled == entry.sequence + 1
+
+
+def test_the_collector_acts_on_a_durable_settle_entry_only(world: World) -> None:
+    """R12, I4: an entry that is linked but not synced could be lost with the power, after its chunks are gone."""
+    topic = world.create()
+    for value in (b"a", b"b", b"c"):
+        append(topic, batch_of([value]))
+    world.maintain()
+    world.clock.advance(DELAY_MS)
+    seen = Recorder()
+    world.log(seen).maintain("t")
+    settle_read = max(i for i, call in enumerate(seen.calls) if call[0] == "fetch" and "/settle/" in call[1])
+    listed = max(i for i, call in enumerate(seen.calls) if call[0] == "names" and call[1].endswith("/settle"))
+    synced = seen.first("sync_directory", "/settle")
+    deleted = seen.first("delete")
+    assert listed < settle_read < synced < deleted
+
+
+def test_one_commit_is_seen_whole_or_not_at_all_whatever_is_settled(world: World) -> None:
+    """R12, I1: one partition is settled, the other is not: a view shows both or none of each commit."""
+    topic = world.create(2)
+    topic_id = topic.newest()[1].topic_id
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number] * 2, partition=[0, 1]))
+        if number % 2:
+            settle(topic, topic_id, budget_seconds=0.0)
+        ends = read_view(world.handle(), topic_id).topic.log_end
+        assert ends == (number + 1, number + 1)
+    settled = topic.settled(topic_id)[1]
+    assert settled.partition(0).settled != settled.partition(1).settled
+    assert len(world.values()) == 12

@@ -1,0 +1,147 @@
+"""R13: when things go: after the delay, chunk before entry, ascending, never what a retained entry names."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.format.paths import parse_entry
+from pyspark_commitlog.log.collect import collect
+from pyspark_commitlog.log.settle import settle
+from tests.support.faults import at_call
+from tests.support.records import append, batch_of
+from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, failing, many
+
+
+def test_chunk_then_entry_ascending(world: World) -> None:
+    """R13, anchor rule: every entry goes behind its own chunks and before the next entry; the newest two stay."""
+    topic = world.create()
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number]))
+    names = {e: [c.name for c in topic.chunks(topic.journal.read(e).entry)] for e in world.entries()}
+    world.maintain()
+    world.clock.advance(DELAY_MS)
+    seen = Recorder()
+    world.log(seen).maintain("t")
+    deleted = [path.rsplit("/", 1)[1] for path in seen.paths("delete") if "/settle/" not in path]
+    expected = []
+    for number in sorted(names)[:-2]:
+        expected += [*names[number], f"{number:020d}.json"]
+    assert deleted == expected
+    assert world.entries() == sorted(names)[-2:]
+
+
+def test_the_delay_counts_from_the_settle_entry_by_storage_time(world: World) -> None:
+    """R13, I6: one millisecond before the delay all is there; then it goes, once."""
+    topic = world.create()
+    for number in range(4):
+        append(topic, batch_of([b"%d" % number]))
+    world.clock.advance(10**6)
+    world.maintain()
+    before = world.files(".chunk")
+    world.clock.advance(DELAY_MS - 1)
+    assert world.maintain().collected.chunks == 0
+    assert world.files(".chunk") == before
+    world.clock.advance(1)
+    assert world.maintain().collected.chunks == len(before) - 2
+    assert world.maintain().collected.chunks == 0
+
+
+def test_what_is_not_settled_stays_however_old(world: World) -> None:
+    """R13, I6: the collector runs for days, the settler does not."""
+    topic = world.create()
+    for number in range(4):
+        append(topic, batch_of([b"%d" % number]))
+    before = world.files()
+    world.clock.advance(10**10)
+    collect(topic, topic.newest()[1].topic_id)
+    assert world.files() == before
+
+
+def test_settle_entries_stay_while_young_and_the_newest_two_always(world: World) -> None:
+    """R13: a reader may have read any settle entry younger than the delay."""
+    topic = world.create()
+    topic_id = topic.newest()[1].topic_id
+
+    def kept() -> list[int]:
+        return topic.settle_journal(topic_id).sequences()
+
+    for number in range(5):
+        append(topic, batch_of([b"%d" % number]))
+        world.clock.advance(DELAY_MS // 4)
+        settle(topic, topic_id)
+    collect(topic, topic_id)
+    newest = kept()[-1]
+    assert kept() == [newest - 4, newest - 3, newest - 2, newest - 1, newest]
+    world.clock.advance(DELAY_MS // 2)
+    collect(topic, topic_id)
+    assert kept() == [newest - 2, newest - 1, newest]
+    world.clock.advance(10**9)
+    collect(topic, topic_id)
+    assert kept() == [newest - 1, newest]
+
+
+def test_a_manifest_goes_when_no_retained_settle_entry_names_it(world: World) -> None:
+    """R13, R4: readers that hold an old settle entry still find its manifest."""
+    topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
+    topic_id = topic.newest()[1].topic_id
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number * 700]))
+        settle(topic, topic_id)
+        world.clock.advance(DELAY_MS // 3)
+        collect(topic, topic_id)
+        journal = topic.settle_journal(topic_id)
+        states = [topic.settle_state(journal.read(s).entry) for s in journal.sequences()]
+        named = {row.manifest.name for state in states for row in state.partitions if row.manifest}
+        assert {path.rsplit("/", 1)[1] for path in world.files("/manifests/")} == named
+    assert 2 <= len(named) < 5
+
+
+@pytest.mark.parametrize("deletes", range(1, 12))
+def test_a_collector_that_dies_leaves_no_hole(world: World, deletes: int) -> None:
+    """R13, I6: it dies at its n-th delete: the entries that are left are a run, all is readable, the next one goes on."""
+    topic = world.create()
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number]))
+    world.maintain()
+    append(topic, batch_of([b"unsettled"]))
+    world.clock.advance(DELAY_MS)
+    dying = world.handle(at_call(deletes, failing(), only=("delete",)))
+    with pytest.raises(OSError, match="injected"):
+        collect(dying, topic.newest()[1].topic_id)
+        pytest.skip("it has fewer deletes")
+    left = world.entries()
+    assert left == list(range(left[0], left[-1] + 1))
+    expected = [*(b"%d" % number for number in range(6)), b"unsettled"]
+    assert world.values() == expected
+    collect(topic, topic.newest()[1].topic_id)
+    assert world.entries()[-2:] == left[-2:]
+    assert len(world.files(".chunk")) == 2
+    assert world.values() == expected
+
+
+def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13: at any of its deletes another collector runs to the end, tables in side files: no error, nothing lost."""
+    from pyspark_commitlog.log import state
+
+    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    topic = world.create(3)
+    for _ in range(3):
+        for number in range(3):
+            append(topic, batch_of(many(3, b"%d" % number), partition=range(3)))
+        world.maintain()
+        world.clock.advance(DELAY_MS // 2)
+    world.clock.advance(DELAY_MS)
+    topic_id = topic.newest()[1].topic_id
+    reads = [0]
+
+    def other(operation: str, path: str, moment: str) -> None:
+        if moment == "before" and operation in ("delete", "read"):
+            reads[0] += 1
+            if reads[0] in (2, 5, 9):
+                collect(world.handle(), topic_id)
+
+    collect(world.handle(other), topic_id)
+    assert reads[0] >= 2
+    assert len(world.values()) == 27
+    left = [parse_entry(path.rsplit("/", 1)[1]) for path in world.files("/journal/")]
+    assert len(left) == 2

@@ -1,0 +1,150 @@
+"""R14: a topic made again is another topic: nothing of the old life counts, and its directories go on every run."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
+from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.reader import PartitionReader
+from tests.support.records import append, batch_of, stage
+from tests.support.syscalls import recording
+from tests.support.world import DELAY_MS, World, many
+
+
+def remake(world: World) -> None:
+    world.log().delete_topic("t")
+    world.create()
+
+
+def test_the_home_is_durable_before_the_name_points_to_it(world: World) -> None:
+    """R14, R5: a name in the journal whose directory power loss can take would be a topic that nobody can write to."""
+    with recording() as calls:
+        world.create()
+    named = next(i for i, (call, path) in enumerate(calls) if call == "link" and "/journal/" in path)
+    topic_id = world.handle().newest()[1].topic_id
+    for made in (topic_id, f"{topic_id}/settle", f"{topic_id}/staged", f"{topic_id}/side", f"{topic_id}/manifests"):
+        at = next(i for i, (call, path) in enumerate(calls) if call == "mkdir" and path.endswith(made))
+        parent = made.rpartition("/")[0] or "topics/t"
+        assert any(call == "fsync" and path.endswith(parent) for call, path in calls[at:named]), made
+    assert any(call == "link" and "/settle/" in path for call, path in calls[:named])
+
+
+def test_the_writers_table_starts_empty(world: World) -> None:
+    """R14, R6: a query that begins anew on the new topic counts from 0: it must not be skipped or refused."""
+    topic = world.create()
+    append(topic, batch_of([b"old"]), writer=Transaction("query", 5))
+    remake(world)
+    assert not append(world.handle(), batch_of([b"new"]), writer=Transaction("query", 0)).skipped
+    assert world.values() == [b"new"]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_running_readers_are_told(world: World, again: bool) -> None:
+    """R14, I2: a task in the middle of a range: offset 30 of the new topic is another record."""
+    topic = world.create()
+    for number in range(3):
+        append(topic, batch_of(many(10, b"%d" % number)))
+    rows = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 30)
+    assert next(rows).count == 10
+    world.log().delete_topic("t")
+    if again:
+        world.create()
+        append(world.handle(), batch_of(many(30, b"new")))
+    world.clock.advance(DELAY_MS)
+    assert world.maintain().removed_lives == 1
+    with pytest.raises(TopicChangedError, match="deleted|made again"):
+        list(rows)
+
+
+def test_running_writers_are_told_and_their_zombies_are_cleaned_up_again_and_again(world: World) -> None:
+    """R14: a task that still has the old id writes its chunk there, makes the directory anew: it goes on every run."""
+    topic = world.create()
+    old_id, stored = topic.newest()[1].topic_id, topic.newest()[0]
+    old_state = topic.newest()[1]
+    remake(world)
+    world.clock.advance(DELAY_MS)
+    for _ in range(3):
+        world.maintain()
+        assert not (world.path / topic.paths(old_id).home).exists()
+        zombie = stage_for(world, old_state, stored.sequence)
+        assert (world.path / topic.paths(old_id).home).exists()
+        with pytest.raises(TopicChangedError):
+            commit(world.handle(), old_id, [zombie])  # type: ignore[list-item]
+    assert world.maintain().removed_lives == 1
+    assert world.values() == []
+
+
+def stage_for(world: World, state: object, sequence: int) -> object:
+    """Stage as a task that read the old life."""
+    from pyspark_commitlog.log.partitioner import Partitioner
+    from pyspark_commitlog.log.staging import Stager
+    from pyspark_commitlog.log.state import TopicState
+
+    assert isinstance(state, TopicState)
+    topic = world.handle()
+    stager = Stager(topic.storage, topic.paths(state.topic_id), state, sequence, Partitioner(1, "sticky", 2**20))
+    stager.add(batch_of([b"zombie"]))
+    return stager.finish()
+
+
+def test_the_delay_counts_from_the_deletion(world: World) -> None:
+    """R14, R13: the topic was idle for a year before: readers still get their minute after the deletion."""
+    topic = world.create()
+    append(topic, batch_of(many(10)))
+    home = world.path / topic.paths(topic.newest()[1].topic_id).home
+    world.clock.advance(365 * 86_400_000)
+    remake(world)
+    world.clock.advance(DELAY_MS - 1)
+    assert world.maintain().removed_lives == 0
+    assert home.exists()
+    world.clock.advance(1)
+    assert world.maintain().removed_lives == 1
+    assert not home.exists()
+
+
+def test_a_deleted_topic_frees_its_disk(world: World) -> None:
+    """R14: deleted and not made again: maintenance removes it after the delay, and the name is free."""
+    topic = world.create()
+    append(topic, batch_of(many(10)))
+    home = world.path / topic.paths(topic.newest()[1].topic_id).home
+    world.log().delete_topic("t")
+    assert world.maintain().removed_lives == 0
+    assert home.exists()
+    world.clock.advance(DELAY_MS)
+    assert world.maintain().removed_lives == 1
+    assert not home.exists()
+    with pytest.raises(UnknownTopicError):
+        world.log().maintain("never")
+    world.create()
+    assert world.values() == []
+
+
+def test_collecting_goes_on_over_lives(world: World) -> None:
+    """R14, R13: entries of the old life are collected; its create and delete do not stop the new one from being read."""
+    topic = world.create()
+    for value in (b"a", b"b"):
+        append(topic, batch_of([value]))
+    remake(world)
+    new = world.handle()
+    for value in (b"c", b"d", b"e"):
+        append(new, batch_of([value]))
+    world.collect_all()
+    assert world.entries() == [7, 8]
+    world.clock.advance(DELAY_MS)
+    world.maintain()
+    assert world.values() == [b"c", b"d", b"e"]
+
+
+def test_hundreds_of_lives_keep_the_entry_small(world: World) -> None:
+    """R14, section 3: a job that makes its topic anew every hour must not end in an entry that can't be read."""
+    from dataclasses import replace
+
+    from pyspark_commitlog.format.entry import MAX_LINE_BYTES
+    from pyspark_commitlog.log.collect import former_lives
+
+    topic = world.create()
+    stored, state = topic.newest()
+    for _ in range(3000):
+        state = replace(state, deleted=True, former_ids=former_lives(stored, replace(state, deleted=True)))
+    assert len(str(state.to_json())) < MAX_LINE_BYTES

@@ -1,0 +1,59 @@
+"""What a piece of code asks of the operating system, in order: tests of durability, and of crashes at any point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+#: Calls that change files, or make changes durable.
+CHANGING = (
+    "fsync",
+    "ftruncate",
+    "link",
+    "mkdir",
+    "pwrite",
+    "pwritev",
+    "rename",
+    "rmdir",
+    "unlink",
+    "utime",
+    "write",
+)
+
+#: Told before each call: (name of the call, path).
+Told = Callable[[str, str], None]
+
+
+def path_of(argument: object) -> str:
+    """Return the path behind a path or a file descriptor."""
+    if isinstance(argument, int):
+        return os.readlink(f"/proc/self/fd/{argument}")
+    return os.fspath(argument)  # type: ignore[call-overload, no-any-return]
+
+
+@contextmanager
+def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
+    """Tell of every changing call, before it is made; ``link`` and ``rename`` are told with their target."""
+
+    def wrap(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            tell(name, path_of(args[1 if name in ("link", "rename") else 0]))
+            return real(*args, **kwargs)
+
+        return call
+
+    with mock.patch.multiple(os, **{name: wrap(name) for name in names}):
+        yield
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[str, str]]]:
+    """Write down (call, path) of every changing call."""
+    calls: list[tuple[str, str]] = []
+    with telling(lambda name, path: calls.append((name, path))):
+        yield calls
