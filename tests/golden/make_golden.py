@@ -1,0 +1,316 @@
+"""Make the golden root: ``python -m tests.golden.make_golden`` rewrites what lies beside this file.
+
+Clock and ids are fixed, so the same code and the same pyarrow make the same bytes. What must come out is
+counted here, by a list for each partition: nothing is read back from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.format import columns, frame, index
+from pyspark_commitlog.format.entry import Checked, to_json_bytes
+from pyspark_commitlog.format.paths import manifest_name, segment_stem
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log import commit as committing
+from pyspark_commitlog.log import state
+from pyspark_commitlog.log.commit import ProducerBatch, Transaction
+from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.staging import frame_times
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.topics import CommitLog
+from tests.support.clock import ManualClock
+from tests.support.records import append, batch_of, stage
+
+HERE = Path(__file__).parent
+ROOT = HERE / "root"
+EXPECTED = HERE / "expected.json"
+MADE_WITH = HERE / "made_with.txt"
+CONFIG = {
+    "segment.bytes": 6144,
+    "segment.index.bytes": 96,
+    "index.interval.bytes": 1024,
+    "batch.size": 2048,
+    "inline.max.bytes": 0,
+    "compression.type": "none",
+    "file.delete.delay.ms": 1000,
+}
+FIRST_US = 1_526_384_718_283_007
+HOUR_MS = 3_600_000
+KEYS = (b"21", b"foobar", b"", None, b"\x00\xff\x80")
+HEADERS = (None, [], [("trace", b"\x01\x02")], [("same", b"1"), ("same", None), ("", b"")])
+
+#: [offset, key, value, timestamp in µs, headers]; bytes as the text that Latin-1 makes of them.
+Row = list[Any]
+
+
+class FixedStorage(LocalStorage):
+    """A local root whose ids count upwards and whose chance is always the same."""
+
+    can_append = True
+
+    def __init__(self, root: Path, clock: ManualClock) -> None:
+        super().__init__(root, clock=clock)
+        self._made = 0
+
+    def new_id(self) -> str:
+        """Return the next id."""
+        self._made += 1
+        return f"00000000-0000-4000-8000-{self._made:012x}"
+
+    def jitter(self) -> float:
+        """Return a half."""
+        return 0.5
+
+
+@dataclass
+class Maker:
+    """A topic that is written to, and what it must hold."""
+
+    topic: TopicLog
+    clock: ManualClock
+    partitions: dict[int, list[Row]] = field(default_factory=dict)
+    made: int = 0
+
+    def write(self, counts: dict[int, int], writer: Transaction | ProducerBatch | None = None) -> None:
+        """Commit so many records to each partition."""
+        append(self.topic, self.batch(counts), writer=writer)
+
+    def batch(self, counts: dict[int, int], *, lost: bool = False) -> pa.RecordBatch:
+        """Return so many records for each partition; they will be read unless they are ``lost``."""
+        chosen = [partition for partition, count in counts.items() for _ in range(count)]
+        rows = [self._row() for _ in chosen]
+        if not lost:
+            for partition, row in zip(chosen, rows, strict=True):
+                self._expect(partition, row)
+        keys, values, times, headers = zip(*rows, strict=True)
+        return batch_of(values, key=keys, timestamp=times, headers=headers, partition=chosen)
+
+    def _row(self) -> tuple[Any, ...]:
+        n, self.made = self.made, self.made + 1
+        value = None if n % 7 == 6 else b"value %d " % n + b"\xf0" * (n % 3) + b"x" * (n % 11)
+        return KEYS[n % 5], value, FIRST_US + (n ^ 2) * 1_234_567, HEADERS[n % 4]
+
+    def _expect(self, partition: int, row: tuple[Any, ...]) -> None:
+        key, value, time, headers = row
+        rows = self.partitions.setdefault(partition, [])
+        told = None if headers is None else [[name, _text(content)] for name, content in headers]
+        rows.append([len(rows), _text(key), _text(value), time, told])
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("latin-1")
+
+
+@contextmanager
+def small_tables() -> Iterator[None]:
+    """Have even small tables go to side files."""
+    with mock.patch.object(state, "TABLE_BYTES", 16), mock.patch.object(committing, "WRITER_ROWS", 1):
+        yield
+
+
+def make(root: Path) -> dict[str, dict[str, list[Row]]]:
+    """Make the golden root; return what its topics must hold."""
+    clock = ManualClock(FIRST_US // 1000 + HOUR_MS)
+    log = CommitLog.on(FixedStorage(root, clock))
+    return {"again": make_again(log, clock), "golden": make_golden(log, clock)}
+
+
+def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
+    """Make a topic with everything that this version writes, and what it only reads."""
+    log.create_topic("golden", 3, CONFIG)
+    maker = Maker(log.topic("golden"), clock)
+    for number, codec in enumerate(("none", "lz4", "zstd") * 3):
+        log.alter_topic("golden", {"compression.type": codec})
+        maker.write({0: 4 + number, 1: 2, 2: 9}, Transaction("query 1", number))
+        clock.advance(1000)
+    _, now = maker.topic.newest()
+    settle(maker.topic, now.topic_id)
+    rewrite(maker, partition=2)
+    clock.advance(2000)
+    log.maintain("golden")  # what is settled goes from journal/ and staged/
+    maker.write({0: 90}, ProducerBatch("producer 7", epoch=0, first=0, last=89))
+    settle(maker.topic, now.topic_id, budget_seconds=0)  # one frame: its extent is settled in part
+    log.add_partitions("golden", 4)
+    with small_tables():
+        maker.write({1: 3, 3: 1}, ProducerBatch("producer 7", epoch=0, first=90, last=93))
+    stage(maker.topic, maker.batch({0: 1}, lost=True))  # never committed
+    log.alter_topic("golden", {"inline.max.bytes": 65536})
+    with small_tables():
+        maker.write({0: 2, 3: 5}, Transaction("query 1", 9))
+    write_at_append_time(log, maker)
+    leave_rubbish(maker)
+    return {str(partition): rows for partition, rows in sorted(maker.partitions.items())}
+
+
+def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
+    """Make a topic in its second life, with nothing settled yet; its first life's entries are still there."""
+    log.create_topic("again", 2)
+    Maker(log.topic("again"), clock).write({0: 2, 1: 1})
+    log.delete_topic("again")
+    log.create_topic("again", 1)
+    second = Maker(log.topic("again"), clock, made=100)
+    second.write({0: 3})
+    return {str(partition): rows for partition, rows in second.partitions.items()}
+
+
+def write_at_append_time(log: CommitLog, maker: Maker) -> None:
+    """Commit records whose timestamp is the write task's clock."""
+    log.alter_topic("golden", {"message.timestamp.type": "LogAppendTime"})
+    maker.write({1: 2})
+    for row in maker.partitions[1][-2:]:
+        row[3] = maker.clock.now_ms() * 1000
+
+
+def leave_rubbish(maker: Maker) -> None:
+    """Leave what a killed settler leaves: bytes beyond a published length, a segment that nobody names."""
+    _, now = maker.topic.newest()
+    _, settled = maker.topic.settled(now.topic_id)
+    paths, active = maker.topic.paths(now.topic_id), settled.partitions[0].active
+    torn = maker.topic.storage.open_append(paths.segment_file(0, active.stem, "log"))
+    torn.write_at(active.length, [b"torn tail"])
+    torn.close()
+    maker.topic.storage.write_once(paths.segment_file(0, segment_stem(10**6), "log"), b"nobody names this")
+
+
+# --- a rewritten segment, as compaction will write it -----------------------------------------------------
+
+
+def rewrite(maker: Maker, partition: int) -> None:
+    """Thin the partition's first sealed segment out, and publish it under its new name."""
+    topic, (_, now) = maker.topic, maker.topic.newest()
+    base, before = topic.settled(now.topic_id)
+    row = before.partitions[partition]
+    first, *others = topic.sealed(now.topic_id, row)
+    kept = write_thinned(topic, now.topic_id, partition, first)
+    left = kept.offsets | set(range(first.end_offset, now.log_end[partition]))
+    maker.partitions[partition] = [r for r in maker.partitions[partition] if r[0] in left]
+    name = manifest_name(partition, base.sequence + 1, topic.storage.new_id())
+    table = [kept.sealed, *others]
+    data = to_json_bytes([sealed.to_json() for sealed in table])
+    topic.storage.write_once(f"{topic.paths(now.topic_id).manifests}/{name}", data)
+    manifest = state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
+    rows = list(before.partitions)
+    rows[partition] = state.SettledPartition(row.settled, row.active, manifest)
+    publish(topic, state.SettleState(now.topic_id, before.through, before.oldest_unsettled, tuple(rows)))
+
+
+def publish(topic: TopicLog, after: state.SettleState) -> None:
+    """Put a settle entry whose table lies in a side file."""
+
+    def plan(_: Stored | None, slot: Slot) -> Draft:
+        rows = [row.to_json() for row in after.partitions]
+        tables = state.place_tables({"partitions": rows}, slot.sequence, slot.write_id)
+        body = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
+        return Draft("settle", after.topic_id, body, sides=tables.sides)
+
+    with small_tables():
+        topic.settle_journal(after.topic_id).append(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """A rewritten segment and the offsets that are left in it."""
+
+    sealed: state.Sealed
+    offsets: frozenset[int]
+
+
+def write_thinned(topic: TopicLog, topic_id: str, partition: int, old: state.Sealed) -> Thinned:
+    """Write ``<base>.1.log`` and its indexes: frame 1 thinned, 2 gone, then whole ones, the last gone."""
+    paths = topic.paths(topic_id)
+    path = paths.segment_file(partition, old.stem, "log")
+    span = Span(path, 0, old.length, old.base_offset, 0, topic_id, partition)
+    frames = list(walk(topic.storage, span))
+    assert len(frames) >= 4, "the segment is too small to show every kind of gap"
+    log, entries, times = b"", b"", b""
+    at = index.IndexState(old.base_offset)
+    offsets: set[int] = set()
+    for number, located in enumerate(frames[:-1]):
+        if number == 1:
+            continue
+        data, left = thin(located, span) if number == 0 else whole(located)
+        added = index.index_frame(
+            at,
+            last_offset=located.frame.last_offset,
+            max_timestamp=max_timestamp(data),
+            length=len(data),
+            interval_bytes=CONFIG["index.interval.bytes"],
+        )
+        at, log = added.state, log + data
+        entries, times = entries + added.offset_entry, times + added.time_entry
+        offsets |= left
+    times += index.seal_time(at)
+    stem = segment_stem(old.base_offset, rewrite=1)
+    for suffix, content in (("log", log), ("index", entries), ("timeindex", times)):
+        topic.storage.write_once(paths.segment_file(partition, stem, suffix), content)
+    crc, top = Checked.of(log).crc, at.max_timestamp
+    sealed = state.Sealed(old.base_offset, old.end_offset, 1, len(log), crc, len(entries), len(times), top)
+    return Thinned(sealed, frozenset(offsets))
+
+
+def whole(located: Located) -> tuple[bytes, set[int]]:
+    """Return a frame as it is, and its offsets."""
+    return located.frame.buffer.to_pybytes(), set(range(located.base_offset, located.next_offset))
+
+
+def thin(located: Located, span: Span) -> tuple[bytes, set[int]]:
+    """Return a frame with every second row left, and the offsets of those rows."""
+    payload, old = check(located, span), located.frame
+    batch = columns.decode(payload.message, thinned=False)
+    deltas = np.arange(1, batch.num_rows, 2, dtype=np.int32)
+    kept = batch.take(pa.array(deltas))
+    kept = pa.RecordBatch.from_arrays([*kept.columns, pa.array(deltas)], schema=columns.THINNED_SCHEMA)
+    data = frame.encode(
+        columns.encode(kept, payload.identity.codec),
+        rows=old.last_offset_delta + 1,
+        times=frame_times(kept.column("timestamp"), log_append_time=False),
+        identity=replace(payload.identity, kind=frame.THINNED, base_offset=old.base_offset),
+        base_offset=old.base_offset,
+    )
+    return data, {old.base_offset + int(delta) for delta in deltas}
+
+
+def max_timestamp(data: bytes) -> int:
+    """Return the largest timestamp that a frame's header tells."""
+    parsed = frame.parse(pa.py_buffer(data), 0)
+    assert parsed is not None
+    return parsed.max_timestamp
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Return the content of every file below a directory."""
+    found = (path for path in sorted(root.rglob("*")) if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+def to_json(expected: dict[str, dict[str, list[Row]]]) -> str:
+    """Return what is expected, one record a line."""
+    topics = []
+    for name, partitions in expected.items():
+        told = [f'"{p}": [\n{_lines(rows)}\n]' for p, rows in partitions.items()]
+        topics.append(f"{json.dumps(name)}: {{\n" + ",\n".join(told) + "\n}")
+    return "{\n" + ",\n".join(topics) + "\n}\n"
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    return ",\n".join(f"  {json.dumps(row)}" for row in rows)
+
+
+if __name__ == "__main__":
+    shutil.rmtree(ROOT, ignore_errors=True)
+    EXPECTED.write_text(to_json(make(ROOT)))
+    MADE_WITH.write_text(f"pyarrow {pa.__version__}\n")
+    print(f"{len(files(ROOT))} files, {sum(map(len, files(ROOT).values()))} bytes in {ROOT}")

@@ -1,0 +1,100 @@
+"""A reader made from FORMAT.md, with Python and pyarrow and nothing else."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+COLUMNS = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS), ("timestamp", pa.int64())]
+DENSE, THINNED = pa.schema(COLUMNS), pa.schema([*COLUMNS, ("offsetDelta", pa.int32())])
+TABLE = list(range(256))
+for _ in range(8):
+    TABLE = [n >> 1 ^ (0x82F63B78 if n & 1 else 0) for n in TABLE]
+
+
+def checked(data: bytes, crc: int, length: int) -> bytes:
+    found = 0xFFFFFFFF
+    for byte in data:
+        found = TABLE[(found ^ byte) & 0xFF] ^ found >> 8
+    assert (found ^ 0xFFFFFFFF, len(data)) == (crc, length), "other bytes than were written"
+    return data
+
+
+def entry(path: Path) -> tuple[dict[str, Any], bytes]:
+    line, _, inline = path.read_bytes().partition(b"\n")
+    fields, covered = json.loads(line), line[: -len(',"crc":"00000000"}')]
+    checked(covered, int(fields["crc"], 16), len(covered))
+    assert (fields["formatVersion"], fields["readFeatures"]) == (1, []), "a newer format"
+    return fields, inline
+
+
+def load(path: Path, length: int, crc: str) -> Any:
+    return json.loads(checked(path.read_bytes(), int(crc, 16), length))
+
+
+def table(home: Path, value: Any) -> Any:
+    named = isinstance(value, dict)
+    return load(home / "side" / value["file"], value["length"], value["crc"]) if named else value
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        raw, at, shift = raw | (data[at] & 0x7F) << shift, at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return raw >> 1 ^ -(raw & 1), at
+
+
+def open_frame(data: bytes) -> tuple[bytes, dict[str, str]]:
+    checked(data[21:], int.from_bytes(data[17:21], "big"), len(data) - 21)
+    size, at = 0, 61
+    for skipped in (0, 1, 0, 0, 0):  # length, attributes + timestampDelta, offsetDelta, key and value length
+        size, at = varint(data, at + skipped)
+    message, (count, at), texts = data[at : at + size], varint(data, at + size), []
+    for _ in range(2 * count):
+        size, at = varint(data, at)
+        texts, at = [*texts, data[at : at + size].decode()], at + size
+    return message, dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def rows(data: bytes, topic_id: str, partition: int, shift: int = 0) -> Iterator[list[Any]]:
+    while data:
+        base, length = struct.unpack_from(">qi", data)
+        message, told = open_frame(data[: 12 + length])
+        assert (told["topic"], told["partition"]) == (topic_id, str(partition)), "a foreign frame"
+        schema = THINNED if told["kind"] == "arrow-ipc-thinned" else DENSE
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        for i, row in enumerate(batch.to_pylist()):
+            headers = row["headers"] and [[header["key"], header["value"]] for header in row["headers"]]
+            offset = base + shift + row.get("offsetDelta", i)
+            yield [offset, row["key"], row["value"], row["timestamp"], headers]
+        data = data[12 + length :]
+
+
+def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
+    logical, _ = entry(max((root / "topics" / topic / "journal").glob("*.json")))
+    topic_id, state = logical["topicId"], logical["state"]
+    home = root / "topics" / topic / topic_id
+    settle, _ = entry(max((home / "settle").glob("*.json")))
+    known = dict(enumerate(table(home, settle["partitions"])))
+    settled, manifest, active = known.get(partition, [0, None, [0, 0, 0, 0]])
+    sealed = load(home / "manifests" / manifest[0], *manifest[1:3]) if manifest else []
+    found: list[list[Any]] = []
+    for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), active[:4]]:
+        log = home / f"{partition}" / (f"{base:020}.{rewrite}.log" if rewrite else f"{base:020}.log")
+        data = log.read_bytes()[:length] if length else b""
+        found += rows(checked(data, crc, length), topic_id, partition)
+    for sequence in range(max(settle["oldestUnsettled"], state["created"] + 1), logical["sequence"] + 1):
+        fields, inline = entry(root / "topics" / topic / "journal" / f"{sequence:020}.json")
+        for chunk, owner, position, length, count, base in table(home, fields.get("extents", [])):
+            if owner == partition and base + count > settled:
+                file = home / "staged" / table(home, fields["chunks"])[chunk]["name"] if chunk >= 0 else None
+                data = (file.read_bytes() if file else inline)[position : position + length]
+                found += (row for row in rows(data, topic_id, partition, base) if row[0] >= settled)
+    return [row for row in found if state["logStart"][partition] <= row[0] < state["logEnd"][partition]]

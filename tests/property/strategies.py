@@ -1,0 +1,58 @@
+"""What the property tests draw: rows, frames, entries, names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.format.columns import SCHEMA, THINNED_SCHEMA
+from pyspark_commitlog.format.frame import Identity, Times
+
+#: The machine may be busy: no deadline for one example.
+quick = settings(deadline=None, max_examples=100)
+quicker = settings(deadline=None, max_examples=30)
+
+I64_MAX = 2**63 - 1
+codecs = st.sampled_from(("none", "lz4", "zstd"))
+offsets = st.integers(0, 2**62)
+uuids = st.uuids().map(str)
+sequences = st.integers(0, 2**63 - 1)
+some_bytes = st.none() | st.binary(max_size=20)
+header_lists = st.none() | st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3)
+micros = st.integers(0, 2**53)
+
+
+@st.composite
+def batches(draw: st.DrawFn, *, thinned: bool = False, max_rows: int = 12) -> pa.RecordBatch:
+    """Rows of an untyped topic; with ``thinned``, some that are left of a larger frame."""
+    rows = draw(st.integers(1, max_rows))
+    kinds = (some_bytes, some_bytes, header_lists, micros)
+    drawn = [draw(st.lists(kind, min_size=rows, max_size=rows)) for kind in kinds]
+    arrays = [pa.array(values, column.type) for values, column in zip(drawn, SCHEMA, strict=True)]
+    if not thinned:
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    deltas = draw(st.sets(st.integers(0, 65_535), min_size=rows, max_size=rows))
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(sorted(deltas), pa.int32())], schema=THINNED_SCHEMA)
+
+
+@st.composite
+def identities(draw: st.DrawFn) -> Identity:
+    """Identities of dense and thinned frames."""
+    base = draw(st.none() | offsets)
+    kind = frame.DENSE if base is None else frame.THINNED
+    return Identity(draw(uuids), draw(st.integers(0, 9999)), draw(codecs), kind=kind, base_offset=base)
+
+
+@st.composite
+def times(draw: st.DrawFn) -> Times:
+    """A frame's times, base and maximum in any order."""
+    low, high = sorted((draw(st.integers(0, 2**53)), draw(st.integers(0, 2**53))))
+    return Times(low, high, draw(st.booleans()))
+
+
+def encode_frame(batch: pa.RecordBatch, identity: Identity, at: Times, *, base_offset: int = 0) -> bytes:
+    """Return ``batch`` as a frame."""
+    message = columns.encode(batch, identity.codec)
+    return frame.encode(message, rows=batch.num_rows, times=at, identity=identity, base_offset=base_offset)

@@ -1,0 +1,98 @@
+"""A frame's columns: encoded with every codec, decoded whole or in part."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, THINNED_SCHEMA, TIMESTAMP
+
+CODECS = ("none", "lz4", "zstd")
+
+
+def batch(rows: int = 4, value: bytes = b"v") -> pa.RecordBatch:
+    headers = [[("h", b"1"), ("h", None)], [], None, [("", b"")]]
+    arrays = [
+        pa.array([b"k%d" % i if i % 2 else None for i in range(rows)], pa.binary()),
+        pa.array([value if i % 3 else None for i in range(rows)], pa.binary()),
+        pa.array([headers[i % 4] for i in range(rows)], HEADERS),
+        pa.array(range(rows), TIMESTAMP),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def thinned(deltas: list[int]) -> pa.RecordBatch:
+    arrays = [*batch(len(deltas)).columns, pa.array(deltas, pa.int32())]
+    return pa.RecordBatch.from_arrays(arrays, schema=THINNED_SCHEMA)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_decodes_what_it_encoded(codec: str) -> None:
+    assert columns.decode(columns.encode(batch(), codec), thinned=False).equals(batch())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_thinned_batch_keeps_its_offset_deltas(codec: str) -> None:
+    written = thinned([1, 5, 65535])
+
+    assert columns.decode(columns.encode(written, codec), thinned=True).equals(written)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_decodes_a_message_at_any_position_of_a_file(codec: str) -> None:
+    message = columns.encode(batch(), codec).to_pybytes()
+
+    for shift in range(9):
+        shifted = pa.py_buffer(bytes(shift) + message).slice(shift)
+        assert columns.decode(shifted, thinned=False).equals(batch()), f"at position {shift}"
+
+
+def test_decodes_the_columns_asked_for_in_the_order_of_the_schema() -> None:
+    message = columns.encode(batch(), "zstd")
+
+    found = columns.decode(message, thinned=False, names=["timestamp", "key"])
+
+    assert found.equals(batch().select(["key", "timestamp"]))
+
+
+def test_columns_not_asked_for_are_not_decompressed() -> None:
+    message = columns.encode(batch(rows=100, value=bytes(100_000)), "zstd")
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        columns.decode(message, thinned=False, names=["key", "timestamp"])
+        without = pool.max_memory()
+        columns.decode(message, thinned=False, names=["key", "value"])
+    finally:
+        pa.set_memory_pool(before)
+
+    assert without < 100_000
+    assert pool.max_memory() > 6_000_000
+
+
+def test_encodes_only_the_rows_of_a_slice() -> None:
+    part = batch(rows=1000).slice(500, 4)
+
+    assert columns.encode(part, "none").size < 2 * columns.encode(batch(rows=4), "none").size
+    assert columns.decode(columns.encode(part, "none"), thinned=False).equals(part)
+
+
+def test_compression_makes_it_smaller() -> None:
+    sizes = [columns.encode(batch(rows=100, value=bytes(1000)), codec).size for codec in CODECS]
+
+    assert sizes[1] < sizes[0] / 10
+    assert sizes[2] < sizes[0] / 10
+
+
+def test_the_message_has_no_schema_before_it() -> None:
+    message = columns.encode(batch(), "none")
+
+    assert pa.ipc.read_message(message).type == "record batch"
+    assert pa.ipc.read_record_batch(message, SCHEMA).equals(batch())
+
+
+def test_refuses_bytes_that_are_no_message() -> None:
+    with pytest.raises(CorruptionError, match="does not parse"):
+        columns.decode(pa.py_buffer(b"\xff\xff\xff\xff\x08\0\0\0garbage!"), thinned=False)

@@ -1,0 +1,82 @@
+"""Topic configs: Kafka's names, checked values, one place for defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.config import KEYS, Key, TopicConfig, check_config, check_names
+from pyspark_commitlog.errors import ConfigError
+
+NUMBERS = [key for key in KEYS.values() if not key.choices]
+CHOICES = [key for key in KEYS.values() if key.choices]
+KAFKA_DEFAULTS = {
+    "max.message.bytes": 1048588,
+    "message.timestamp.after.max.ms": 3_600_000,
+    "message.timestamp.before.max.ms": 2**63 - 1,
+    "segment.bytes": 2**30,
+    "segment.ms": 604_800_000,
+    "segment.index.bytes": 10_485_760,
+    "index.interval.bytes": 4096,
+    "retention.ms": 604_800_000,
+    "retention.bytes": -1,
+    "file.delete.delay.ms": 60_000,
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
+def test_every_default_is_allowed_and_documented(key: Key) -> None:
+    assert key.check(key.default) == key.default
+    assert key.doc
+    assert TopicConfig({}).resolved()[key.name] == key.default
+
+
+@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
+def test_where_kafka_has_the_config_the_default_is_kafkas(name: str, default: int) -> None:
+    assert TopicConfig({}).number(name) == default
+
+
+@pytest.mark.parametrize("key", NUMBERS, ids=lambda key: key.name)
+def test_a_number_is_checked_against_both_bounds(key: Key) -> None:
+    low, high = key.minimum, 2**63 - 1 if key.maximum is None else key.maximum
+
+    assert check_config({key.name: low, }) == {key.name: str(low)}  # fmt: skip
+    assert key.check(high) == str(high)
+    for outside in (low - 1, high + 1):
+        with pytest.raises(ConfigError, match=f"{key.name}={outside} .* it takes {low} to {high}"):
+            check_config({key.name: outside})
+
+
+@pytest.mark.parametrize("value", ["", "1.5", "ten", None, 1.0, "1e6", True])
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"segment\.bytes=.* it takes a whole number"):
+        check_config({"segment.bytes": value})
+
+
+@pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)
+def test_a_choice_is_one_of_a_list(key: Key) -> None:
+    assert [key.check(choice) for choice in key.choices] == list(key.choices)
+    with pytest.raises(ConfigError, match=f"{key.name}='best' .* use one of {key.choices[0]}"):
+        check_config({key.name: "best"})
+
+
+def test_values_are_stored_as_text() -> None:
+    assert check_config({"segment.bytes": 4096, "retention.ms": " -1 ", "compression.type": "zstd"}) == {
+        "segment.bytes": "4096",
+        "retention.ms": "-1",
+        "compression.type": "zstd",
+    }
+
+
+def test_an_unknown_name_is_told_with_the_nearest_and_all_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"\(did you mean 'segment\.bytes'\?\); known: .*, retention\."):
+        check_config({"segment.byte": 1})
+    with pytest.raises(ConfigError, match="unknown topic config 'colour'; known: "):
+        check_names(["retention.ms", "colour"])
+
+
+def test_what_was_set_is_read_and_the_rest_is_default() -> None:
+    config = TopicConfig({"segment.bytes": "4096", "compression.type": "none"})
+
+    assert (config.number("segment.bytes"), config.number("segment.ms")) == (4096, 604_800_000)
+    assert (config.text("compression.type"), config.text("cleanup.policy")) == ("none", "delete")
+    assert config.resolved() == {**TopicConfig({}).resolved(), **config.stored}

@@ -1,0 +1,129 @@
+"""An entry's line: what it says, and that neither a flipped bit nor a cut gets past its CRC."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+from pyspark_commitlog.format import entry as codec
+from pyspark_commitlog.format.entry import Checked, Entry
+
+INLINE = b"frames, with a \n newline and \x00\xff bytes"
+ENTRY = Entry(
+    journal="topic",
+    kind="append",
+    topic_id="6a1f0c9e-0000-4000-8000-00000000002a",
+    sequence=7,
+    write_id="00000000-0000-4000-8000-000000000001",
+    prev="00000000-0000-4000-8000-000000000002",
+    body={"state": {"logEnd": [1, 2], "name": "ü\n\u2028"}},
+)
+
+
+def decode(data: bytes, *, journal: str = "topic", sequence: int = 7) -> Entry:
+    return codec.decode(data, where="journal/7.json", journal=journal, sequence=sequence)
+
+
+def line_of(data: bytes) -> bytes:
+    return data.partition(b"\n")[0] + b"\n"
+
+
+def resealed(**changes: Any) -> bytes:
+    """Return the entry with other members, under a CRC that holds."""
+    fields = {**json.loads(line_of(codec.encode(ENTRY))), **changes}
+    del fields["crc"]
+    covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+
+
+def test_decodes_what_it_encoded() -> None:
+    data = codec.encode(ENTRY, INLINE)
+
+    found = decode(data)
+
+    assert (found.kind, found.topic_id, found.write_id, found.prev) == (
+        ENTRY.kind, ENTRY.topic_id, ENTRY.write_id, ENTRY.prev,
+    )  # fmt: skip
+    assert found.body["state"] == ENTRY.body["state"]
+    assert found.inline == Checked.of(INLINE)
+    assert data[found.line_bytes :] == INLINE
+
+
+def test_is_one_line_of_ascii_json_that_ends_with_its_crc() -> None:
+    line = line_of(codec.encode(ENTRY))
+    covered, _, tail = line.rpartition(b',"crc":')
+
+    assert line.isascii()
+    assert line.count(b"\n") == 1
+    assert json.loads(tail.rstrip(b"}\n")) == f"{google_crc32c.value(covered):08x}"
+    assert json.loads(line)["state"] == ENTRY.body["state"]
+
+
+def test_without_inline_bytes_it_names_none() -> None:
+    assert decode(codec.encode(ENTRY)).inline is None
+
+
+def test_the_line_is_enough() -> None:
+    assert decode(line_of(codec.encode(ENTRY, INLINE))).inline == Checked.of(INLINE)
+
+
+def test_every_flipped_bit_of_the_line_is_noticed() -> None:
+    data = codec.encode(ENTRY, INLINE)
+    missed = []
+    for bit in range(8 * len(line_of(data))):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            decode(bytes(damaged))
+        except CorruptionError:
+            continue
+        missed.append(bit)
+
+    assert not missed
+
+
+def test_a_line_cut_off_anywhere_is_noticed() -> None:
+    line = line_of(codec.encode(ENTRY))
+
+    for length in range(len(line)):
+        with pytest.raises(CorruptionError, match=f"7.json: the entry is cut off after {length} bytes"):
+            decode(line[:length])
+
+
+@pytest.mark.parametrize("damaged", [INLINE[:-1], INLINE + b"\0", b"F" + INLINE[1:]])
+def test_inline_bytes_are_checked_by_length_and_crc(damaged: bytes) -> None:
+    named = decode(codec.encode(ENTRY, INLINE)).inline
+    assert named is not None
+
+    assert named.check(INLINE, "inline") == INLINE
+    with pytest.raises(CorruptionError, match=f"inline frames: {len(damaged)} bytes with CRC-32C"):
+        named.check(damaged, "inline frames")
+
+
+@pytest.mark.parametrize(("journal", "sequence"), [("settle", 7), ("topic", 8)])
+def test_refuses_another_journals_or_numbers_entry(journal: str, sequence: int) -> None:
+    with pytest.raises(CorruptionError, match="holds entry 7 of journal 'topic', expected"):
+        decode(codec.encode(ENTRY), journal=journal, sequence=sequence)
+
+
+@pytest.mark.parametrize("version", [0, 2, None])
+def test_refuses_another_format_version(version: int | None) -> None:
+    with pytest.raises(UnsupportedError, match=f"7.json: format version {version}, .* reads version 1"):
+        decode(resealed(formatVersion=version))
+
+
+@pytest.mark.parametrize("kind", ["readFeatures", "writeFeatures"])
+def test_refuses_and_names_features_it_does_not_know(kind: str) -> None:
+    with pytest.raises(UnsupportedError, match="uses replication, typed-topics, unknown to this release"):
+        decode(resealed(**{kind: ["typed-topics", "replication"]}))
+
+
+def test_length_and_crc_go_through_json() -> None:
+    checked = Checked(12, 0x0000BEEF)
+
+    assert checked.to_json() == {"length": 12, "crc": "0000beef"}
+    assert Checked.from_json(json.loads(json.dumps(checked.to_json()))) == checked

@@ -1,0 +1,225 @@
+"""Indexes by Kafka's rules, and when a segment rolls."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.format import frame, index
+from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, TimeEntry
+from pyspark_commitlog.format.paths import parse_segment
+
+LIMITS = RollLimits(segment_bytes=1000, segment_ms=500, index_bytes=96)
+
+
+def offsets(*entries: tuple[int, int], base: int = 0) -> pa.Buffer:
+    return pa.py_buffer(b"".join(index.encode_offset(OffsetEntry(*entry), base) for entry in entries))
+
+
+def times(*entries: tuple[int, int], base: int = 0) -> pa.Buffer:
+    return pa.py_buffer(b"".join(index.encode_time(TimeEntry(*entry), base) for entry in entries))
+
+
+def header(base_offset: int, last_offset: int, size: int) -> bytes:
+    """Return a frame of ``size`` bytes that is all header: enough to walk."""
+    fields = (base_offset, size - 12, 0, 2, 0, 0, last_offset - base_offset, 0, 0, -1, -1, -1, 1)
+    return struct.pack(">qiibIhiqqqhii", *fields).ljust(size, b"\0")
+
+
+# --- worked examples --------------------------------------------------------------------------------------
+
+
+def test_offset_23_is_found_from_entry_22_656_at_position_762() -> None:
+    log = pa.py_buffer(bytes(656) + header(18, 22, 762 - 656) + header(23, 27, 100))
+
+    entry = index.lookup_offset(offsets((10, 320), (22, 656), (27, 762)), 0, 23)
+    assert entry == OffsetEntry(22, 656)
+
+    before = frame.parse(log, entry.position)
+    assert before is not None
+    assert before.last_offset == 22
+    found = frame.parse(log, entry.position + before.length)
+    assert found is not None
+    assert (entry.position + before.length, found.base_offset) == (762, 23)
+
+
+def test_offset_268_is_relative_17_in_segment_251() -> None:
+    files = ["00000000000000000000.log", "00000000000000000251.log", "00000000000000000500.log"]
+    bases = [parsed[0] for name in files if (parsed := parse_segment(name))]
+
+    base = bases[bisect_right(bases, 268) - 1]
+    assert base == 251
+    assert index.encode_offset(OffsetEntry(268, 4321), base) == struct.pack(">ii", 17, 4321)
+    found = index.lookup_offset(offsets((260, 100), (268, 4321), base=base), base, 268)
+    assert found == OffsetEntry(268, 4321)
+
+
+def test_a_timestamp_leads_through_both_indexes() -> None:
+    by_time = times((1526384718270, 17), (1526384718283, 28), (1526384718290, 35))
+    by_offset = offsets((17, 320), (26, 838), (35, 1200))
+
+    found = index.lookup_time(by_time, 0, 1526384718288)
+
+    assert found == TimeEntry(1526384718283, 28)
+    assert index.lookup_offset(by_offset, 0, found.offset) == OffsetEntry(26, 838)
+
+
+# --- entries and lookup -----------------------------------------------------------------------------------
+
+
+def test_an_offset_entry_is_8_bytes_and_a_time_entry_12() -> None:
+    assert index.encode_offset(OffsetEntry(2**40 + 5, 7), 2**40) == bytes.fromhex("00000005 00000007")
+    assert index.encode_time(TimeEntry(1, 2**40 + 5), 2**40) == bytes.fromhex("0000000000000001 00000005")
+    assert (index.OFFSET_ENTRY_BYTES, index.TIME_ENTRY_BYTES) == (8, 12)
+
+
+def test_decodes_any_slot() -> None:
+    assert index.decode_offset(offsets((12, 0), (15, 99), base=10), 1, 10) == OffsetEntry(15, 99)
+    assert index.decode_time(times((12, 11), (15, 14), base=10), 1, 10) == TimeEntry(15, 14)
+
+
+def test_below_the_first_entry_lies_the_start_of_the_segment() -> None:
+    assert index.lookup_offset(offsets((12, 70), base=10), 10, 11) == OffsetEntry(10, 0)
+    assert index.lookup_offset(pa.py_buffer(b""), 10, 11) == OffsetEntry(10, 0)
+    assert index.lookup_time(times((12, 11), base=10), 10, 11) == TimeEntry(-1, 10)
+    assert index.lookup_time(pa.py_buffer(b""), 10, 11) == TimeEntry(-1, 10)
+
+
+@pytest.mark.parametrize("entries", [1023, 1024, 1025, 1026, 3000])
+def test_finds_every_entry_on_both_sides_of_the_warm_tail(entries: int) -> None:
+    """Kafka looks at the last 8,192 bytes first: 1,024 entries of an offset index."""
+    buffer = offsets(*((2 * i, 10 * i) for i in range(1, entries + 1)))
+
+    for i in [1, 2, *range(entries - 1027, entries - 1020), entries - 1, entries]:
+        if i >= 1:
+            assert index.lookup_offset(buffer, 0, 2 * i) == OffsetEntry(2 * i, 10 * i)
+            assert index.lookup_offset(buffer, 0, 2 * i + 1) == OffsetEntry(2 * i, 10 * i)
+
+
+def test_bytes_behind_the_last_whole_entry_do_not_count() -> None:
+    cut = pa.py_buffer(offsets((5, 50), (9, 90)).to_pybytes()[:-1])
+
+    assert index.lookup_offset(cut, 0, 10) == OffsetEntry(5, 50)
+
+
+# --- appending --------------------------------------------------------------------------------------------
+
+
+def append(state: IndexState, last: int, timestamp: int, length: int, every: int = 100) -> index.Indexed:
+    frame_ = {"last_offset": last, "max_timestamp": timestamp, "length": length}
+    return index.index_frame(state, **frame_, interval_bytes=every)
+
+
+def test_the_first_frame_of_a_segment_is_never_indexed() -> None:
+    added = append(IndexState(50), 54, 1000, 500, every=0)
+
+    assert (added.offset_entry, added.time_entry) == (b"", b"")
+    assert added.state == IndexState(50, 500, 500, 1000, 54, 1000)
+
+
+def test_a_frame_is_indexed_when_more_than_the_interval_lies_before_it() -> None:
+    first = append(IndexState(0), 4, 1000, 100).state
+
+    at_the_interval = append(first, 9, 2000, 10)
+    assert at_the_interval.offset_entry == b""
+    beyond = append(at_the_interval.state, 14, 3000, 10)
+    assert beyond.offset_entry == index.encode_offset(OffsetEntry(14, 110), 0)
+    assert beyond.time_entry == index.encode_time(TimeEntry(3000, 14), 0)
+    assert (beyond.state.offset_bytes, beyond.state.time_bytes, beyond.state.last_time_entry) == (8, 12, 3000)
+
+
+def test_the_bytes_of_an_indexed_frame_count_towards_the_next_entry() -> None:
+    state = append(IndexState(0), 4, 1000, 101).state
+    state = append(state, 9, 1000, 101).state
+
+    assert append(state, 14, 1000, 1).offset_entry
+
+
+def test_a_time_entry_names_the_first_frame_with_the_largest_timestamp() -> None:
+    state = append(IndexState(0), 4, 5000, 60).state
+    state = append(state, 9, 5000, 60).state
+
+    assert append(state, 14, 4000, 60).time_entry == index.encode_time(TimeEntry(5000, 4), 0)
+
+
+def test_no_time_entry_when_the_largest_timestamp_did_not_grow() -> None:
+    state = append(IndexState(0), 4, 5000, 101).state
+    state = append(state, 9, 4000, 101).state
+    assert state.time_bytes == 12
+
+    added = append(state, 14, 5000, 101)
+
+    assert added.offset_entry
+    assert added.time_entry == b""
+
+
+def test_sealing_forces_the_last_time_entry_once() -> None:
+    state = append(IndexState(0), 4, 5000, 60).state
+
+    assert index.seal_time(state) == index.encode_time(TimeEntry(5000, 4), 0)
+    assert index.seal_time(replace(state, last_time_entry=5000)) == b""
+    assert index.seal_time(IndexState(0)) == b""
+
+
+def test_timestamp_0_is_a_timestamp() -> None:
+    assert index.seal_time(append(IndexState(0), 4, 0, 60).state) == index.encode_time(TimeEntry(0, 4), 0)
+
+
+def test_an_index_holds_whole_entries() -> None:
+    assert index.usable_bytes(10485760, index.TIME_ENTRY_BYTES) == 10485756
+    assert index.usable_bytes(96, index.OFFSET_ENTRY_BYTES) == 96
+    assert index.usable_bytes(95, index.OFFSET_ENTRY_BYTES) == 88
+
+
+# --- rolling ----------------------------------------------------------------------------------------------
+
+ROOMY = IndexState(base_offset=10, position=600, first_timestamp=1000)
+
+
+def rolls(state: IndexState, *, size: int = 400, timestamp: int = 1500, last_offset: int = 20) -> bool:
+    return index.should_roll(
+        state,
+        LIMITS,
+        incoming_bytes=size,
+        incoming_max_timestamp=timestamp,
+        incoming_last_offset=last_offset,
+    )
+
+
+def test_a_frame_that_just_fits_does_not_roll() -> None:
+    assert not rolls(ROOMY)
+
+
+def test_rolls_when_the_frame_would_exceed_segment_bytes() -> None:
+    assert rolls(ROOMY, size=401)
+
+
+def test_rolls_when_the_first_frame_is_older_than_segment_ms() -> None:
+    assert rolls(ROOMY, timestamp=1501)
+
+
+def test_does_not_roll_for_frames_older_than_the_first() -> None:
+    assert not rolls(ROOMY, timestamp=0)
+
+
+def test_rolls_when_the_offset_index_is_full() -> None:
+    assert rolls(replace(ROOMY, offset_bytes=96))
+    assert not rolls(replace(ROOMY, offset_bytes=88))
+
+
+def test_rolls_when_the_time_index_has_only_the_slot_for_the_forced_entry_left() -> None:
+    assert rolls(replace(ROOMY, time_bytes=84))
+    assert not rolls(replace(ROOMY, time_bytes=72))
+
+
+def test_rolls_when_an_offset_would_not_fit_into_32_bits() -> None:
+    assert not rolls(ROOMY, last_offset=10 + 2**31 - 1)
+    assert rolls(ROOMY, last_offset=10 + 2**31)
+
+
+def test_an_empty_segment_never_rolls() -> None:
+    assert not rolls(IndexState(10), size=10**9, timestamp=2**60)
