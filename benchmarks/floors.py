@@ -20,9 +20,7 @@ from pyspark.sql.types import StructType
 
 PARTITIONS = 4
 ROWS = 4_700  # what a frame of 1 MiB holds of the benchmark's records
-SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-)
+SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 
 
 class FloorSource(DataSource):

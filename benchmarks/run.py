@@ -29,7 +29,9 @@ from pyspark.sql import SparkSession
 from pyspark_commitlog import CommitLog
 
 HERE = Path(__file__).resolve().parent
-READ_COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+READ_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+)
 Action = Callable[[], object]
 
 
@@ -90,7 +92,9 @@ class Bench:
         for name in peers:
             row = Row(work, name, rates[""], rates[name])
             self.rows.append(row)
-            print(f"{row.work:<44} {row.peer:<34} {row.ours:>12,.0f} {row.theirs:>12,.0f} {row.ratio:>7.2f}", flush=True)
+            print(
+                f"{row.work:<44} {row.peer:<34} {row.ours:>12,.0f} {row.theirs:>12,.0f} {row.ratio:>7.2f}", flush=True
+            )
 
     # --- batch -------------------------------------------------------------------------------------------
 

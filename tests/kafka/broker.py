@@ -131,9 +131,7 @@ class Broker:
     def _tool(self, main: str, *arguments: str) -> None:
         done = self.java.run(main, *arguments)
         if done.returncode != 0:
-            raise BrokerError(
-                f"{main} ended with code {done.returncode}: {done.stdout.decode()[-2000:]}{done.stderr}"
-            )
+            raise BrokerError(f"{main} ended with code {done.returncode}: {done.stdout.decode()[-2000:]}{done.stderr}")
 
     def _wait_until_started(self, process: subprocess.Popen[bytes]) -> None:
         limit = time.monotonic() + START_SECONDS

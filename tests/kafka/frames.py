@@ -78,9 +78,7 @@ def _frame(data: bytes, position: int) -> Frame:
 def _record(data: bytes, base_offset: int, base_ms: int) -> Record:
     read = _Reader(data)
     length = read.varint()
-    assert length == len(data) - read.position, (
-        f"record of {length} bytes in a batch with room for {len(data)}"
-    )
+    assert length == len(data) - read.position, f"record of {length} bytes in a batch with room for {len(data)}"
     read.take(1)  # attributes
     timestamp, offset = base_ms + read.varint(), base_offset + read.varint()
     assert read.varint() == -1, "the record has a key"

@@ -146,9 +146,7 @@ def answer(consumer: Consumer, question: dict[str, Any]) -> dict[str, object]:
     """Return the answer to a question."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     if "read" in question:
-        return {
-            "read": {partition: read_all(consumer, partition, deadline) for partition in question["read"]}
-        }
+        return {"read": {partition: read_all(consumer, partition, deadline) for partition in question["read"]}}
     if "seek" in question:
         targets: Sequence[tuple[int, int]] = question["seek"]
         return {"seek": [first_from(consumer, partition, offset, deadline) for partition, offset in targets]}

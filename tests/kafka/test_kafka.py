@@ -103,9 +103,7 @@ def some_writes() -> Iterator[pa.Table]:
             for offset in range(ends[number], ends[number] + max(1, size // (1, 3, 200)[number])):
                 value = b"%d:%d:" % (number, offset) + some.randbytes(some.randrange(150))
                 microseconds = 1_700_000_000_000_000 + 20_000 * offset + some.randrange(60_000_000)
-                rows.append(
-                    {"partition": number, "value": value, "timestamp": microseconds, "key": value[:5]}
-                )
+                rows.append({"partition": number, "value": value, "timestamp": microseconds, "key": value[:5]})
                 ends[number] = offset + 1
         yield pa.Table.from_pylist(rows, schema=WRITTEN)
 
@@ -117,9 +115,7 @@ def spark_session() -> Iterator[SparkSession]:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.master("local[1]").appName("kafka-tests").config("spark.ui.enabled", "false")
-    )
+    builder = SparkSession.builder.master("local[1]").appName("kafka-tests").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     try:
         yield spark
@@ -191,9 +187,7 @@ def logs(directory: Path) -> dict[str, bytes]:
 def closed_time_index(log: Path) -> bytes:
     """Return our time index with the last entry that Kafka adds on rolling, closing and recovering."""
     ours = frames.entries(log.with_suffix(".timeindex"))
-    newest = max(
-        frames.read_log(log), key=lambda frame: frame.max_timestamp
-    )  # the first one, where several are
+    newest = max(frames.read_log(log), key=lambda frame: frame.max_timestamp)  # the first one, where several are
     last = newest.max_timestamp.to_bytes(8) + (newest.last_offset - int(log.stem)).to_bytes(4)
     return ours if ours[-12:] == last else ours + last
 
@@ -258,9 +252,7 @@ def java_client(java: Java, broker: kafka.Broker) -> JavaClient:
 def test_topic_is_worth_testing(topic: Topic) -> None:
     """The topic has what the tests below are about; a topic without it would pass them for nothing."""
     assert sorted(topic.directories) == list(range(PARTITIONS))
-    assert any(len(sealed_and_active(each)[0]) >= 2 for each in topic.directories.values()), (
-        "no sealed segments"
-    )
+    assert any(len(sealed_and_active(each)[0]) >= 2 for each in topic.directories.values()), "no sealed segments"
     everything = [frame for each in topic.frames.values() for frame in each]
     assert {frame.rows > 2 for frame in everything} == {True, False}, "frames of one size only"
     times = [frame.max_timestamp for frame in topic.frames[0]]
@@ -346,9 +338,7 @@ def test_dump_verdict_sees_damage(
 ) -> None:
     """The verdict is not good by habit: each damage, most of them with exit code 0, is a fault."""
     sealed = sealed_and_active(topic.directories[0])[0][0]
-    files = [
-        Path(shutil.copy(sealed.with_suffix(each), tmp_path)) for each in (".log", ".index", ".timeindex")
-    ]
+    files = [Path(shutil.copy(sealed.with_suffix(each), tmp_path)) for each in (".log", ".index", ".timeindex")]
     target = next(file for file in files if file.suffix == suffix)
     data = bytearray(target.read_bytes())
     damage(data)
@@ -369,13 +359,9 @@ def test_broker_leaves_every_log_as_it_is(broker: kafka.Broker, topic: Topic) ->
 def test_recovery_checks_every_segment_and_finds_no_fault(broker: kafka.Broker, topic: Topic) -> None:
     """The broker did recover: it says so for each segment."""
     for name, (number, directory) in itertools.product((TOPIC, BARE), topic.directories.items()):
-        said = [
-            line for line in broker.said().splitlines() if f"[LogLoader partition={name}-{number}," in line
-        ]
+        said = [line for line in broker.said().splitlines() if f"[LogLoader partition={name}-{number}," in line]
         recovered = [re.search(r"Recovering unflushed segment (\d+)", line) for line in said]
-        assert [int(each[1]) for each in recovered if each] == sorted(
-            int(log.stem) for log in directory.glob("*.log")
-        )
+        assert [int(each[1]) for each in recovered if each] == sorted(int(log.stem) for log in directory.glob("*.log"))
         assert [line for line in said if re.search("invalid|corrupt|truncat", line, re.IGNORECASE)] == []
 
 
@@ -406,9 +392,7 @@ def test_python_client_reads_every_record(python_client: PythonClient, topic: To
 def test_python_client_seeks_into_frames(python_client: PythonClient, topic: Topic) -> None:
     """After seeking to any offset, a client gets the frame that covers it."""
     targets = some_offsets(topic)
-    assert python_client.seek(TOPIC, targets) == [
-        topic.at_offset(number, offset) for number, offset in targets
-    ]
+    assert python_client.seek(TOPIC, targets) == [topic.at_offset(number, offset) for number, offset in targets]
 
 
 def test_python_client_finds_offsets_for_times(python_client: PythonClient, topic: Topic) -> None:
@@ -434,17 +418,10 @@ def test_java_consumer_seeks_into_a_frame(java_client: JavaClient, topic: Topic,
 
 def test_java_offset_tool_agrees(java_client: JavaClient, topic: Topic) -> None:
     """Kafka's offset tool knows the ends, the newest record and a timestamp."""
-    newest = {
-        number: max(topic.records(number), key=lambda record: record.timestamp)
-        for number in topic.directories
-    }
+    newest = {number: max(topic.records(number), key=lambda record: record.timestamp) for number in topic.directories}
     middle = topic.records(0)[len(topic.records(0)) // 2].timestamp
     assert java_client.offsets(TOPIC, "earliest") == dict.fromkeys(topic.directories, 0)
     assert java_client.offsets(TOPIC, "latest") == {number: topic.end(number) for number in topic.directories}
-    assert java_client.offsets(TOPIC, "max-timestamp") == {
-        number: each.offset for number, each in newest.items()
-    }
+    assert java_client.offsets(TOPIC, "max-timestamp") == {number: each.offset for number, each in newest.items()}
     answers = {number: topic.at_time(number, middle) for number in topic.directories}
-    assert java_client.offsets(TOPIC, middle) == {
-        number: each for number, each in answers.items() if each is not None
-    }
+    assert java_client.offsets(TOPIC, middle) == {number: each for number, each in answers.items() if each is not None}

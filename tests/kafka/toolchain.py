@@ -87,9 +87,7 @@ def java() -> Java:
     program = _found(f"{home}/bin/java" if home else "java", advice)
     found = re.search(r'version "(\d+)', run([program, "-version"]).stderr)
     if not found or int(found[1]) < LEAST_JAVA:
-        raise ToolMissingError(
-            f"Kafka's tests need Java {LEAST_JAVA} or later; {program} is {found and found[1]}."
-        )
+        raise ToolMissingError(f"Kafka's tests need Java {LEAST_JAVA} or later; {program} is {found and found[1]}.")
     return Java(program, _cached(".jars", HERE / "pom.xml", _fetch_jars))
 
 
