@@ -7,7 +7,7 @@ go to a scratch file on the root's disk). The chunk gets its name, and becomes v
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -23,10 +23,14 @@ from pyspark_commitlog.log.records import Limits, Records, check_columns, prepar
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.storage import Storage
 
-#: Pending rows of all partitions of a task, bytes.
+#: Batches that pending rows of a task may keep alive, bytes.
 BUFFER_BYTES = 64 * 2**20
+#: Rows gathered before they are distributed: so many per partition, or so many bytes. A slice of a few rows costs more
+#: memory than its rows.
+SLICE_ROWS = 256
+GATHER_BYTES = 8 * 2**20
 #: Finished frames kept in memory before they spill, bytes.
-SPOOL_BYTES = 32 * 2**20
+SPOOL_BYTES = 16 * 2**20
 _US_PER_MS = 1000
 
 
@@ -64,7 +68,7 @@ class _Pending:
     bytes: int = 0
 
     def take(self) -> pa.RecordBatch:
-        batch = self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
+        batch = _joined(self.batches)
         self.batches, self.bytes = [], 0
         return batch
 
@@ -141,8 +145,11 @@ class Stager:
         self._frame_bytes = config.number("batch.size")
         self._codec = config.text("compression.type")
         self._inline_bytes = config.number("inline.max.bytes")
+        self._gathered: list[tuple[pa.RecordBatch, Ints]] = []
+        self._gathered_rows = self._gathered_bytes = 0
+        self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
-        self._held = 0
+        self._pinned = 0
         self._rows: dict[int, int] = defaultdict(int)
         self._spool = _Spool(storage, paths.staged)
         self._checked: pa.Schema | None = None
@@ -159,44 +166,51 @@ class Stager:
         if batch.num_rows == 0:
             return
         records = prepare(batch, self._limits, self._storage.clock.now_ms())
-        for partition, rows in self._split(records):
-            self._hold(partition, rows)
-        if self._held > BUFFER_BYTES:
-            self._relieve()
+        self._gathered.append((records.batch, self._choose(records)))
+        self._gathered_rows += batch.num_rows
+        self._gathered_bytes += records.batch.nbytes
+        if self._gathered_rows >= self._enough_rows or self._gathered_bytes >= GATHER_BYTES:
+            self._distribute()
 
-    def _split(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (partition, its rows in order): one gather for all partitions."""
-        chosen = self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
-        counts = np.bincount(chosen)
-        used = np.flatnonzero(counts)
-        if len(used) == 1:
-            yield int(used[0]), records.batch
+    def _choose(self, records: Records) -> Ints:
+        return self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
+
+    def _distribute(self) -> None:
+        """Move what was gathered to the partitions' pending rows."""
+        if not self._gathered:
             return
-        narrow = chosen.astype(np.uint16) if len(counts) <= 2**16 else chosen  # 16 bits sort by radix
-        batch = records.batch.take(pa.array(np.argsort(narrow, kind="stable")))
-        ends = np.cumsum(counts)
-        for partition in used.tolist():
-            count = int(counts[partition])
-            yield partition, batch.slice(int(ends[partition]) - count, count)
+        batches, chosen = zip(*self._gathered, strict=True)
+        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        batch = _joined(batches)
+        self._pinned += batch.nbytes
+        for partition, rows in _split(batch, np.concatenate(chosen)):
+            self._hold(partition, rows)
+        if self._pinned > BUFFER_BYTES:
+            self._flush_all()
 
     def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
         pending = self._pending[partition]
         size = rows.nbytes
         pending.batches.append(rows)
         pending.bytes += size
-        self._held += size
         if pending.bytes >= self._frame_bytes:
             self._flush(partition)
 
     def _flush(self, partition: int) -> None:
         pending = self._pending[partition]
-        self._held -= pending.bytes
         size = pending.bytes
         batch = pending.take()
         pieces = max(1, round(size / self._frame_bytes), -(-batch.num_rows // frame.MAX_ROWS))
         step = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, step):
             self._encode(partition, batch.slice(start, step))
+
+    def _flush_all(self) -> None:
+        """Let go of all pending rows: a slice that stayed would keep the whole batch alive that it was cut from."""
+        for partition in sorted(self._pending):
+            if self._pending[partition].batches:
+                self._flush(partition)
+        self._pinned = 0
 
     def _encode(self, partition: int, batch: pa.RecordBatch) -> None:
         data = encode_frame(
@@ -210,25 +224,10 @@ class Stager:
         self._rows[partition] += batch.num_rows
         self._spool.add(partition, data)
 
-    def _relieve(self) -> None:
-        """Bring memory down: flush the largest partitions to half of the bound, then unpin what is left.
-
-        Small slices keep the whole batch alive that they were cut from; a copy lets go of it.
-        """
-        largest = sorted(self._pending, key=lambda partition: -self._pending[partition].bytes)
-        for partition in largest:
-            if self._held <= BUFFER_BYTES // 2:
-                break
-            self._flush(partition)
-        for pending in self._pending.values():
-            if pending.batches:
-                pending.batches = [_copied(pending.batches)]
-
     def finish(self) -> Staged:
         """Flush, write the chunk (synced) or keep the frames inline, and return what a commit needs."""
-        for partition in sorted(self._pending):
-            if self._pending[partition].batches:
-                self._flush(partition)
+        self._distribute()
+        self._flush_all()
         try:
             if self._spool.total <= self._inline_bytes:
                 return self._inline()
@@ -268,10 +267,23 @@ class Stager:
         return Staged(self._paths.name, self._paths.topic_id, tuple(groups), ChunkRef(name, length, crc))
 
 
-def _copied(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of ``batches`` in memory of their own (a slice of one batch is copied too)."""
-    batch = pa.concat_batches(batches)
-    return batch.take(pa.array(np.arange(batch.num_rows))) if len(batches) == 1 else batch
+def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (partition, its rows in order): one gather for all partitions."""
+    counts = np.bincount(chosen)
+    used = np.flatnonzero(counts)
+    if len(used) == 1:
+        yield int(used[0]), batch
+        return
+    narrow = chosen.astype(np.uint16) if len(counts) <= 2**16 else chosen  # 16 bits sort by radix
+    batch = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    ends = np.cumsum(counts)
+    for partition in used.tolist():
+        count = int(counts[partition])
+        yield partition, batch.slice(int(ends[partition]) - count, count)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:

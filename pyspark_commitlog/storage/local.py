@@ -374,8 +374,11 @@ class LocalOutputFile:
 
     def close(self) -> tuple[int, int]:
         """Sync, rename, sync the directory."""
-        with _explained(self._target.parent, f"write {self._path}"):
+        try:
             os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
+        with _explained(self._target.parent, f"write {self._path}"):
             self._file.close()
             self._storage._stamp(self._temporary)
             os.rename(self._temporary, self._target)
