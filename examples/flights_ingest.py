@@ -35,7 +35,8 @@ def main() -> None:
     with suppress(TopicExistsError):  # these flights are of 2013: keep them whatever their age
         CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config={"retention.ms": -1})
     spark = SparkSession.builder.appName("flights-ingest").getOrCreate()
-    flights = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(args.data)
+    files = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
+    flights = files.option("maxFilesPerTrigger", 1).parquet(args.data)
     query = (
         as_records(flights)
         .writeStream.format("commitlog")

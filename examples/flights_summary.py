@@ -101,3 +101,7 @@ def read_batch(spark: SparkSession, root: str, topic: str, ends: Mapping[str, in
     """Return the records of an offset range: from the earliest to ``ends`` (partition -> offset, exclusive)."""
     reader = spark.read.format("commitlog").option("subscribe", topic).option("startingOffsets", "earliest")
     return reader.option("endingOffsets", json.dumps({topic: dict(ends)})).load(root)
+
+
+if __name__ == "__main__":
+    main()

@@ -247,13 +247,14 @@ class LocalStorage(Storage):
             lock = FileLock(str(self._full(path)), timeout=0, thread_local=False, preserve_lock_file=True)
             try:
                 lock.acquire()
+                held = True
             except Timeout:
-                yield False
-                return
+                held = False
         try:
-            yield True
+            yield held
         finally:
-            lock.release()
+            if held:
+                lock.release()
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""
