@@ -196,9 +196,8 @@ class Bench:
     def tiny(self, commits: int) -> str:
         """Return a topic of 10,000 records in so many commits, below Spark, settled by the commits themselves."""
         sys.path.insert(0, str(HERE.parent))
-        from tests.support.records import append
-
         from pyspark_commitlog.log.settle import settle_after_commit
+        from tests.support.records import append
 
         name = self.topic()
         topic = self.log.topic(name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-Summary = list[tuple[object, int, float, int]]
+Summary = list[tuple[object, int, float | None, int | None]]
 PER_TRIGGER = 100_000
 
 
@@ -28,7 +28,8 @@ def main() -> None:
     for name, summary in summarise_stream(spark, args.root, args.topic).items():
         print(f"{name:>8} {'flights':>8} {'mean delay':>10} {'max':>6}")
         for key, flights, mean, longest in summary:
-            print(f"{key!s:>8} {flights:>8,} {mean:>10.1f} {longest:>6}")
+            delays = "    (all cancelled)" if mean is None else f"{mean:>10.1f} {longest:>6}"
+            print(f"{key!s:>8} {flights:>8,} {delays}")
         print()
     spark.stop()
 

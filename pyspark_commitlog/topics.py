@@ -21,6 +21,7 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
+from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog
@@ -149,6 +150,7 @@ class CommitLog:
                 log_end=(0,) * partitions,
                 created=slot.sequence,
                 former_ids=former_lives(base, topic.state_of(base.entry)) if base else (),
+                former_queries=topic.state_of(base.entry).former_queries if base else (),
             )
             return Draft("create", topic_id, {"state": state.to_json()})
 
@@ -258,7 +260,8 @@ class CommitLog:
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
             _, state = topic.newest_at(base, found.topic_id)
-            return Draft("delete", state.topic_id, {"state": replace(state, deleted=True).to_json()})
+            ended = replace(state, deleted=True, former_queries=former_queries(topic, state))
+            return Draft("delete", state.topic_id, {"state": ended.to_json()})
 
         topic.journal.append(plan)
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CorruptionError, StagedExpiredError, StaleBatchError, WriterFencedError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    StagedExpiredError,
+    StaleBatchError,
+    TopicChangedError,
+    WriterFencedError,
+)
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json, to_json_bytes
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
@@ -49,6 +55,12 @@ class Transaction:
     writer_id: str
     version: int
     skip_older: bool = False
+
+
+#: What the writer ids of streaming queries start with.
+QUERY = "spark:"
+#: Queries of earlier lives that are remembered: bounds an entry's size.
+FORMER_QUERIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,26 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
     return Verdict.COMMIT
 
 
+def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
+    """Return the streaming queries that a topic's next life refuses: those that wrote to this one or an earlier one."""
+    rows = {**topic.snapshot(state), **state.writers.rows}
+    queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].at_ms)
+    return (*state.former_queries, *queries)[-FORMER_QUERIES:]
+
+
+def check_life(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
+    """Refuse a query that wrote to an earlier life of the topic: its batches would go on (R14; pure).
+
+    Raises:
+        TopicChangedError: start with a new checkpoint.
+    """
+    if writer.writer_id in state.former_queries:
+        raise TopicChangedError(
+            f"topic {topic!r} was deleted and made again since {writer.writer_id} wrote to it; nothing was committed: "
+            "start the query with a new checkpoint if it shall write to the new topic"
+        )
+
+
 def _row(writer: Transaction | ProducerBatch, before: WriterRow | None, rows: int, slot: Slot, at_ms: int) -> WriterRow:
     if isinstance(writer, Transaction):
         return WriterRow(writer.version, rows, slot.sequence, at_ms)
@@ -203,6 +235,8 @@ def commit(
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
         stored, state = topic.newest_at(base, topic_id)
         before = topic.writer(state, writer.writer_id) if writer else None
+        if writer:
+            check_life(writer, state, topic.name)
         if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)

@@ -116,7 +116,7 @@ class TopicState:
     """What a topic IS after an entry: the same on every replica.
 
     ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier lives of the name
-    with the storage time (ms) at which they ended.
+    with the storage time (ms) at which they ended, ``former_queries`` the streaming queries that wrote to those.
     """
 
     topic_id: str
@@ -130,6 +130,7 @@ class TopicState:
     leader_epoch: int = 0
     marks: tuple[Mark, ...] = ()
     former_ids: tuple[tuple[str, int], ...] = ()
+    former_queries: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> int:
@@ -151,6 +152,7 @@ class TopicState:
             "unsyncedFrom": None,
             "marks": [[mark.sequence, mark.at_ms] for mark in self.marks],
             "formerIds": [list(former) for former in self.former_ids],
+            "formerQueries": list(self.former_queries),
         }
 
     @classmethod
@@ -169,6 +171,7 @@ class TopicState:
             leader_epoch=data["leaderEpoch"],
             marks=tuple(Mark(*mark) for mark in data["marks"]),
             former_ids=tuple((name, at) for name, at in data["formerIds"]),
+            former_queries=tuple(data["formerQueries"]),
         )
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import InvalidRecordError, OptionError, TopicChangedError, UsageError
 from pyspark_commitlog.format.paths import check_topic_name
-from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.commit import QUERY, Transaction, commit
 from pyspark_commitlog.log.partitioner import Partitioner
 from pyspark_commitlog.log.records import check_columns
 from pyspark_commitlog.log.settle import settle_after_commit
@@ -159,7 +159,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         query_id = ids.pop()
         if ids or query_id is None:
             raise UsageError(f"batch {batchId}: its tasks name no single streaming query; nothing was committed")
-        self._commit(messages, Transaction(f"spark:{query_id}", batchId, self._options.skip_older))
+        self._commit(messages, Transaction(f"{QUERY}{query_id}", batchId, self._options.skip_older))
 
     def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
         """See ``_abort``."""

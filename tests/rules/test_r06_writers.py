@@ -14,7 +14,7 @@ from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
-from tests.support.world import CHUNKS, World, once
+from tests.support.world import World, once
 
 _DAY = 86_400_000
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from pyspark_commitlog.format.paths import parse_entry
@@ -106,9 +108,8 @@ def test_a_collector_that_dies_leaves_no_hole(world: World, deletes: int) -> Non
     append(topic, batch_of([b"unsettled"]))
     world.clock.advance(DELAY_MS)
     dying = world.handle(at_call(deletes, failing(), only=("delete",)))
-    with pytest.raises(OSError, match="injected"):
+    with suppress(OSError):  # behind the last delete it does not die
         collect(dying, topic.newest()[1].topic_id)
-        pytest.skip("it has fewer deletes")
     left = world.entries()
     assert left == list(range(left[0], left[-1] + 1))
     expected = [*(b"%d" % number for number in range(6)), b"unsettled"]

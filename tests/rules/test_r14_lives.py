@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
+from pyspark_commitlog.log import commit as commits
 from pyspark_commitlog.log.commit import Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
-from tests.support.records import append, batch_of, stage
+from tests.support.records import append, batch_of
 from tests.support.syscalls import recording
 from tests.support.world import DELAY_MS, World, many
 
@@ -53,7 +54,7 @@ def test_running_readers_are_told(world: World, again: bool) -> None:
         append(world.handle(), batch_of(many(30, b"new")))
     world.clock.advance(DELAY_MS)
     assert world.maintain().removed_lives == 1
-    with pytest.raises(TopicChangedError, match="deleted|made again"):
+    with pytest.raises(TopicChangedError, match=r"deleted|made again"):
         list(rows)
 
 
@@ -148,3 +149,37 @@ def test_hundreds_of_lives_keep_the_entry_small(world: World) -> None:
     for _ in range(3000):
         state = replace(state, deleted=True, former_ids=former_lives(stored, replace(state, deleted=True)))
     assert len(str(state.to_json())) < MAX_LINE_BYTES
+
+
+def test_a_running_query_does_not_go_on_in_the_next_life(world: World) -> None:
+    """R14: batches 0 and 1 went to the old topic; it is deleted, cleaned up and made again; batch 2 must not start it."""
+    topic = world.create()
+    for batch in (0, 1):
+        append(topic, batch_of([b"old"]), writer=Transaction("spark:q", batch))
+    append(topic, batch_of([b"old"]), writer=Transaction("txn:daily", 7))
+    world.log().delete_topic("t")
+    world.clock.advance(DELAY_MS)
+    world.maintain()
+    topic = world.create()
+    with pytest.raises(TopicChangedError, match="new checkpoint"):
+        append(topic, batch_of([b"late"]), writer=Transaction("spark:q", 2))
+    assert world.values() == []
+    append(topic, batch_of([b"new"]), writer=Transaction("spark:other", 0))
+    append(topic, batch_of([b"job"]), writer=Transaction("txn:daily", 8))
+    assert world.values() == [b"new", b"job"]
+
+
+def test_queries_of_all_earlier_lives_are_remembered_within_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R14: three lives; the table went to a snapshot in between; the oldest query goes first when there are too many."""
+    monkeypatch.setattr(commits, "WRITER_ROWS", 2)
+    monkeypatch.setattr(commits, "FORMER_QUERIES", 5)
+    for life in range(3):
+        topic = world.create()
+        for number in range(3):
+            append(topic, batch_of([b"x"]), writer=Transaction(f"spark:{life}-{number}", 0))
+            world.clock.advance(1)
+        world.log().delete_topic("t")
+    _, state = world.create().newest()
+    assert state.former_queries == ("spark:1-1", "spark:1-2", "spark:2-0", "spark:2-1", "spark:2-2")

@@ -1,0 +1,374 @@
+"""A local directory keeps the contract, and its own promises when the disk fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_commitlog.errors import (
+    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
+    SyncFailedError,
+    UnsupportedError,
+    UsageError,
+)
+from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, open_storage
+from tests.contract.kit import Opener, StorageContract
+from tests.support.clock import ManualClock
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+REFUSED = [(code, StorageFullError) for code in FULL] + [(code, StorageReadOnlyError) for code in READ_ONLY]
+
+
+class TestLocalStorage(StorageContract):
+    """The contract, on a directory."""
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        (tmp_path / "root").mkdir()
+        return partial(LocalStorage, tmp_path / "root")
+
+    def raw_write(self, storage: Storage, path: str, data: bytes) -> None:
+        full = Path(storage.url, path)
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.write_bytes(data)
+
+    def raw_read(self, storage: Storage, path: str) -> bytes | None:
+        try:
+            return Path(storage.url, path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def raw_names(self, storage: Storage, directory: str) -> list[str]:
+        full = Path(storage.url, directory)
+        return sorted(os.listdir(full)) if full.is_dir() else []
+
+    def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
+        path = Path(storage.url, directory, f".tmp-{storage.new_id()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def storage(root: Path) -> LocalStorage:
+    local = LocalStorage(root)
+    local.make_directory("d")
+    return local
+
+
+def failing(code: int, *, after: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a system call that fails, perhaps after it was done."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if after is not None:
+            after(*args, **kwargs)
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(path.name for path in root.rglob("*") if path.is_file())
+
+
+@contextmanager
+def limited_to(size: int) -> Iterator[None]:
+    """Let no file grow beyond ``size`` bytes: a full disk that needs no disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# --- the order in which a put becomes durable -------------------------------------------------------------
+
+
+def test_a_put_syncs_its_content_links_it_and_syncs_the_directory(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def watched_fsync(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+        order.append("directory" if path.is_dir() else f"content {path.read_bytes()!r}")
+        assert (root / "d/1").exists() == path.is_dir()
+
+    def watched_link(source: Path, target: Path) -> None:
+        assert order == ["content b'frames'"], "visible before it is durable"
+        link(source, target)
+        order.append("link")
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "link", watched_link)
+    storage.put_if_absent("d/1", b"frames")
+
+    assert order == ["content b'frames'", "link", "directory"]
+
+
+def test_a_file_written_once_is_synced_before_it_is_named_and_its_directory_after(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync = os.fsync
+
+    def watched_fsync(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        order.append(f"{'directory' if path.is_dir() else 'content'}, named: {(root / 'd/1').exists()}")
+        fsync(fd)
+
+    output = storage.create("d/1")
+    output.write(b"frames")
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    output.close()
+
+    assert order == ["content, named: False", "directory, named: True"]
+
+
+def test_every_directory_made_is_synced_into_its_parent(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def watched_fsync(fd: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), root))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    LocalStorage(root / "made/root").make_directory("a/b")
+
+    assert synced == [".", "made", "made/root", "made/root/a"]
+
+
+# --- a full or read-only disk -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "expected"), REFUSED)
+def test_a_link_that_the_disk_refuses_is_certainly_not_put(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "link", failing(code))
+
+    with pytest.raises(expected, match=f"cannot write d/1 under {root}: .*Nothing was committed"):
+        storage.put_if_absent("d/1", b"frames")
+    assert leftovers(root) == []
+
+
+@pytest.mark.parametrize(("code", "expected"), REFUSED)
+def test_what_cannot_be_written_is_told_and_leaves_nothing(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    log = storage.open_append("d/1.log")
+    with storage.scratch("d") as scratch:
+        monkeypatch.setattr(os, "write", failing(code))
+        monkeypatch.setattr(os, "pwritev", failing(code))
+        monkeypatch.setattr(os, "ftruncate", failing(code))
+        calls: list[Callable[[], Any]] = [
+            lambda: storage.write_once("d/2", b"table"),
+            lambda: storage.write_scratch(scratch, b"frames"),
+            lambda: log.write_at(0, [b"frames"]),
+            lambda: log.truncate(10),
+        ]
+        for call in calls:
+            with pytest.raises(expected, match="cannot write"):
+                call()
+    log.close()
+
+    assert leftovers(root) == ["1.log"]
+
+
+@pytest.mark.parametrize(("code", "expected"), REFUSED)
+def test_a_directory_that_cannot_be_made_is_told(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "mkdir", failing(code))
+
+    for call in (storage.make_directory, storage.create, storage.scratch):
+        with pytest.raises(expected, match="cannot make directory"):
+            call("new/1")
+
+
+def test_a_disk_that_fills_while_writing_is_told(storage: LocalStorage, root: Path) -> None:
+    """No simulation: the kernel refuses the second half of each write."""
+    log = storage.open_append("d/1.log")
+    calls: list[Callable[[], Any]] = [
+        lambda: storage.put_if_absent("d/2", b"x" * 100_000),
+        lambda: storage.write_once("d/3", b"x" * 100_000),
+        lambda: log.write_at(0, [b"x" * 30_000, b"y" * 70_000]),
+    ]
+    with limited_to(50_000):
+        for call in calls:
+            with pytest.raises(StorageFullError, match="free space and run again"):
+                call()
+    log.close()
+
+    assert leftovers(root) == ["1.log"]
+
+
+def test_a_write_that_is_cut_short_goes_on(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, views, at: pwrite(fd, b"".join(views)[:5], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+
+    log = storage.open_append("d/1.log")
+    assert log.write_at(2, [b"abcd", b"", b"efghijkl"]) == 14
+    log.close()
+
+    assert storage.read("d/1.log") == b"\0\0abcdefghijkl"
+
+
+# --- failures that leave it open --------------------------------------------------------------------------
+
+
+def test_content_that_cannot_be_synced_is_certainly_not_put(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+
+    with pytest.raises(NotPutError):
+        storage.put_if_absent("d/1", b"frames")
+    assert leftovers(root) == []
+
+
+@pytest.mark.parametrize("lost_reply", [False, True])
+def test_a_link_that_fails_otherwise_is_ambiguous(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, lost_reply: bool
+) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EIO, after=os.link if lost_reply else None))
+
+    with pytest.raises(OSError, match="Input/output") as raised:
+        storage.put_if_absent("d/1", b"frames")
+
+    assert not isinstance(raised.value, StorageError | FileExistsError | FileNotFoundError)
+    assert leftovers(root) == (["1"] if lost_reply else [])
+
+
+def failing_for_directories(code: int) -> Callable[[int], None]:
+    fsync = os.fsync
+
+    def call(fd: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{fd}")).is_dir():
+            raise OSError(code, os.strerror(code))
+        fsync(fd)
+
+    return call
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_directory_that_cannot_be_synced_is_told_as_that(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The put is visible: nobody may take it for "certainly not put"."""
+    monkeypatch.setattr(os, "fsync", failing_for_directories(code))
+    calls: list[Callable[[], Any]] = [
+        lambda: storage.put_if_absent("d/1", b"frames"),
+        lambda: storage.write_once("d/2", b"table"),
+        lambda: storage.sync_directory("d"),
+        lambda: storage.make_directory("new"),
+    ]
+
+    for call in calls:
+        with pytest.raises(SyncFailedError, match="fsync of the directory of") as raised:
+            call()
+        assert not isinstance(raised.value, NotPutError)
+    assert leftovers(root) == ["1", "2"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_segment_that_cannot_be_synced_is_told_as_that(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    log = storage.open_append("d/1.log")
+    log.write_at(0, [b"frames"])
+    monkeypatch.setattr(os, "fsync", failing(code))
+
+    with pytest.raises(SyncFailedError, match=r"fsync of d/1\.log failed"):
+        log.sync()
+    log.close()
+
+
+def test_a_chunk_that_cannot_be_synced_is_told_as_that_and_never_seen(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = storage.create("d/1.chunk")
+    output.write(b"frames")
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+
+    with pytest.raises(SyncFailedError):
+        output.close()
+    output.discard()
+    assert leftovers(root) == []
+
+
+# --- what is particular to a directory --------------------------------------------------------------------
+
+
+def test_a_clock_that_a_test_holds_stamps_the_files(root: Path) -> None:
+    clock = ManualClock(1_000_000)
+    local = LocalStorage(root, clock=clock)
+    local.put_if_absent("1", b"")
+    clock.advance(5_000)
+    local.write_once("2", b"")
+
+    assert [local.info(name).modified_ms for name in ("1", "2")] == [1_000_000, 1_005_000]
+
+
+def test_where_appending_is_not_safe_files_are_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "1.log").write_bytes(b"published")
+    monkeypatch.setattr(LocalStorage, "can_append", False)
+    mapped = LocalStorage(root).map("1.log", 2, 100)
+    with open(root / "1.log", "r+b") as file:
+        file.write(b"XXXXXXXXX")
+
+    assert mapped.to_pybytes() == b"blished"
+
+
+@pytest.mark.parametrize("url", ["{root}", "file://{root}", "file:{root}"])
+def test_opens_a_directory_by_path_or_url(root: Path, url: str) -> None:
+    opened = open_storage(url.format(root=root))
+
+    assert isinstance(opened, LocalStorage)
+    assert opened.url == str(root)
+
+
+def test_a_relative_root_stays_where_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    opened = open_storage("log")
+    monkeypatch.chdir("/")
+
+    assert opened.url == str(root / "log")
+
+
+def test_opening_touches_nothing(root: Path) -> None:
+    open_storage(str(root / "new"))
+
+    assert not (root / "new").exists()
+
+
+@pytest.mark.parametrize("url", ["memory://x", "nosuchprotocol://x"])
+def test_refuses_what_is_not_known_to_be_safe(url: str) -> None:
+    with pytest.raises(UnsupportedError, match=url):
+        open_storage(url)
+
+
+def test_a_root_must_be_named() -> None:
+    with pytest.raises(UsageError, match="no root given"):
+        open_storage("")
