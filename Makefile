@@ -40,7 +40,7 @@ $(COMPAT_INSTALLED): setup.cfg
 # $(1) the directory, $(2) a further requirement
 define make_venv
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	echo "$(PYTHON) is not Python 3.11 or newer: install one, or name it, as in: make PYTHON=python3.12" >&2; exit 1; }
+	echo "This needs Python 3.11 or newer, and $(PYTHON) is not: install one, or name it, as in: make PYTHON=python3.12" >&2; exit 1; }
 @$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(install_venv_module); } >&2 || { \
 	echo "$(PYTHON) cannot make virtual environments: apt-get install $(venv_package)" >&2; exit 1; }
 $(PYTHON) -m venv --clear $(1)
@@ -50,7 +50,7 @@ $(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 
 endef
 
 # Debian and Ubuntu ship Python without it.
-venv_package = $(shell $(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+venv_package = $(shell $(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])' 2>/dev/null)
 as_root = $(shell test "$$(id -u)" = 0 || echo sudo -n)
 install_venv_module = command -v apt-get >/dev/null && $(as_root) true 2>/dev/null && $(as_root) apt-get update -qq && \
 	$(as_root) env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(venv_package)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -73,9 +74,8 @@ def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
     return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
 
 
-def _last_at_most(slots: int, entry_bytes: int, target: int, key: object) -> int:
+def _last_at_most(slots: int, entry_bytes: int, target: int, key: Callable[[int], int]) -> int:
     """Return the last slot whose key is <= target, or -1; looks at the warm tail first, as Kafka does."""
-    assert callable(key)
     warm = max(0, slots - 1 - _WARM_BYTES // entry_bytes)
     low = warm if slots and key(warm) <= target else 0
     return bisect_right(range(slots), target, lo=low, key=key) - 1

@@ -144,8 +144,6 @@ class PartitionReader:
 
     def _look_again(self) -> None:
         self._entries.clear()
-        self._topic.journal.forget()
-        self._topic.settle_journal(self._id).forget()
         self._view = read_view(self._topic, self._id)
 
     # --- where an offset lies ----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from pyspark_commitlog.log.state import (
     place_tables,
 )
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Clock
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -78,22 +79,16 @@ class Settled:
     complete: bool = True
 
 
-@dataclass
 class Budget:
     """Time that a run may take; None for as long as it needs."""
 
-    seconds: float | None
-    monotonic: object
-    _until: float = field(init=False, default=0.0)
-
-    def __post_init__(self) -> None:
-        assert callable(self.monotonic)
-        self._until = self.monotonic() + (self.seconds or 0.0)
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        self._clock = clock
+        self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
         """Return whether the time is over."""
-        assert callable(self.monotonic)
-        return self.seconds is not None and self.monotonic() >= self._until
+        return self._until is not None and self._clock.monotonic() >= self._until
 
 
 def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
@@ -157,7 +152,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     topic.settle_journal(topic_id).forget()
     stored, state = topic.newest(topic_id)
     base, before = topic.settled(topic_id)
-    budget = Budget(budget_seconds, topic.storage.clock.monotonic)
+    budget = Budget(topic.storage.clock, budget_seconds)
     entries = _unsettled_entries(topic, before, state, stored, budget)
     sources = _sources(topic, entries, before, state)
     start = [before.partition(p, state.log_start[p]) for p in range(state.partitions)]

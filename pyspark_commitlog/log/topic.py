@@ -140,7 +140,6 @@ class TopicLog:
                 self._settled = stored, self.settle_state(stored.entry)
                 return self._settled
             except FileNotFoundError:  # its table was collected meanwhile: there is a newer entry
-                journal.forget()
                 if journal.newest() == stored:
                     raise
         raise TopicChangedError(

@@ -1,4 +1,4 @@
-"""The anchor rule: a put at, or a read of, a number that was collected must not count. And what is told when in doubt."""
+"""The anchor rule: a put at, or a read of, a collected number must not count. And what is told when in doubt."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_replies_that_stay_lost_are_outcome_unknown(world: World, when: str) -> 
 
 
 def test_a_rival_that_takes_the_number_of_an_ambiguous_put(world: World) -> None:
-    """Section 3: our put was not stored, its reply lost; a rival takes the number; read back: not ours; the next one."""
+    """Section 3: our put was not stored, its reply lost; a rival takes the number; read back: not ours."""
     topic = world.create()
     staged = stage(topic, batch_of([b"ours"]))
 
@@ -194,7 +194,7 @@ def test_a_rival_that_takes_the_number_of_an_ambiguous_put(world: World) -> None
 
 
 def test_an_ambiguous_put_whose_number_is_collected_meanwhile(world: World) -> None:
-    """Section 3, I5: stored, reply lost, settled and collected before it is read back: decided by the writers' table."""
+    """Section 3, I5: stored, reply lost, collected before it is read back: the writers' table decides."""
     topic = world.create()
     staged = stage(topic, batch_of([b"once"]))
 

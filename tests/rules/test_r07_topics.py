@@ -43,7 +43,7 @@ def batches() -> list[pa.RecordBatch]:
 
 @pytest.mark.parametrize("fails_at", ["a", "b", "c"])
 def test_a_crash_between_topics_and_a_replay(world: World, fails_at: str) -> None:
-    """R7, I5: the driver dies before topic b's put; the replayed batch skips a and commits b and c: each record once."""
+    """R7, I5: the driver dies before topic b's put; the replay skips a and commits b and c: each record once."""
     for name in ("c", "a", "b"):
         world.create(name=name)
     driver = source(world)
@@ -61,7 +61,7 @@ def test_a_crash_between_topics_and_a_replay(world: World, fails_at: str) -> Non
 
 
 def test_a_chunk_belongs_to_one_topic(world: World) -> None:
-    """R7: one task writes to three topics: three chunks, each under its topic's id, so that each topic sweeps its own."""
+    """R7: one task writes to three topics: three chunks, each under its topic's id: each topic sweeps its own."""
     for name in ("a", "b", "c"):
         world.create(name=name)
     messages = staged(source(world), *batches())

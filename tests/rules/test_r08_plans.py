@@ -115,7 +115,7 @@ def test_a_named_file_that_is_short_or_damaged_is_an_error(world: World, part: s
 @pytest.mark.parametrize("rolled", [False, True])
 @pytest.mark.parametrize("start", [0, 5, 9])
 def test_a_frame_that_claims_fewer_rows_hides_nothing(world: World, start: int, rolled: bool) -> None:
-    """I8, I3: the last frame of a segment says lastOffsetDelta 4 for 9; a read from its middle must not end in silence."""
+    """I8, I3: a segment's last frame says lastOffsetDelta 4 for 9; a read from its middle must not end in silence."""
     topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
     append(topic, batch_of([b"%d" % n * 60 for n in range(10)]))
     world.maintain()
