@@ -1,0 +1,274 @@
+"""Operations that may be cut off anywhere, and the states that are legal afterwards."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from pyspark_commitlog.errors import (
+    ConflictError,
+    CorruptionError,
+    RootNotFoundError,
+    StagedExpiredError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from pyspark_commitlog.log.collect import collect, sweep
+from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.settle import settle
+from tests.support.faults import Hook
+from tests.support.records import append, batch_of, stage
+from tests.support.verify import verify
+from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World
+
+_CONFIG = {**CHUNKS, "segment.bytes": 2048, "segment.index.bytes": 480, "compression.type": "none"}
+_WRITER = Transaction("w", 7)
+
+
+class Scene(ABC):
+    """One operation."""
+
+    name: ClassVar[str]
+
+    def prepare(self, world: World) -> None:
+        """Make what the operation finds."""
+        topic = world.create(3, _CONFIG)
+        append(topic, batch_of([b"a0", b"a1", b"a2"], partition=range(3)))
+
+    @abstractmethod
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Run the operation, as a process of its own."""
+
+    @abstractmethod
+    def check(self, world: World) -> None:
+        """Check that a fresh process finds a legal state, and that the operation can be run again."""
+
+
+class Create(Scene):
+    """Make a root with a topic."""
+
+    name = "create"
+
+    def prepare(self, world: World) -> None:
+        """Nothing is there."""
+        world.path.mkdir()
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Create the topic."""
+        world.log(hook).create_topic("t", 3, _CONFIG)
+
+    def check(self, world: World) -> None:
+        """No root, no topic, or a whole one; then it is made, or is there."""
+        try:
+            found = world.log().topics()
+        except RootNotFoundError:
+            found = []
+        assert found in ([], ["t"])
+        try:
+            self.act(world)
+            assert found == []
+        except TopicExistsError:
+            assert found == ["t"]
+        assert world.log().describe("t").config["segment.bytes"] == "2048"
+        append(world.handle(), batch_of([b"x", b"y", b"z"], partition=range(3)))
+        world.maintain()
+        assert world.values() == [b"x", b"y", b"z"]
+        assert verify(world.handle()) == 3
+
+
+class CommitChunk(Scene):
+    """Stage a chunk and commit it."""
+
+    name = "commit"
+    columns: ClassVar[list[int]] = [0, 1, 2, 2]
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Write four records into three partitions."""
+        topic = world.handle(hook)
+        append(topic, batch_of([b"b0", b"b1", b"b2", b"c2"], partition=self.columns), writer=_WRITER)
+
+    def check(self, world: World) -> None:
+        """All of it or nothing; again with the same id: once."""
+        before = [b"a0", b"a1", b"a2"]
+        after = [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2", b"c2"]
+        assert world.values() in (before, after)
+        for _ in range(2):
+            self.act(world)
+            assert world.values() == after
+        world.collect_all()
+        assert world.values() == after
+        assert verify(world.handle()) == 7
+
+
+class CommitInline(CommitChunk):
+    """Commit frames that lie in the entry itself."""
+
+    name = "inline"
+
+    def prepare(self, world: World) -> None:
+        """A topic that takes small writes inline."""
+        topic = world.create(3, {**_CONFIG, "inline.max.bytes": 65536})
+        append(topic, batch_of([b"a0", b"a1", b"a2"], partition=range(3)))
+
+
+class Settle(Scene):
+    """Move commits into segments that roll."""
+
+    name = "settle"
+
+    def prepare(self, world: World) -> None:
+        """One settled commit and three that are due."""
+        super().prepare(world)
+        world.maintain()
+        topic = world.handle()
+        for number in range(3):
+            append(topic, batch_of([b"%d" % number * 700] * 2, partition=[0, 1]))
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Settle."""
+        topic = world.handle(hook)
+        settle(topic, topic.newest()[1].topic_id)
+
+    def check(self, world: World) -> None:
+        """The same records before, meanwhile and after."""
+        numbers = [b"%d" % number * 700 for number in range(3)]
+        expected = [b"a0", *numbers, b"a1", *numbers, b"a2"]
+        assert world.values() == expected
+        assert verify(world.handle()) in (3, 6, 9)
+        self.act(world)
+        assert verify(world.handle()) == 9
+        assert len(world.files("/0/")) >= 6, "it rolled"
+        assert world.values() == expected
+        append(world.handle(), batch_of([b"next"], partition=[0]))
+        world.collect_all()
+        assert world.values() == [b"a0", *numbers, b"next", b"a1", *numbers, b"a2"]
+        assert verify(world.handle()) == 10
+
+
+class Collect(Settle):
+    """Delete what is settled."""
+
+    name = "collect"
+
+    def prepare(self, world: World) -> None:
+        """All is settled, and the delay over."""
+        super().prepare(world)
+        for _ in range(2):
+            world.maintain()
+            append(world.handle(), batch_of([b"more"], partition=[2]))
+        world.clock.advance(DELAY_MS)
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Collect."""
+        topic = world.handle(hook)
+        collect(topic, topic.newest()[1].topic_id)
+
+    def check(self, world: World) -> None:
+        """The same records; entries without a hole; in the end nothing is left that could go."""
+        expected = world.values()
+        assert len(expected) == 11
+        left = world.entries()
+        assert left == list(range(left[0], left[-1] + 1))
+        self.act(world)
+        assert world.values() == expected
+        for _ in range(2):
+            world.collect_all()
+        assert len(world.entries()) == 2
+        assert len(world.files("/settle/0")) == 2
+        assert world.values() == expected
+        assert verify(world.handle()) == 11
+
+
+class Sweep(Scene):
+    """Delete orphans."""
+
+    name = "sweep"
+
+    def prepare(self, world: World) -> None:
+        """Two orphans, a committed chunk, and time."""
+        super().prepare(world)
+        stage(world.handle(), batch_of([b"orphan"]))
+        stage(world.handle(), batch_of([b"late"]))
+        append(world.handle(), batch_of([b"b"], partition=[0]))
+        world.clock.advance(RETENTION_MS)
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Sweep."""
+        topic = world.handle(hook)
+        sweep(topic, topic.newest()[1].topic_id)
+
+    def check(self, world: World) -> None:
+        """What is committed is there; an orphan is either committed by its driver, and readable, or refused."""
+        expected = [b"a0", b"b", b"a1", b"a2"]
+        assert world.values() == expected
+        topic = world.handle()
+        late = stage(topic, batch_of([b"in time"], partition=[2]))
+        self.act(world)
+        self.act(world)
+        assert len(world.files(".chunk")) == 3
+        commit(topic, late.topic_id, [late])
+        assert world.values() == [*expected, b"in time"]
+
+
+class SweepThenCommit(Sweep):
+    """Delete orphans; then the driver of one wakes up."""
+
+    name = "sweep-commit"
+
+    def prepare(self, world: World) -> None:
+        """An orphan whose driver sleeps."""
+        super().prepare(world)
+        staged = stage(world.handle(), batch_of([b"driver"], partition=[2]))
+        append(world.handle(), batch_of([b"c"], partition=[0]))
+        world.clock.advance(RETENTION_MS)
+        self.staged = staged
+
+    def check(self, world: World) -> None:
+        """Refused or committed; never committed without its chunk."""
+        expected = [b"a0", b"b", b"c", b"a1", b"a2"]
+        assert world.values() == expected
+        topic = world.handle()
+        try:
+            commit(topic, self.staged.topic_id, [self.staged])
+            assert topic.newest()[1].staged_floor == 0
+            expected = [*expected, b"driver"]
+        except StagedExpiredError:
+            assert topic.newest()[1].staged_floor > 0
+        assert world.values() == expected
+        self.act(world)
+        assert world.values() == expected
+
+
+class Delete(Scene):
+    """Delete a topic and remove its files."""
+
+    name = "delete"
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Delete, and maintain after the delay."""
+        world.log(hook).delete_topic("t")
+        world.clock.advance(DELAY_MS)
+        world.log(hook).maintain("t")
+
+    def check(self, world: World) -> None:
+        """There whole, or gone; in the end gone, and the name is free."""
+        world.clock.advance(DELAY_MS)
+        try:
+            assert world.values() == [b"a0", b"a1", b"a2"]
+            assert world.log().topics() == ["t"]
+            self.act(world)
+        except UnknownTopicError:
+            assert world.log().topics() == []
+        world.maintain()
+        assert world.files(".chunk") == []
+        world.create(1)
+        append(world.handle(), batch_of([b"new"]))
+        assert world.values() == [b"new"]
+
+
+SCENES: dict[str, Scene] = {
+    scene.name: scene()
+    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Delete)
+}
+#: Errors that are bugs when an operation is run on a storage that fails.
+NEVER = (ConflictError, CorruptionError)

@@ -1,0 +1,100 @@
+"""A full disk, a read-only one, lost replies: typed errors, nothing half-applied, and the retry ends exactly once."""
+
+from __future__ import annotations
+
+import copy
+import errno
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
+from tests.crash.scenes import NEVER, SCENES, Scene
+from tests.support.faults import MUTATING, at_call, io_error
+from tests.support.syscalls import telling
+from tests.support.world import World, raising
+
+
+def prepared(name: str, path: Path) -> tuple[Scene, World]:
+    """Return a scene of its own, and its world."""
+    scene, world = copy.copy(SCENES[name]), World(path)
+    scene.prepare(world)
+    return scene, world
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize(
+    ("code", "forever"),
+    [(errno.ENOSPC, True), (errno.EROFS, True), (errno.EIO, False)],
+    ids=["full", "read-only", "once"],
+)
+def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, fast_path: Path) -> None:
+    """I1–I6: the n-th changing call fails, perhaps all after it: a typed error, a legal state, safe to run again."""
+    number, failed = 0, True
+    while failed:
+        number, failed = number + 1, False
+        scene, world = prepared(name, fast_path / str(number))
+        left = number
+
+        def tell(call: str, path: str) -> None:
+            nonlocal left, failed
+            left -= 1
+            if left == 0 or (forever and left < 0 and call != "unlink"):
+                failed = True
+                raise OSError(code, "injected")
+
+        with telling(tell):
+            try:
+                scene.act(world)
+            except NEVER as error:
+                raise AssertionError(f"call {number}") from error
+            except CommitLogError:
+                assert failed
+        scene.check(world)
+    assert number > 3
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("only", [("put_if_absent",), MUTATING], ids=["puts", "all"])
+def test_a_reply_that_is_lost(name: str, when: str, only: tuple[str, ...], fast_path: Path) -> None:
+    """I4, I5: the n-th operation was done, or not, and answers with an error of the network."""
+    number, lost = 0, [True]
+    while lost:
+        number, lost = number + 1, []
+        scene, world = prepared(name, fast_path / str(number))
+
+        def act(lost: list[bool] = lost) -> None:
+            lost.append(True)
+            raise io_error()
+
+        try:
+            scene.act(world, at_call(number, act, when=when, only=only))
+        except (OutcomeUnknownError, StorageError):
+            pass
+        except OSError:  # the faulty storage's own error, of an operation that promises nothing
+            assert only == MUTATING
+        scene.check(world)
+
+
+@pytest.mark.parametrize("name", ["commit", "inline", "settle", "collect", "sweep", "create"])
+def test_a_read_that_fails(name: str, fast_path: Path) -> None:
+    """I4, I5: the n-th read, listing or stat fails: never told as "certainly not put" when it was."""
+    number, failed = 0, [True]
+    while failed:
+        number, failed = number + 1, []
+        scene, world = prepared(name, fast_path / str(number))
+
+        def act(failed: list[bool] = failed) -> None:
+            failed.append(True)
+            raising(StorageError("injected"))()
+
+        try:
+            scene.act(world, at_call(number, act, only=("read", "fetch", "map", "info", "names")))
+        except StorageError:
+            if name in ("commit", "inline"):
+                assert len(world.values()) == 3, "told as not committed"
+        except OutcomeUnknownError:
+            pass
+        scene.check(world)
+    assert number > 3
