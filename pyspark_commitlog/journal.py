@@ -20,13 +20,14 @@ from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
     OutcomeUnknownError,
-    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
     SyncFailedError,
 )
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
-from pyspark_commitlog.storage import FileInfo, Storage
+from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 _MAX_LINE_BYTES = 4 * 2**20
@@ -282,7 +283,7 @@ class Journal:
                     return self._read_back(base, entry, ambiguous)
             except SyncFailedError as error:
                 raise self._unknown(_slot(entry), entry.kind, str(error)) from error
-            except StorageError as error:
+            except (NotPutError, StorageFullError, StorageReadOnlyError) as error:
                 if ambiguous:
                     raise self._unknown(_slot(entry), entry.kind, str(error)) from error
                 raise

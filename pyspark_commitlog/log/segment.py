@@ -218,8 +218,6 @@ class SegmentWriter:
         self._files.flush()
         self._files.close()
         self._storage.sync_directory(self._paths.partition(self._partition))
-        if self._row.active.length == 0:  # its directory may be new, made by a settler that died before syncing it
-            self._storage.sync_directory(self._paths.home)
         manifest = self._write_manifest(settle_sequence) if self._sealed else self._row.manifest
         return SettledPartition(self._next, self._files.active, manifest)
 

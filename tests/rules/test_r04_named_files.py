@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.log.settle import settle
-from tests.support.records import append, batch_of, read_topic
+from tests.support.records import append, batch_of, read_partition, read_topic
 from tests.support.world import Recorder, World, many
 
 _SMALL = {"segment.bytes": 2048, "inline.max.bytes": 0, "compression.type": "none", "segment.index.bytes": 4096}
@@ -79,6 +79,25 @@ def test_an_index_beyond_its_published_length_is_not_believed(world: World) -> N
         file.seek(used)
         file.write(bytes.fromhex("0000000100000030") * 8)
     assert [v for v in world.values() if v] == [v for first in range(5) for v in many(30, b"%d-" % first)]
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_an_index_that_lies_is_not_believed(world: World, shift: int) -> None:
+    """R4, I3, I8: published index entries name the position of another frame: no record is skipped or doubled."""
+    topic = world.create(config={**_SMALL, "segment.bytes": 10**6, "index.interval.bytes": 0, "batch.size": 1024})
+    for first in range(8):
+        append(topic, batch_of([b"%d" % first * 300, b"x"]))
+    world.maintain()
+    used = topic.settled(topic.newest()[1].topic_id)[1].partition(0).active.index.offset_bytes
+    path = world.path / world.files(".index")[0]
+    data = path.read_bytes()
+    slots = [data[at : at + 8] for at in range(0, used, 8)]
+    assert len(slots) >= 6
+    lying = [slot[:4] + slots[(i + shift) % len(slots)][4:] for i, slot in enumerate(slots)]
+    path.write_bytes(b"".join(lying) + data[used:])
+    for start in range(16):
+        found = read_partition(world.handle(), 0, start)
+        assert [record.offset for record in found] == list(range(start, 16))
 
 
 def test_the_leftovers_of_an_interrupted_roll_go_when_the_next_settler_comes(world: World) -> None:

@@ -100,7 +100,7 @@ def test_a_manifest_goes_when_no_retained_settle_entry_names_it(world: World) ->
 
 @pytest.mark.parametrize("deletes", range(1, 12))
 def test_a_collector_that_dies_leaves_no_hole(world: World, deletes: int) -> None:
-    """R13, I6: it dies at its n-th delete: the entries that are left are a run, all is readable, the next one goes on."""
+    """R13, I6: it dies at its n-th delete: the entries left are a run, all is readable, the next one goes on."""
     topic = world.create()
     for number in range(6):
         append(topic, batch_of([b"%d" % number]))
@@ -146,3 +146,27 @@ def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -
     assert len(world.values()) == 27
     left = [parse_entry(path.rsplit("/", 1)[1]) for path in world.files("/journal/")]
     assert len(left) == 2
+
+
+def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13: it sleeps over a delete; the next one removes settle entries, and tables, that it wants to keep."""
+    from pyspark_commitlog.log import state
+
+    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    topic = world.create(3)
+    topic_id = topic.newest()[1].topic_id
+    for number in range(6):
+        append(topic, batch_of(many(3, b"%d" % number), partition=range(3)))
+        settle(topic, topic_id)
+        world.clock.advance(DELAY_MS // 3)
+
+    def later() -> None:
+        world.clock.advance(2 * DELAY_MS)
+        collect(world.handle(), topic_id)
+
+    collect(world.handle(at_call(1, later, only=("delete",))), topic_id)
+    assert len(topic.settle_journal(topic_id).sequences()) == 2
+    assert len(world.values()) == 18
+    append(topic, batch_of([b"goes on"], partition=[0]))
+    world.collect_all()
+    assert len(world.values()) == 19

@@ -122,7 +122,7 @@ def test_a_deleted_topic_frees_its_disk(world: World) -> None:
 
 
 def test_collecting_goes_on_over_lives(world: World) -> None:
-    """R14, R13: entries of the old life are collected; its create and delete do not stop the new one from being read."""
+    """R14, R13: entries of the old life are collected; the new one is read all the same."""
     topic = world.create()
     for value in (b"a", b"b"):
         append(topic, batch_of([value]))
@@ -152,7 +152,7 @@ def test_hundreds_of_lives_keep_the_entry_small(world: World) -> None:
 
 
 def test_a_running_query_does_not_go_on_in_the_next_life(world: World) -> None:
-    """R14: batches 0 and 1 went to the old topic; it is deleted, cleaned up and made again; batch 2 must not start it."""
+    """R14: batches 0 and 1 went to the old topic; it is made again; batch 2 must not start it."""
     topic = world.create()
     for batch in (0, 1):
         append(topic, batch_of([b"old"]), writer=Transaction("spark:q", batch))
@@ -172,7 +172,7 @@ def test_a_running_query_does_not_go_on_in_the_next_life(world: World) -> None:
 def test_queries_of_all_earlier_lives_are_remembered_within_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R14: three lives; the table went to a snapshot in between; the oldest query goes first when there are too many."""
+    """R14: three lives; the table is in a snapshot; the oldest query goes first when there are too many."""
     monkeypatch.setattr(commits, "WRITER_ROWS", 2)
     monkeypatch.setattr(commits, "FORMER_QUERIES", 5)
     for life in range(3):
