@@ -240,7 +240,7 @@ class StorageContract(ABC):
         return storage
 
     def test_pieces_are_written_where_they_belong(self, appending: Storage) -> None:
-        self.raw_write(appending, "0/1.log", b"published, then a torn tail")
+        self.raw_write(appending, "0/1.log", b"published, then a long torn tail")
         file = appending.open_append("0/1.log")
         try:
             file.truncate(9)
@@ -269,10 +269,11 @@ class StorageContract(ABC):
             file.write_at(0, [b"entries"])
             file.truncate(10)
             file.write_at(12, [b"!"])
+            file.truncate(15)
         finally:
             file.close()
 
-        assert self.raw_read(appending, "0/1.index") == b"entries\0\0\0\0\0!"
+        assert self.raw_read(appending, "0/1.index") == b"entries\0\0\0\0\0!\0\0"
 
     def test_appending_makes_a_file_but_no_directory(self, appending: Storage) -> None:
         appending.open_append("0/1.log").close()
@@ -412,6 +413,7 @@ class StorageContract(ABC):
         assert storage.remove_abandoned("d", now - 1_000) == 2
         assert len(self.raw_names(storage, "d")) == 2
         assert storage.remove_abandoned("d", now - 1_000) == 0
+        assert storage.remove_abandoned("d", now + 60_000) == 1
         assert storage.remove_abandoned("gone", now) == 0
         assert self.raw_read(storage, "d/1") == b"1"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -347,6 +348,14 @@ def test_opens_a_directory_by_path_or_url(root: Path, url: str) -> None:
 
     assert isinstance(opened, LocalStorage)
     assert opened.url == str(root)
+
+
+def test_where_the_system_has_no_locks_none_is_made_up(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock file that merely exists would outlive its holder, and be broken by somebody's patience."""
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOSYS))
+
+    with pytest.raises(StorageError, match="cannot lock d/lock"), storage.try_lock("d/lock"):
+        pass
 
 
 def test_a_relative_root_stays_where_it_was_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

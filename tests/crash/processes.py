@@ -85,7 +85,8 @@ def settle_until_done(root: Path, records: int, stops_at: int, seconds: float) -
 def read_while(root: Path, done: Path, report: Path) -> None:
     """Plan and read all partitions again and again; write down what was wrong, and how often it read."""
     topic = CommitLog(str(root)).topic("t")
-    rounds, last, wrong = 0, (0,), ""
+    rounds, wrong = 0, ""
+    last: tuple[int, ...] = ()
     while not wrong:
         finished = done.exists()
         try:

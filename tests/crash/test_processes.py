@@ -21,9 +21,13 @@ _CONFIG = {"inline.max.bytes": 0, "segment.bytes": 4096, "segment.index.bytes": 
 
 
 def joined(processes: list[BaseProcess]) -> None:
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
+    try:
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+    finally:
+        for process in processes:
+            process.kill()
 
 
 @pytest.mark.parametrize("stops_at", [1, 9, 22, 40])
@@ -37,12 +41,16 @@ def test_four_settlers_one_of_them_stopped(tmp_path: Path, stops_at: int) -> Non
     expected = read_topic(topic)
     root = tmp_path / "root"
     stopped = start(settle_until_done, root, 360, stops_at, 20.0)
-    wait_until_stopped(stopped)
-    others = [start(settle_until_done, root, 360, 0, 0.4) for _ in range(3)]
-    append(topic, batch_of([b"later"] * 2, partition=[0, 1]))
-    joined(others)
-    assert stopped.pid is not None
-    os.kill(stopped.pid, signal.SIGCONT)
+    try:
+        wait_until_stopped(stopped)
+        others = [start(settle_until_done, root, 360, 0, 0.4) for _ in range(3)]
+        append(topic, batch_of([b"later"] * 2, partition=[0, 1]))
+        joined(others)
+        assert stopped.pid is not None
+        os.kill(stopped.pid, signal.SIGCONT)
+    except BaseException:
+        stopped.kill()
+        raise
     joined([stopped])
     log.maintain("t")
     assert verify(log.topic("t")) == 362
@@ -78,11 +86,11 @@ def test_a_reader_never_sees_a_part_of_a_commit(tmp_path: Path) -> None:
     """I1, I2, R8, R12: two writers, a maintainer that deletes without any delay, and a reader that plans and reads."""
     root, done, report = tmp_path / "root", tmp_path / "done", tmp_path / "report"
     CommitLog(str(root)).create_topic("t", 3, _CONFIG)
-    helpers = [start(read_while, root, done, report), start(maintain_until, root, done)]
+    watchers = [start(read_while, root, done, report), start(maintain_until, root, done)]
     writers = [start(write_many, root, name, 60, 3) for name in ("a", "b")]
     joined(writers)
     done.touch()
-    joined(helpers)
+    joined(watchers)
     assert report.read_text().startswith("ok")
     log = CommitLog(str(root))
     log.maintain("t")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.format import paths
@@ -88,8 +88,8 @@ def test_a_name_that_parses_is_one_that_we_build(
     """Names near to ours: a few characters of one of ours replaced, left out or added."""
     seen = 0
 
-    @quick
-    @given(st.integers(0, len(example)), st.integers(0, 3), st.lists(ALPHABET, max_size=3).map("".join))
+    @settings(quick, max_examples=400)
+    @given(st.integers(0, len(example)), st.integers(0, 3), st.lists(ALPHABET, max_size=2).map("".join))
     def check(at: int, left_out: int, added: str) -> None:
         nonlocal seen
         name = example[:at] + added + example[at + left_out :]
@@ -104,12 +104,12 @@ def test_a_name_that_parses_is_one_that_we_build(
 
 
 @quick
-@given(st.text(max_size=260))
+@given(st.text("a._-/\\\0\n", max_size=4) | st.integers(245, 255).map(lambda length: "x" * length))
 def test_a_topic_name_is_a_name_for_a_directory(name: str) -> None:
     try:
         paths.check_topic_name(name)
     except ValueError:
         return
-    assert name == f"{name}".strip("/ \n\0")
     assert name not in ("", ".", "..")
-    assert len(name.encode()) <= 249
+    assert not {"/", "\\", "\0", "\n"} & set(name)
+    assert len(name) <= 249

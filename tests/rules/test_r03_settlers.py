@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import LocalStorage
@@ -154,12 +154,15 @@ def test_where_locks_can_be_lost_nothing_is_appended(world: World, monkeypatch: 
 
 def test_a_settler_of_a_topic_made_again_touches_nothing(world: World) -> None:
     """R3, R14: waiting for the lock, the topic is deleted and made again."""
-    from pyspark_commitlog.errors import TopicChangedError
-
     topic = world.create()
     append(topic, batch_of([b"a"]))
     storage = TellingStorage(world.path, clock=world.clock)
-    storage.before_lock = lambda: (world.log().delete_topic("t"), world.log().create_topic("t"))
+
+    def remake() -> None:
+        world.log().delete_topic("t")
+        world.log().create_topic("t")
+
+    storage.before_lock = remake
     with pytest.raises(TopicChangedError):
         settle(TopicLog(storage, "t"), topic_id(topic))
     assert not hasattr(storage, "told")

@@ -47,7 +47,8 @@ def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
 
         return call
 
-    with mock.patch.multiple(os, **{name: wrap(name) for name in names}):
+    wrapped: dict[str, Any] = {name: wrap(name) for name in names}
+    with mock.patch.multiple(os, **wrapped):
         yield
 
 

@@ -30,7 +30,7 @@ class World:
     def storage(self, hook: Hook | None = None) -> LocalStorage | FaultyStorage:
         """Return a door to the root, told to ``hook``."""
         local = LocalStorage(self.path, clock=self.clock)
-        return local if hook is None else FaultyStorage(local, hook)
+        return local if hook is None else FaultyStorage(local, hook)  # type: ignore[abstract]
 
     def log(self, hook: Hook | None = None) -> CommitLog:
         """Return another process' log."""

@@ -49,6 +49,17 @@ def test_decodes_a_message_at_any_position_of_a_file(codec: str) -> None:
         assert columns.decode(shifted, thinned=False).equals(batch()), f"at position {shift}"
 
 
+@pytest.mark.parametrize("shift", range(1, 9))
+def test_what_is_decoded_is_aligned_wherever_the_message_lay(shift: int) -> None:
+    message = columns.encode(batch(), "none").to_pybytes()
+
+    found = columns.decode(pa.py_buffer(bytes(shift) + message).slice(shift), thinned=False)
+
+    buffers = [buffer for column in found.columns for buffer in column.buffers()[1:2] if buffer]
+    assert len(buffers) == 4
+    assert all(buffer.address % 4 == 0 for buffer in buffers)
+
+
 def test_decodes_the_columns_asked_for_in_the_order_of_the_schema() -> None:
     message = columns.encode(batch(), "zstd")
 

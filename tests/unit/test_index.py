@@ -157,6 +157,12 @@ def test_no_time_entry_when_the_largest_timestamp_did_not_grow() -> None:
     assert added.time_entry == b""
 
 
+def test_the_first_frames_timestamp_is_remembered_for_the_roll() -> None:
+    state = append(IndexState(0), 4, 5000, 60).state
+
+    assert append(state, 9, 7000, 60).state.first_timestamp == 5000
+
+
 def test_sealing_forces_the_last_time_entry_once() -> None:
     state = append(IndexState(0), 4, 5000, 60).state
 

@@ -26,7 +26,7 @@ def test_the_tree() -> None:
     assert f"{PATHS.manifests}/{paths.manifest_name(3, 7, ID)}" == f"{HOME}/manifests/3-{number}7-{ID}.json"
     assert PATHS.partition(3) == f"{HOME}/3"
     assert PATHS.segment_file(3, paths.segment_stem(7), "log") == f"{HOME}/3/{number}7.log"
-    assert PATHS.segment_file(3, paths.segment_stem(7, 2), "index") == f"{HOME}/3/{number}7.2.index"
+    assert PATHS.segment_file(3, paths.segment_stem(7, 1), "index") == f"{HOME}/3/{number}7.1.index"
 
 
 def test_names_sort_as_their_numbers_do() -> None:

@@ -1,0 +1,96 @@
+"""What the tests in this directory do with Spark, in a few words each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_commitlog import CommitLog
+
+#: Column, in the order in which the source gives them.
+COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+WITH_HEADERS = f"{COLUMNS}, headers array<struct<key: string, value: binary>>"
+
+
+def write(df: DataFrame, root: str, topic: str | None = None, **options: Any) -> None:
+    """Append a DataFrame to a topic, or to those that its topic column names."""
+    named = {"topic": topic, **options} if topic else options
+    df.write.format("commitlog").mode("append").options(**named).save(root)
+
+
+def read(spark: SparkSession, root: str, topic: str, schema: str | None = None, **options: Any) -> DataFrame:
+    """Return a batch read of a topic."""
+    reader = spark.read.format("commitlog").option("subscribe", topic).options(**options)
+    return (reader.schema(schema) if schema else reader).load(root)
+
+
+def stream(spark: SparkSession, root: str, topic: str, **options: Any) -> DataFrame:
+    """Return a streaming read of a topic, by default from the earliest offset."""
+    reader = spark.readStream.format("commitlog").option("subscribe", topic)
+    return reader.options(**{"startingOffsets": "earliest", **options}).load(root)
+
+
+def start(
+    df: DataFrame, root: str, topic: str | None, checkpoint: Path, *, now: bool = True, **options: Any
+) -> StreamingQuery:
+    """Start a streaming write; ``now``: of what is available now, else until it is stopped."""
+    named = {"topic": topic, **options} if topic else options
+    writer = df.writeStream.format("commitlog").options(checkpointLocation=str(checkpoint), **named)
+    return (writer.trigger(availableNow=True) if now else writer).start(root)
+
+
+def run(df: DataFrame, root: str, topic: str | None, checkpoint: Path, **options: Any) -> StreamingQuery:
+    """Write what is available now to a topic; return the query, ended."""
+    query = start(df, root, topic, checkpoint, **options)
+    query.awaitTermination()
+    return query
+
+
+def lines(spark: SparkSession, directory: Path, **options: Any) -> DataFrame:
+    """Return a stream of the text files in a directory, one record a line."""
+    return spark.readStream.options(**options).text(str(directory))
+
+
+def put_lines(directory: Path, name: str, values: list[str]) -> None:
+    """Add a file to that directory, at once."""
+    directory.mkdir(parents=True, exist_ok=True)
+    hidden = directory / f".{name}"
+    hidden.write_text("".join(f"{value}\n" for value in values))
+    hidden.rename(directory / name)
+
+
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """Make Spark believe that it died before a batch was over: it plays the batch again."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def last_offsets(checkpoint: Path) -> dict[str, Any]:
+    """Return the source's offset in the newest batch of a checkpoint."""
+    newest = max(int(path.name) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
+    return dict(json.loads((checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1]))
+
+
+def ends(log: CommitLog, topic: str) -> list[int]:
+    """Return the high watermark of every partition."""
+    return [partition.high_watermark for partition in log.describe(topic).partitions]
+
+
+def values(df: DataFrame) -> list[str]:
+    """Return all values as text, sorted."""
+    return sorted(row.value for row in df.selectExpr("CAST(value AS STRING) AS value").collect())
+
+
+def per_batch(query: StreamingQuery) -> list[int]:
+    """Return the records of every micro-batch that had some."""
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def told_offsets(offset: Mapping[str, Any], topic: str) -> list[int]:
+    """Return the offsets of a topic in a source's offset, by partition."""
+    return [offset[topic][str(partition)] for partition in range(len(offset[topic]))]

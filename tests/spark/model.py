@@ -1,0 +1,69 @@
+"""What a topic must hold after a write, worked out record by record from Kafka's rules; imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record as a test hands it to Spark. ``partition``: None lets the partitioner choose."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: datetime | None = None
+    partition: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The record and where it lies."""
+
+    partition: int
+    offset: int
+    sent: Sent
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of a key (``Utils.murmur2``), as an unsigned number."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = h * m & mask ^ k
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+class Topic:
+    """A topic as a list of records. Keyless records of a write task stay on one partition (they are few here)."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self.records: list[Stored] = []
+
+    def write(self, tasks: Sequence[Sequence[Sent]]) -> None:
+        """Append what one write's tasks hold; tasks follow each other by number, records keep their order."""
+        for number, task in enumerate(tasks):
+            for sent in task:
+                partition = self._choose(sent, number)
+                offset = sum(stored.partition == partition for stored in self.records)
+                self.records.append(Stored(partition, offset, sent))
+
+    def _choose(self, sent: Sent, task: int) -> int:
+        if sent.partition is not None:
+            return sent.partition
+        if sent.key is None:
+            return task % self._partitions
+        return (murmur2(sent.key) & 0x7FFFFFFF) % self._partitions
+
+    def in_order(self) -> list[Stored]:
+        """Return the records partition by partition, by offset."""
+        return sorted(self.records, key=lambda stored: (stored.partition, stored.offset))

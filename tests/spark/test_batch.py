@@ -1,0 +1,363 @@
+"""Batch writes and reads through Spark, compared with a model of the topic."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.model import OffsetRange
+from tests.spark.conftest import TIME_ZONE
+from tests.spark.jobs import COLUMNS, WITH_HEADERS, ends, read, values, write
+from tests.spark.model import Sent, Stored, Topic
+
+TOPIC = "orders"
+#: An hour that New York's clocks show twice, to the microsecond.
+AUTUMN = datetime(2013, 11, 3, 5, 30, 0, 123456, UTC)
+SENT = "key binary, value binary, timestamp timestamp, partition int, headers array<struct<key: string, value: binary>>"
+
+
+def frame(spark: SparkSession, tasks: list[list[Sent]]) -> DataFrame:
+    """Return a DataFrame with one Spark partition per task."""
+    rows = [[(s.key, s.value, s.timestamp, s.partition, s.headers) for s in task] for task in tasks]
+    flat = spark.sparkContext.parallelize(rows, len(rows)).flatMap(lambda task: task)
+    return spark.createDataFrame(flat, SENT)
+
+
+def expected(spark: SparkSession, stored: list[Stored], topic: str = TOPIC) -> DataFrame:
+    """Return what a read with headers must give."""
+    rows = [
+        (s.sent.key, s.sent.value, topic, s.partition, s.offset, s.sent.timestamp, 0, s.sent.headers) for s in stored
+    ]
+    return spark.createDataFrame(rows, WITH_HEADERS).coalesce(1)
+
+
+def mixed(count: int, task: int) -> list[Sent]:
+    """Return records with and without key, value, headers and partition; timestamps in and around AUTUMN."""
+    return [
+        Sent(
+            value=None if i % 11 == 0 else f"value {task}/{i}".encode(),
+            key=None if i % 5 == 0 else f"key-{i % 17}".encode(),
+            timestamp=AUTUMN + timedelta(minutes=7 * i, microseconds=i),
+            partition=i % 3 if i % 4 == 0 else None,
+            headers=None if i % 3 == 0 else [("trace", f"{i}".encode()), ("empty", b""), ("none", None)][: i % 4],
+        )
+        for i in range(count)
+    ]
+
+
+def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    model = Topic(3)
+    for tasks in ([mixed(40, 0), mixed(25, 1), []], [mixed(30, 2)]):
+        write(frame(spark, tasks), root, TOPIC)
+        model.write(tasks)
+
+    found = read(spark, root, TOPIC, includeHeaders="true").orderBy("partition", "offset")
+
+    assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
+
+
+def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096})
+    model = Topic(3)
+    tasks = [mixed(120, 0), mixed(90, 1)]
+    for _ in range(2):
+        write(frame(spark, tasks), root, TOPIC)
+        model.write(tasks)
+        log.maintain(TOPIC)
+    write(frame(spark, tasks), root, TOPIC)
+    model.write(tasks)
+    assert sum(p.unsettled for p in log.describe(TOPIC).partitions) == 210
+
+    found = read(spark, root, TOPIC, includeHeaders="true").orderBy("partition", "offset")
+
+    assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
+
+
+def test_a_timestamp_is_the_same_instant_in_every_session_time_zone(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    log.create_topic(TOPIC)
+    # 01:30 comes twice that night in New York
+    write(frame(spark, [[Sent(b"first", timestamp=AUTUMN), Sent(b"second", timestamp=AUTUMN + timedelta(hours=1))]]),
+          root, TOPIC)  # fmt: skip
+    instants = ("unix_micros(timestamp) AS micros", "date_format(timestamp, 'yyyy-MM-dd HH:mm') AS told")
+    first = round(AUTUMN.timestamp() * 1_000_000)
+    found = read(spark, root, TOPIC).orderBy("offset").selectExpr(*instants).collect()
+    assert [row.micros for row in found] == [first, first + 3_600_000_000]
+    assert [row.told for row in found] == ["2013-11-03 01:30", "2013-11-03 01:30"]
+
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        found = read(spark, root, TOPIC).orderBy("offset").selectExpr(*instants).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", TIME_ZONE)
+    assert [row.micros for row in found] == [first, first + 3_600_000_000]
+    assert [row.told for row in found] == ["2013-11-03 11:00", "2013-11-03 12:00"]
+
+
+def test_without_a_timestamp_a_record_has_the_time_of_its_write(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    before = datetime.now(UTC)
+    write(spark.sql("SELECT 'a' AS value"), root, TOPIC)
+    write(spark.sql("SELECT 'b' AS value, CAST(null AS TIMESTAMP) AS timestamp"), root, TOPIC)
+    seconds = [row.s for row in read(spark, root, TOPIC).selectExpr("unix_micros(timestamp) / 1e6 AS s").collect()]
+    # the log's clock counts whole milliseconds
+    assert all(before.timestamp() - 0.001 <= found <= datetime.now(UTC).timestamp() for found in seconds)
+
+
+def test_text_is_accepted_as_key_and_value_and_murmur2_chooses_the_partition(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    log.create_topic(TOPIC, partitions=7)
+    df = spark.range(0, 50, 1, 2).selectExpr("concat('kö-', id) AS key", "CAST(id AS STRING) AS value")
+    write(df, root, TOPIC)
+    model = Topic(7)
+    model.write([[Sent(f"{i}".encode(), f"kö-{i}".encode()) for i in part] for part in (range(25), range(25, 50))])
+
+    found = read(spark, root, TOPIC, "partition int, offset long, key binary, value binary")
+
+    told = sorted((row.partition, row.offset, bytes(row.key), bytes(row.value)) for row in found.collect())
+    assert told == [(s.partition, s.offset, s.sent.key, s.sent.value) for s in model.in_order()]
+
+
+def test_the_schema_is_that_of_sparks_kafka_source(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    assert read(spark, root, TOPIC).schema == spark.createDataFrame([], COLUMNS).schema
+    assert read(spark, root, TOPIC, includeHeaders="TRUE").schema == spark.createDataFrame([], WITH_HEADERS).schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "offset long, value binary",
+        "timestampType int, topic string, partition int",
+        "headers array<struct<key: string, value: binary>>, key binary",
+        "timestamp timestamp",
+    ],
+)
+def test_a_users_schema_chooses_columns_and_their_order(
+    spark: SparkSession, root: str, log: CommitLog, schema: str
+) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    tasks = [mixed(30, 0)]
+    write(frame(spark, tasks), root, TOPIC)
+    model = Topic(3)
+    model.write(tasks)
+
+    found = read(spark, root, TOPIC, schema)
+
+    assert found.schema == spark.createDataFrame([], schema).schema
+    wanted = expected(spark, model.in_order()).select(*found.columns)
+    order = [sf.col(name).cast("string") for name in found.columns]
+    assert_df_equality(found.orderBy(*order), wanted.orderBy(*order), ignore_nullable=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("value string", "column 'value' is binary, not string"),
+        ("value binary, colour string", "there is no column 'colour'; choose from key, value, topic"),
+        ("offset int", "column 'offset' is bigint, not int"),
+    ],
+)
+def test_a_users_schema_that_does_not_fit_is_refused(
+    spark: SparkSession, root: str, log: CommitLog, schema: str, told: str
+) -> None:
+    log.create_topic(TOPIC)
+    with pytest.raises(AnalysisException, match=told):
+        read(spark, root, TOPIC, schema).collect()
+
+
+# --- offsets ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ten_each(spark: SparkSession, root: str, log: CommitLog) -> CommitLog:
+    """Return a log whose topic has 2 partitions of 10 records: values 0.0 to 1.9."""
+    log.create_topic(TOPIC, partitions=2)
+    df = spark.range(0, 20, 1, 1).selectExpr(
+        "CAST(id % 2 AS INT) AS partition", "concat(id % 2, '.', id DIV 2) AS value"
+    )
+    write(df, root, TOPIC)
+    return log
+
+
+def numbered(partition: int, start: int, end: int) -> list[str]:
+    """Return the values of ``ten_each`` in an offset range."""
+    return [f"{partition}.{i}" for i in range(start, end)]
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "wanted"),
+    [
+        (None, None, [(0, 0, 10), (1, 0, 10)]),
+        ("earliest", "latest", [(0, 0, 10), (1, 0, 10)]),
+        ({"0": 3, "1": 10}, None, [(0, 3, 10)]),
+        ({"1": 4}, {"0": 2}, [(0, 0, 2), (1, 4, 10)]),  # left-out partitions: earliest, latest
+        ({"0": -2, "1": -1}, {"0": -1}, [(0, 0, 10)]),
+        ({"0": 5, "1": 5}, {"0": 5, "1": 6}, [(1, 5, 6)]),
+    ],
+)
+def test_starting_and_ending_offsets_choose_the_range(
+    spark: SparkSession,
+    root: str,
+    ten_each: CommitLog,
+    starting: str | dict[str, int] | None,
+    ending: str | dict[str, int] | None,
+    wanted: list[tuple[int, int, int]],
+) -> None:
+    told = {"startingOffsets": starting, "endingOffsets": ending}
+    options = {
+        name: json.dumps({TOPIC: value}) if isinstance(value, dict) else value for name, value in told.items() if value
+    }
+    assert values(read(spark, root, TOPIC, **options)) == [
+        value for partition, start, end in wanted for value in numbered(partition, start, end)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingOffsets": "latest"}, "option 'startingOffsets'='latest' makes no sense for a batch read"),
+        ({"endingOffsets": "earliest"}, "option 'endingOffsets'='earliest' makes no sense"),
+        ({"startingOffsets": '{"orders": {"0": 11}}'}, "orders partition 0 has offsets 0 to 10, not 11"),
+        ({"startingOffsets": '{"orders": {"2": 0}}'}, "topic 'orders' has partitions 0 to 1, not 2"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "orders partition 0 offset -3 is not possible"),
+        ({"startingOffsets": '{"others": {"0": 1}}'}, "names topic 'others', subscribed are orders"),
+        ({"startingOffsets": "soon"}, "option 'startingOffsets'='soon': use earliest, latest, or JSON like"),
+        (
+            {"startingOffsets": '{"orders": {"0": 5}}', "endingOffsets": '{"orders": {"0": 4}}'},
+            "orders partition 0: startingOffsets 5 lies above the end 4",
+        ),
+    ],
+)
+def test_impossible_offsets_are_refused(
+    spark: SparkSession, root: str, ten_each: CommitLog, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(AnalysisException, match=told):
+        read(spark, root, TOPIC, **options).collect()
+
+
+def test_several_topics_are_read_together(spark: SparkSession, root: str, ten_each: CommitLog) -> None:
+    ten_each.create_topic("returns", partitions=3)
+    write(spark.sql("SELECT 'back' AS value"), root, "returns")
+    found = read(spark, root, f"{TOPIC}, returns").groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in found} == {TOPIC: 20, "returns": 1}
+
+
+def test_an_empty_topic_reads_as_no_rows(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, partitions=4)
+    found = read(spark, root, TOPIC)
+    assert found.collect() == []
+    assert found.count() == 0
+
+
+def test_records_are_counted_without_reading_a_column(spark: SparkSession, root: str, ten_each: CommitLog) -> None:
+    assert read(spark, root, TOPIC).count() == 20
+
+
+def test_there_is_one_spark_partition_per_topic_partition_with_records(
+    spark: SparkSession, root: str, ten_each: CommitLog
+) -> None:
+    ten_each.add_partitions(TOPIC, 5)  # three more, empty
+    found = read(spark, root, TOPIC).selectExpr("spark_partition_id() AS task", "partition")
+    assert found.rdd.getNumPartitions() == 2
+    assert len({(row.task, row.partition) for row in found.collect()}) == 2
+
+
+def test_a_plan_carries_ranges_only(root: str, ten_each: CommitLog) -> None:
+    """Rule R8: what goes to the tasks names offsets, no files, and is small."""
+    source = DefaultSource({"path": root, "subscribe": TOPIC})
+    planned = source.reader(source.schema()).partitions()
+    topic_id = ten_each.describe(TOPIC).topic_id
+    assert [partition.value for partition in planned] == [OffsetRange(TOPIC, topic_id, p, 0, 10) for p in (0, 1)]
+    for partition in planned:
+        sent = pickle.dumps(partition)
+        assert pickle.loads(sent) == partition
+        assert len(sent) < 500
+        assert not any(word in sent for word in (root.encode(), b".log", b".chunk", b".json"))
+
+
+# --- other ways to the source and the sink ----------------------------------------------------------------
+
+
+def test_the_format_is_found_without_being_registered(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    fresh = spark.newSession()
+    write(fresh.sql("SELECT 'found' AS value"), root, TOPIC)
+    assert values(read(fresh, root, TOPIC)) == ["found"]
+
+
+def test_sql_reads_and_writes_a_topic(spark: SparkSession, root: str, log: CommitLog) -> None:
+    """A temporary view keeps its options. Spark hands a table's options to no Python source: they go into WITH."""
+    log.create_topic(TOPIC)
+    write(spark.sql("SELECT 'by a job' AS value"), root, TOPIC)
+    spark.sql(f"CREATE TEMPORARY VIEW orders_view USING commitlog OPTIONS (path '{root}', subscribe '{TOPIC}')")
+    spark.sql("CREATE TABLE orders_table (value BINARY) USING commitlog")
+    try:
+        spark.sql(f"INSERT INTO orders_table WITH (path = '{root}', topic = '{TOPIC}') VALUES (X'53514C')")
+        assert values(spark.table("orders_view")) == ["SQL", "by a job"]
+        table = spark.sql(f"SELECT value FROM orders_table WITH (path = '{root}', subscribe = '{TOPIC}')")
+        assert values(table) == ["SQL", "by a job"]
+        row = spark.sql("SELECT CAST('by writeTo' AS BINARY) AS value")
+        row.writeTo("orders_table").options(path=root, topic=TOPIC).append()
+        # Spark plans a Python source's read once per relation: the view stays at what it found first
+        table = spark.sql(f"SELECT value FROM orders_table WITH (path = '{root}', subscribe = '{TOPIC}')")
+        assert values(table) == ["SQL", "by a job", "by writeTo"]
+    finally:
+        spark.sql("DROP TABLE orders_table")
+        spark.sql("DROP VIEW orders_view")
+
+
+def test_the_topic_column_distributes_a_write_over_topics(spark: SparkSession, root: str, log: CommitLog) -> None:
+    for name in ("a", "b", "c"):
+        log.create_topic(name, partitions=2)
+    df = spark.range(0, 30, 1, 2).selectExpr("substr('abc', id % 3 + 1, 1) AS topic", "CAST(id AS STRING) AS value")
+    write(df, root)
+    for number, name in enumerate("abc"):
+        assert values(read(spark, root, name)) == sorted(str(i) for i in range(number, 30, 3))
+
+
+def test_the_topic_option_overrides_the_topic_column(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    write(spark.sql("SELECT 'elsewhere' AS topic, 'v' AS value"), root, TOPIC)
+    assert ends(log, TOPIC) == [1]
+
+
+# --- a batch write that is done once ----------------------------------------------------------------------
+
+
+def test_a_batch_write_named_by_txn_options_is_done_once(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    df = spark.range(5).selectExpr("CAST(id AS STRING) AS value")
+    for version in (0, 0, 1, 1):
+        write(df, root, TOPIC, txnAppId="nightly", txnVersion=version)
+    assert ends(log, TOPIC) == [10]
+    write(df, root, TOPIC, txnAppId="hourly", txnVersion=0)
+    assert ends(log, TOPIC) == [15]
+    write(df, root, TOPIC)
+    write(df, root, TOPIC)
+    assert ends(log, TOPIC) == [25]
+
+
+def test_a_txn_version_below_the_last_is_refused_unless_told_to_skip(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    log.create_topic(TOPIC)
+    df = spark.sql("SELECT 'v' AS value")
+    write(df, root, TOPIC, txnAppId="nightly", txnVersion=7)
+    with pytest.raises(PySparkException, match="txn:nightly commits 6, but 7 is committed already"):
+        write(df, root, TOPIC, txnAppId="nightly", txnVersion=6)
+    write(df, root, TOPIC, txnAppId="nightly", txnVersion=6, skipOlderBatches="true")
+    assert ends(log, TOPIC) == [1]

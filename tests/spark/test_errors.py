@@ -1,0 +1,252 @@
+"""What a wrong job gets: an error that names the option or column, the value and what is allowed; nothing half done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.model import TopicDescription
+from tests.spark.jobs import ends, read, stream, values, write
+
+TOPIC = "orders"
+ONE = "SELECT 'v' AS value"
+
+
+@pytest.fixture
+def topic(spark: SparkSession, root: str, log: CommitLog) -> TopicDescription:
+    """Return a topic with a record in it, as it was before the test."""
+    log.create_topic(TOPIC, partitions=2)
+    write(spark.sql("SELECT 'first' AS value, 1 AS partition"), root, TOPIC)
+    return log.describe(TOPIC)
+
+
+def refused(told: str) -> pytest.RaisesExc[PySparkException]:
+    """Expect Spark's error with ``told`` in it (a regular expression)."""
+    return pytest.raises(PySparkException, match=told)
+
+
+def named_chunks(root: str, topic: TopicDescription) -> set[str]:
+    """Return the chunks that the topic's journal names, read without the package."""
+    named: set[str] = set()
+    for path in Path(root, "topics", topic.name, "journal").glob("*.json"):
+        entry = path.read_bytes().split(b"\n", 1)[0]
+        named |= {name for name in staged_chunks(root, topic) if name.encode() in entry}
+    return named
+
+
+def staged_chunks(root: str, topic: TopicDescription) -> set[str]:
+    """Return the chunks that lie in the topic's directory."""
+    return {path.name for path in Path(root, "topics", topic.name, topic.topic_id, "staged").iterdir()}
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscrib": TOPIC}, r"unknown option 'subscrib' \(did you mean 'subscribe'\?\); the source takes: path, sub"),
+        ({}, r"option 'subscribe' is missing: name the topics to read, for example .option\('subscribe'"),
+        ({"subscribe": ", "}, "option 'subscribe'=', ': name at least one topic"),
+        ({"subscribe": "no/topic"}, "topic name 'no/topic' is not allowed: 1 to 249 of"),
+        ({"subscribe": "other"}, r"unknown topic 'other' in .*: create it with CommitLog\(.*\).create_topic\('other'"),
+        ({"subscribe": TOPIC, "includeHeaders": "yes"}, "option 'includeHeaders'='yes': use true or false"),
+        ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger'='0': use a whole number, at leas"),
+        ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "many"}, "'maxOffsetsPerTrigger'='many': use a whole number"),
+        ({"subscribe": TOPIC, "minPartitions": "3"}, "option 'minPartitions' is not in this version yet"),
+        ({"subscribe": TOPIC, "failOnDataLoss": "false"}, "'failOnDataLoss'='false' is not in this version yet"),
+    ],
+)
+def test_a_reader_refuses_wrong_options(
+    spark: SparkSession, root: str, topic: TopicDescription, options: dict[str, str], told: str
+) -> None:
+    with refused(told):
+        spark.read.format("commitlog").options(**options).load(root).collect()
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "told"),
+    [
+        (ONE, {"topc": TOPIC}, r"unknown option 'topc' \(did you mean 'topic'\?\); the sink takes: path, topic"),
+        (ONE, {}, "option 'topic' is missing, and there is no 'topic' column"),
+        (ONE, {"topic": "other"}, "unknown topic 'other'"),
+        (ONE, {"topic": "__groups"}, "names that start with '__' are reserved"),
+        (ONE, {"topic": TOPIC, "acks": "2"}, "option 'acks'='2': use all"),
+        (ONE, {"topic": TOPIC, "acks": "0"}, "option 'acks'='0': acks=0 is not in this version yet"),
+        (ONE, {"topic": TOPIC, "partitioner": "random"}, "option 'partitioner'='random': use one of sticky, round"),
+        (ONE, {"topic": TOPIC, "txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
+        (ONE, {"topic": TOPIC, "txnVersion": "1"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
+        (ONE, {"topic": TOPIC, "txnAppId": "a", "txnVersion": "-1"}, "'txnVersion'='-1': use a whole number, at least"),
+        (ONE, {"topic": TOPIC, "createTopic": "true"}, "option 'createTopic' is not in this version yet"),
+        ("SELECT 1 AS value", {"topic": TOPIC}, "column 'value' is int32; it takes a string or binary column"),
+        ("SELECT 'k' AS key", {"topic": TOPIC}, "there is no 'value' column among"),
+        ("SELECT 'v' AS value, 1 AS colour", {"topic": TOPIC}, "unknown column 'colour'; a record has key, value"),
+        ("SELECT 'v' AS value, 'x' AS timestamp", {"topic": TOPIC}, "column 'timestamp' is string; it takes a timest"),
+        (
+            "SELECT 'v' AS value, map('a', 'b') AS headers",
+            {"topic": TOPIC},
+            "column 'headers' is map<.*>; it takes array<struct",
+        ),
+    ],
+)
+def test_a_writer_refuses_wrong_options_and_columns(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription, query: str, options: dict[str, str],
+    told: str,
+) -> None:  # fmt: skip
+    with refused(told):
+        write(spark.sql(query), root, **options)
+    assert log.describe(TOPIC) == topic
+
+
+@pytest.mark.parametrize("where", ["read", "write"])
+def test_a_missing_path_is_told(spark: SparkSession, where: str) -> None:
+    with refused("option 'path' is missing: give the root of the commit log, for example .option"):
+        if where == "read":
+            spark.read.format("commitlog").option("subscribe", TOPIC).load().collect()
+        else:
+            spark.sql(ONE).write.format("commitlog").mode("append").option("topic", TOPIC).save()
+
+
+@pytest.mark.parametrize("where", ["read", "write"])
+def test_a_missing_root_is_told_and_not_made(spark: SparkSession, root: str, where: str) -> None:
+    with refused(f"there is no commit log at {root}: check the path, or make it with"):
+        read(spark, root, TOPIC).collect() if where == "read" else write(spark.sql(ONE), root, TOPIC)
+    assert not Path(root).exists()
+
+
+def test_overwrite_is_refused_with_what_to_do(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription
+) -> None:
+    with refused(r"a log cannot be overwritten: use .mode\('append'\)"):
+        spark.sql(ONE).write.format("commitlog").mode("overwrite").option("topic", TOPIC).save(root)
+    assert log.describe(TOPIC) == topic
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
+        ({"startingOffsets": "sooner"}, "option 'startingOffsets'='sooner'"),
+        ({"maxOffsetPerTrigger": "5"}, r"unknown option 'maxoffsetpertrigger' \(did you mean 'maxOffsetsPerTrigger'"),
+    ],
+)
+def test_a_streaming_reader_refuses_wrong_options(
+    spark: SparkSession, root: str, topic: TopicDescription, options: dict[str, str], told: str
+) -> None:
+    with refused(told):
+        query = stream(spark, root, TOPIC, **options).writeStream.format("noop").trigger(availableNow=True).start()
+        query.awaitTermination()
+
+
+def test_a_streaming_writer_refuses_txn_options(spark: SparkSession, root: str, topic: TopicDescription) -> None:
+    writer = stream(spark, root, TOPIC).select("value").writeStream.format("commitlog")
+    writer = writer.options(topic=TOPIC, txnAppId="a", txnVersion="1", checkpointLocation=f"{root}-checkpoint")
+    with refused("'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id"):
+        writer.trigger(availableNow=True).start(root).awaitTermination()
+
+
+def test_options_for_kafka_clients_do_nothing_but_warn(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = {"kafka.bootstrap.servers": "localhost:9092", "kafka.max.poll.records": "5", "groupIdPrefix": "jobs"}
+    write(spark.sql("SELECT 'second' AS value"), root, TOPIC, **kafka)
+    assert values(read(spark, root, TOPIC, **kafka)) == ["first", "second"]
+
+    with caplog.at_level(logging.WARNING, "pyspark_commitlog"):
+        DefaultSource({"path": root, "subscribe": TOPIC, **kafka}).schema()
+    (warning,) = caplog.messages
+    assert warning.endswith("do nothing here: groupIdPrefix, kafka.bootstrap.servers, kafka.max.poll.records")
+
+
+def test_option_names_ignore_case(spark: SparkSession, root: str, topic: TopicDescription) -> None:
+    found = spark.read.format("commitlog").option("SUBSCRIBE", TOPIC).option("STARTINGoffsets", "Earliest").load(root)
+    assert values(found) == ["first"]
+    with pytest.raises(OptionError, match="did you mean 'startingOffsets'"):
+        DefaultSource({"path": root, "subscribe": TOPIC, "startingOfset": "earliest"}).schema()
+
+
+# --- nothing half done ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("CAST(IF(id = 999, 2, 0) AS INT) AS partition", "partition 2 does not exist; it has 0 to 1"),
+        ("CAST(IF(id = 999, '1969-12-31', '2013-01-01') AS TIMESTAMP) AS timestamp", "no timestamp before 1970"),
+        ("CAST(IF(id = 999, '2100-01-01', '2013-01-01') AS TIMESTAMP) AS timestamp", "ahead of the clock"),
+        ("repeat('x', IF(id = 999, 1100000, 1)) AS key", "max.message.bytes is 1048588"),
+        ("IF(id = 999, raise_error('the job broke'), 'k') AS key", "the job broke"),
+    ],
+)
+def test_one_bad_record_leaves_the_topic_as_it_was(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription, column: str, told: str
+) -> None:
+    """The other task has staged its records by then: orphans that no entry names (invariant I1)."""
+    log.alter_topic(TOPIC, {"inline.max.bytes": 0})
+    before = log.describe(TOPIC)
+    df = spark.range(0, 1000, 1, 2).selectExpr("concat('value ', id) AS value", column)
+    with refused(told):
+        write(df, root, TOPIC)
+    assert log.describe(TOPIC) == before
+    assert values(read(spark, root, TOPIC)) == ["first"]
+    assert named_chunks(root, before) == set()
+
+
+def test_a_null_topic_is_refused_and_the_other_topics_stay_as_they_were(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription
+) -> None:
+    df = spark.range(0, 100, 1, 2).selectExpr(f"IF(id = 99, null, '{TOPIC}') AS topic", "CAST(id AS STRING) AS value")
+    with refused("a record's topic is null: set the topic column or the option 'topic'"):
+        write(df, root)
+    assert log.describe(TOPIC) == topic
+
+
+def test_a_failed_streaming_batch_leaves_the_topic_as_it_was_and_is_done_once_when_repaired(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription, tmp_path: Path
+) -> None:
+    log.create_topic("copy", partitions=1)
+    write(spark.sql("SELECT 'second' AS value, 1 AS partition"), root, TOPIC)
+    copied = stream(spark, root, TOPIC).select("value", "partition")
+    checkpoint = {"topic": "copy", "checkpointLocation": str(tmp_path / "checkpoint")}
+    with refused("partition 1 does not exist; it has 0 to 0"):
+        copied.writeStream.format("commitlog").options(**checkpoint).trigger(availableNow=True).start(
+            root
+        ).awaitTermination()
+    assert ends(log, "copy") == [0]
+    log.add_partitions("copy", 2)
+    copied.writeStream.format("commitlog").options(**checkpoint).trigger(availableNow=True).start(
+        root
+    ).awaitTermination()
+    assert ends(log, "copy") == [0, 2]
+    assert values(read(spark, root, "copy")) == ["first", "second"]
+
+
+def test_a_chunk_that_vanished_before_the_commit_stops_it(
+    spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription
+) -> None:
+    """A worker that sees another disk than the driver: the commit finds no chunk and puts nothing."""
+    log.alter_topic(TOPIC, {"inline.max.bytes": 0})
+    before = log.describe(TOPIC)
+    source = DefaultSource({"path": root, "topic": TOPIC})
+    writer = source.writer(spark.sql(ONE).schema, overwrite=False)
+    message = writer.write(spark.sql(ONE).toArrow().to_batches())
+    (chunk,) = staged_chunks(root, before)
+    os.remove(Path(root, "topics", TOPIC, before.topic_id, "staged", chunk))
+    with pytest.raises(Exception, match=r"staged chunk .* is missing, expected .* nothing was committed"):
+        writer.commit([message])
+    writer.abort([message])
+    assert log.describe(TOPIC) == before
+
+
+def test_offsets_of_another_topic_in_the_json_are_refused(root: str) -> None:
+    options = {"path": root, "subscribe": TOPIC, "startingOffsets": json.dumps({"elsewhere": {"0": 0}})}
+    with pytest.raises(OptionError, match="names topic 'elsewhere', subscribed are orders"):
+        DefaultSource(options).schema()

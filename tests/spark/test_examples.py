@@ -1,0 +1,98 @@
+"""The example jobs, run as their users do: through spark-submit with the configuration in spark-conf/."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from pyspark_commitlog import CommitLog
+from tests.spark.conftest import REPOSITORY
+from tests.support.records import read_topic
+
+EXAMPLES = REPOSITORY / "examples"
+FLIGHTS = EXAMPLES / "data" / "nycflights-2013.parquet"
+TOPIC = "flights"
+
+
+#: Where the parts begin that are ingested. The second holds the year's one flight between 1 and 2: it was cancelled.
+PIECES = (0, 186_000)
+
+
+def submit(job: str, *arguments: object) -> str:
+    """Run a job with spark-submit; return what it printed."""
+    spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    conf = ["--properties-file", str(REPOSITORY / "spark-conf" / "spark-defaults.conf"), "--master", "local[2]"]
+    done = subprocess.run(
+        [spark_submit, *conf, EXAMPLES / job, *map(str, arguments)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a root whose topic holds a part of the year's flights, ingested in two runs."""
+    home = tmp_path_factory.mktemp("flights")
+    flights = pq.read_table(FLIGHTS)
+    (home / "data").mkdir()
+    arguments = ("--data", home / "data", "--root", home / "log", "--topic", TOPIC, "--checkpoint", home / "checkpoint")
+    (home / "data" / "README.md").write_text("Not Parquet.")
+    for number in range(len(PIECES)):
+        pq.write_table(flights.slice(PIECES[number], 10_000), home / "data" / f"{number}.parquet")
+        submit("flights_ingest.py", *arguments)
+    return home
+
+
+def ingested_flights(home: Path) -> list[dict[str, Any]]:
+    """Return the flights that were ingested."""
+    return [flight for path in (home / "data").glob("*.parquet") for flight in pq.read_table(path).to_pylist()]
+
+
+def test_ingest_writes_every_flight_once_by_carrier_at_its_departure(ingested: Path) -> None:
+    log = CommitLog(str(ingested / "log"))
+    described = log.describe(TOPIC)
+    assert len(described.partitions) == 4
+    assert described.config["retention.ms"] == "-1"
+    flights = ingested_flights(ingested)
+    wanted = sorted(
+        (f["carrier"], f["flight"], f["origin"], round(f["scheduled_departure"].timestamp() * 1e6)) for f in flights
+    )
+    partitions: dict[bytes | None, set[int]] = defaultdict(set)
+    found = []
+    for record in read_topic(log.topic(TOPIC)):
+        value = json.loads(record.value or b"{}")
+        assert record.key == value["carrier"].encode()
+        partitions[record.key].add(record.partition)
+        found.append((value["carrier"], value["flight"], value["origin"], record.timestamp))
+    assert sorted(found) == wanted
+    assert all(len(used) == 1 for used in partitions.values())
+
+
+def test_the_summary_gives_mean_delays_by_carrier_and_by_hour(ingested: Path) -> None:
+    printed = submit("flights_summary.py", "--root", ingested / "log", "--topic", TOPIC)
+
+    delays: dict[str, list[int]] = defaultdict(list)
+    for flight in ingested_flights(ingested):
+        hour = flight["scheduled_departure"].astimezone(ZoneInfo("America/New_York")).hour
+        if flight["dep_delay"] is not None:
+            delays[flight["carrier"]].append(flight["dep_delay"])
+            delays[str(hour)].append(flight["dep_delay"])
+    rows = {line.split()[0]: line.split() for line in printed.splitlines() if line.strip()}
+    for key, found in delays.items():
+        assert float(rows[key][2]) == pytest.approx(fmean(found), abs=0.051), key
+    assert rows["1"] == ["1", "1", "(all", "cancelled)"]

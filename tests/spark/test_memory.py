@@ -1,0 +1,101 @@
+"""A write task and a read task stay below 300 MB, whatever the data: each runs alone in a process that tells its peak."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from tests.spark.conftest import REPOSITORY
+
+TOPIC = "orders"
+BOUND_MB = 300
+MB = 2**20
+ROWS = 10_000  # as Spark hands them over
+
+
+def batches(megabytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield records of about 1 KiB, every batch in memory of its own; half of each value can be compressed."""
+    chance = np.random.default_rng(0)
+    sent = 0
+    while sent < megabytes * MB:
+        noise = chance.integers(0, 256, (ROWS, 1000), np.uint8)
+        noise[:, 500:] = 7
+        key = chance.integers(0, 10**9, ROWS).astype("S10")
+        batch = pa.RecordBatch.from_pydict(
+            {"key": pa.array(key.tolist(), pa.binary()), "value": pa.array(noise.view("V1000")[:, 0].tolist(), pa.binary())}
+        )  # fmt: skip
+        sent += batch.nbytes
+        yield batch
+
+
+def write_task(root: str, megabytes: int) -> int:
+    """Do what one Spark task does in a write, and the driver's commit; return the records written."""
+    from pyspark.sql.types import BinaryType, StructType
+
+    schema = StructType().add("key", BinaryType()).add("value", BinaryType())
+    writer = DefaultSource({"path": root, "topic": TOPIC}).writer(schema, overwrite=False)
+    message = writer.write(batches(megabytes))
+    writer.commit([message])
+    return sum(staged.rows for staged in message.staged)
+
+
+def read_task(root: str, _: int) -> int:
+    """Do what one Spark task does in a read; return the records read."""
+    source = DefaultSource({"path": root, "subscribe": TOPIC, "includeHeaders": "true"})
+    reader = source.reader(source.schema())
+    (partition,) = reader.partitions()
+    return sum(batch.num_rows for batch in reader.read(partition))
+
+
+def peak_mb(task: str, root: str, megabytes: int) -> tuple[float, int]:
+    """Run a task in a process of its own; return (peak resident memory in MB, records)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.test_memory", task, root, f"{megabytes}"],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    peak_kb, records = json.loads(done.stdout)
+    return peak_kb / 1024, records
+
+
+@pytest.mark.parametrize("partitions", [1, 1000])
+@pytest.mark.parametrize("megabytes", [400, pytest.param(2000, marks=pytest.mark.long)])
+def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, megabytes: int) -> None:
+    log.create_topic(TOPIC, partitions)
+    peak, records = peak_mb("write", root, megabytes)
+    assert records * 1000 > megabytes * 0.95 * MB
+    assert sum(p.high_watermark for p in log.describe(TOPIC).partitions) == records
+    assert peak < BOUND_MB
+
+
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("megabytes", [400, pytest.param(1000, marks=pytest.mark.long)])
+def test_a_read_task_stays_small(root: str, log: CommitLog, compression: str, settled: bool, megabytes: int) -> None:
+    log.create_topic(TOPIC, 1, {"compression.type": compression})
+    _, written = peak_mb("write", root, megabytes)
+    if settled:
+        log.maintain(TOPIC)
+    peak, records = peak_mb("read", root, 0)
+    assert records == written
+    assert peak < BOUND_MB
+
+
+if __name__ == "__main__":
+    import resource
+
+    found = {"write": write_task, "read": read_task}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
+    print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found]))

@@ -1,0 +1,281 @@
+"""The micro-batch source: where a query starts, what a trigger takes, what stops it, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_commitlog import CommitLog
+from tests.spark.jobs import last_offsets, stream, told_offsets, values, write
+
+TOPIC = "orders"
+
+
+class Seen:
+    """The micro-batches of one query, kept over restarts: a foreachBatch sink with a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.batches: list[list[str]] = []
+
+    def start(self, df: DataFrame, *, now: bool = True) -> StreamingQuery:
+        """Start the query; ``now``: over what is available."""
+        writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._take)
+        return (writer.trigger(availableNow=True) if now else writer).start()
+
+    def run(self, df: DataFrame) -> list[list[str]]:
+        """Run it over what is available; return the values of this run's micro-batches."""
+        before = len(self.batches)
+        self.start(df).awaitTermination()
+        return self.batches[before:]
+
+    def _take(self, df: DataFrame, batch: int) -> None:
+        self.batches.append(values(df))
+
+    def all(self) -> list[str]:
+        """Return all values seen, sorted."""
+        return sorted(value for batch in self.batches for value in batch)
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    """Return a query's record, with a checkpoint of its own."""
+    return Seen(tmp_path / "checkpoint")
+
+
+def put(spark: SparkSession, root: str, values_: list[str], partition: int | None = None, topic: str = TOPIC) -> None:
+    """Append values, to one partition if it is named."""
+    rows = [(value, partition) for value in values_]
+    write(spark.createDataFrame(rows, "value string, partition int").coalesce(1), root, topic)
+
+
+def test_earliest_reads_what_was_there_before_the_query(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, ["a"], 0)
+    put(spark, root, ["b"], 1)
+    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}])
+def test_latest_reads_only_what_comes_after_the_start_and_is_the_default(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen, options: dict[str, str]
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, ["before"], 0)
+    df = spark.readStream.format("commitlog").option("subscribe", TOPIC).options(**options).load(root)
+    query = seen.start(df, now=False)
+    try:
+        query.processAllAvailable()
+        put(spark, root, ["after"], 0)
+        put(spark, root, ["after too"], 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen.all() == ["after", "after too"]
+
+
+def test_json_names_where_partitions_start_and_left_out_ones_start_at_earliest(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    for partition in range(3):
+        put(spark, root, [f"{partition}.{i}" for i in range(3)], partition)
+    starting = json.dumps({TOPIC: {"0": 2, "1": -1}})
+    assert seen.run(stream(spark, root, TOPIC, startingOffsets=starting)) == [["0.2", "2.0", "2.1", "2.2"]]
+
+
+def test_a_limit_is_shared_by_backlog_and_starves_no_partition(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    put(spark, root, [f"busy {i:03}" for i in range(300)], 0)
+    put(spark, root, [f"calm {i:03}" for i in range(100)], 1)
+    put(spark, root, ["rare"], 2)
+
+    batches = seen.run(stream(spark, root, TOPIC, maxOffsetsPerTrigger=40))
+
+    shares = [sum(value.startswith("busy") for value in batches[0]), sum(v.startswith("calm") for v in batches[0])]
+    assert shares == [29, 9]  # 40 × 300/401 and 40 × 100/401
+    assert "rare" in batches[0]  # 40 × 1/401, rounded up
+    assert all(len(batch) <= 41 for batch in batches)
+    assert len(seen.all()) == len(set(seen.all())) == 401
+
+
+def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, ["a", "b"], 0)
+    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
+    assert seen.run(stream(spark, root, TOPIC)) == []
+    put(spark, root, ["c"], 0)
+    put(spark, root, ["d"], 1)
+    assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["c", "d"]]
+
+
+def test_available_now_ends_at_what_was_there_at_the_start(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, [f"{i}" for i in range(6)])
+    counts: list[int] = []
+
+    def take(df: DataFrame, batch: int) -> None:
+        counts.append(df.count())
+        put(spark, root, [f"late {batch}"])
+
+    writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=4).writeStream.foreachBatch(take)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    assert counts == [4, 2]
+    writer.start().awaitTermination()
+    assert counts == [4, 2, 2]
+
+
+def test_partitions_added_while_a_query_runs_are_read_from_their_start(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=1)
+    query = seen.start(stream(spark, root, TOPIC, startingOffsets="latest"), now=False)
+    try:
+        query.processAllAvailable()
+        log.add_partitions(TOPIC, 3)
+        put(spark, root, ["first of 2"], 2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen.all() == ["first of 2"]
+
+    log.add_partitions(TOPIC, 4)  # and while it does not run
+    put(spark, root, ["first of 3"], 3)
+    assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["first of 3"]]
+
+
+def test_partitions_added_during_available_now_wait_for_the_next_run(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    log.create_topic(TOPIC, partitions=1)
+    put(spark, root, ["a", "b"], 0)
+    batches: list[list[str]] = []
+
+    def take(df: DataFrame, batch: int) -> None:
+        batches.append(values(df))
+        if len(batches) == 1:
+            log.add_partitions(TOPIC, 2)
+            put(spark, root, ["c"], 1)
+
+    writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=1).writeStream.foreachBatch(take)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    assert batches == [["a"], ["b"]]
+    writer.start().awaitTermination()
+    assert batches == [["a"], ["b"], ["c"]]
+
+
+def test_two_topics_are_read_by_one_query(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+    log.create_topic("a")
+    log.create_topic("b", partitions=2)
+    put(spark, root, ["1"], topic="a")
+    put(spark, root, ["2"], 1, topic="b")
+    assert seen.run(stream(spark, root, "b,a")) == [["1", "2"]]
+    offset = last_offsets(seen.checkpoint)
+    assert list(offset) == ["a", "b", "__topic_ids"]
+    assert (told_offsets(offset, "a"), told_offsets(offset, "b")) == ([1], [0, 1])
+    assert offset["__topic_ids"] == {name: log.describe(name).topic_id for name in ("a", "b")}
+
+
+def test_there_is_one_spark_partition_per_topic_partition_with_new_records(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    log.create_topic(TOPIC, partitions=4)
+    for partition in (0, 1, 3):
+        put(spark, root, ["a", "b"], partition)
+    partitions: list[int] = []
+    writer = stream(spark, root, TOPIC).writeStream.foreachBatch(
+        lambda df, batch: partitions.append(df.rdd.getNumPartitions())
+    )
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(
+    ).awaitTermination()  # fmt: skip
+    assert partitions == [3]
+
+
+def test_progress_tells_the_high_watermarks(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, ["a", "b", "c"], 1)
+    query = seen.start(stream(spark, root, TOPIC, maxOffsetsPerTrigger=2))
+    query.awaitTermination()
+    (source,) = query.recentProgress[0]["sources"]
+    assert told_offsets(json.loads(source["latestOffset"]), TOPIC) == [0, 3]
+    assert told_offsets(json.loads(source["endOffset"]), TOPIC) == [0, 2]
+    assert [p["numInputRows"] for p in query.recentProgress] == [2, 1]
+
+
+# --- what a query must refuse -----------------------------------------------------------------------------
+
+
+def recreate(log: CommitLog, partitions: int = 1) -> None:
+    """Delete the topic and make it again."""
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC, partitions=partitions)
+
+
+def test_a_running_query_refuses_a_topic_that_was_made_again(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, ["a"])
+    query = seen.start(stream(spark, root, TOPIC), now=False)
+    try:
+        query.processAllAvailable()
+        recreate(log)
+        put(spark, root, ["b", "c"])
+        with pytest.raises(
+            StreamingQueryException, match=r"is gone: it was made again with id .* start the query anew"
+        ):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen.all() == ["a"]
+
+
+def test_a_restarted_query_refuses_a_topic_that_was_made_again(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, ["a"])
+    seen.run(stream(spark, root, TOPIC))
+    recreate(log)
+    put(spark, root, ["b", "c"])
+    with pytest.raises(StreamingQueryException, match="is gone: it was made again with id"):
+        seen.run(stream(spark, root, TOPIC))
+    assert seen.all() == ["a"]
+
+
+def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, ["a"])
+    seen.run(stream(spark, root, TOPIC))
+    log.delete_topic(TOPIC)
+    with pytest.raises(StreamingQueryException, match=f"unknown topic '{TOPIC}'"):
+        seen.run(stream(spark, root, TOPIC))
+
+
+def test_a_checkpoint_ahead_of_the_log_is_refused(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+    """The root was restored from an older copy: going on would skip what is written next."""
+    log.create_topic(TOPIC)
+    put(spark, root, ["a"])
+    shutil.copytree(root, f"{root}-copy")
+    put(spark, root, ["b", "c"])
+    seen.run(stream(spark, root, TOPIC))
+    shutil.rmtree(root)
+    shutil.move(f"{root}-copy", root)
+    with pytest.raises(StreamingQueryException, match="the checkpoint is at offset 3, the high watermark is 1"):
+        seen.run(stream(spark, root, TOPIC))
