@@ -90,7 +90,7 @@ def test_an_unknown_column_is_named() -> None:
         ("partition", pa.array(["1"])),
         ("topic", pa.array([1])),
         ("headers", pa.array([{"key": "a", "value": b"b"}])),
-        ("headers", pa.array([[{"value": b"b", "key": "a"}]])),
+        ("headers", pa.array([[(b"b", "a")]], pa.list_(pa.struct({"value": pa.binary(), "key": pa.string()})))),
         ("headers", pa.array([[{"key": b"a", "value": b"b"}]])),
         ("headers", pa.array([[{"key": "a", "value": 1}]])),
     ],
