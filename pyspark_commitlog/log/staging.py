@@ -24,7 +24,7 @@ from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.storage import Storage
 
 #: Batches that pending rows of a task may keep alive, bytes.
-BUFFER_BYTES = 64 * 2**20
+BUFFER_BYTES = 48 * 2**20
 #: Rows gathered before they are distributed: so many per partition, or so many bytes. A slice of a few rows costs more
 #: memory than its rows.
 SLICE_ROWS = 256
