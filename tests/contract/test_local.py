@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -84,6 +85,10 @@ def failing(code: int, *, after: Callable[..., Any] | None = None) -> Callable[.
     return call
 
 
+def is_directory(fd: int) -> bool:
+    return stat.S_ISDIR(os.fstat(fd).st_mode)
+
+
 def leftovers(root: Path) -> list[str]:
     return sorted(path.name for path in root.rglob("*") if path.is_file())
 
@@ -109,13 +114,13 @@ def test_a_put_syncs_its_content_links_it_and_syncs_the_directory(
     fsync, link = os.fsync, os.link
 
     def watched_fsync(fd: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         fsync(fd)
-        order.append("directory" if path.is_dir() else f"content {path.read_bytes()!r}")
-        assert (root / "d/1").exists() == path.is_dir()
+        order.append("directory" if is_directory(fd) else f"{os.fstat(fd).st_size} bytes")
+        assert (root / "d/1").exists() == is_directory(fd)
 
     def watched_link(source: Path, target: Path) -> None:
-        assert order == ["content b'frames'"], "visible before it is durable"
+        assert order == ["6 bytes"], "visible before it is durable"
+        assert Path(source).read_bytes() == b"frames"
         link(source, target)
         order.append("link")
 
@@ -123,7 +128,7 @@ def test_a_put_syncs_its_content_links_it_and_syncs_the_directory(
     monkeypatch.setattr(os, "link", watched_link)
     storage.put_if_absent("d/1", b"frames")
 
-    assert order == ["content b'frames'", "link", "directory"]
+    assert order == ["6 bytes", "link", "directory"]
 
 
 def test_a_file_written_once_is_synced_before_it_is_named_and_its_directory_after(
@@ -133,8 +138,8 @@ def test_a_file_written_once_is_synced_before_it_is_named_and_its_directory_afte
     fsync = os.fsync
 
     def watched_fsync(fd: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
-        order.append(f"{'directory' if path.is_dir() else 'content'}, named: {(root / 'd/1').exists()}")
+        kind = "directory" if is_directory(fd) else "content"
+        order.append(f"{kind}, named: {(root / 'd/1').exists()}")
         fsync(fd)
 
     output = storage.create("d/1")
@@ -146,17 +151,17 @@ def test_a_file_written_once_is_synced_before_it_is_named_and_its_directory_afte
 
 
 def test_every_directory_made_is_synced_into_its_parent(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
+    synced: list[int] = []
     fsync = os.fsync
 
     def watched_fsync(fd: int) -> None:
-        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), root))
+        synced.append(os.fstat(fd).st_ino)
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     LocalStorage(root / "made/root").make_directory("a/b")
 
-    assert synced == [".", "made", "made/root", "made/root/a"]
+    assert synced == [os.stat(root / path).st_ino for path in ("", "made", "made/root", "made/root/a")]
 
 
 # --- a full or read-only disk -----------------------------------------------------------------------------
@@ -266,7 +271,7 @@ def failing_for_directories(code: int) -> Callable[[int], None]:
     fsync = os.fsync
 
     def call(fd: int) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{fd}")).is_dir():
+        if is_directory(fd):
             raise OSError(code, os.strerror(code))
         fsync(fd)
 

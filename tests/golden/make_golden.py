@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 ROOT = HERE / "root"
 EXPECTED = HERE / "expected.json"
 MADE_WITH = HERE / "made_with.txt"
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "segment.bytes": 6144,
     "segment.index.bytes": 96,
     "index.interval.bytes": 1024,
@@ -50,7 +50,12 @@ CONFIG = {
 FIRST_US = 1_526_384_718_283_007
 HOUR_MS = 3_600_000
 KEYS = (b"21", b"foobar", b"", None, b"\x00\xff\x80")
-HEADERS = (None, [], [("trace", b"\x01\x02")], [("same", b"1"), ("same", None), ("", b"")])
+HEADERS: tuple[list[tuple[str, bytes | None]] | None, ...] = (
+    None,
+    [],
+    [("trace", b"\x01\x02")],
+    [("same", b"1"), ("same", None), ("", b"")],
+)
 
 #: [offset, key, value, timestamp in µs, headers]; bytes as the text that Latin-1 makes of them.
 Row = list[Any]

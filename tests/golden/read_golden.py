@@ -56,7 +56,7 @@ def open_frame(data: bytes) -> tuple[bytes, dict[str, str]]:
     size, at = 0, 61
     for skipped in (0, 1, 0, 0, 0):  # length, attributes + timestampDelta, offsetDelta, key and value length
         size, at = varint(data, at + skipped)
-    message, (count, at), texts = data[at : at + size], varint(data, at + size), []
+    message, (count, at), texts = data[at : at + size], varint(data, at + size), list[str]()
     for _ in range(2 * count):
         size, at = varint(data, at)
         texts, at = [*texts, data[at : at + size].decode()], at + size

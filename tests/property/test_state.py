@@ -56,6 +56,7 @@ states = st.builds(
     leader_epoch=numbers,
     marks=st.lists(st.builds(Mark, sequences, numbers), max_size=3).map(tuple),
     former_ids=st.lists(st.tuples(uuids, numbers), max_size=3).map(tuple),
+    former_queries=st.lists(st.text(max_size=5), max_size=3).map(tuple),
 )
 
 

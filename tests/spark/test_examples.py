@@ -46,15 +46,15 @@ def submit(job: str, *arguments: object) -> str:
 
 @pytest.fixture(scope="module")
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with a root whose topic holds a part of the year's flights, ingested in two runs."""
+    """Return a directory with a root whose topic holds a part of the year's flights."""
     home = tmp_path_factory.mktemp("flights")
     flights = pq.read_table(FLIGHTS)
     (home / "data").mkdir()
-    arguments = ("--data", home / "data", "--root", home / "log", "--topic", TOPIC, "--checkpoint", home / "checkpoint")
     (home / "data" / "README.md").write_text("Not Parquet.")
-    for number in range(len(PIECES)):
-        pq.write_table(flights.slice(PIECES[number], 10_000), home / "data" / f"{number}.parquet")
-        submit("flights_ingest.py", *arguments)
+    for number, first in enumerate(PIECES):
+        pq.write_table(flights.slice(first, 10_000), home / "data" / f"{number}.parquet")
+    places = ("--data", home / "data", "--root", home / "log", "--checkpoint", home / "checkpoint")
+    submit("flights_ingest.py", *places, "--topic", TOPIC)
     return home
 
 

@@ -39,7 +39,8 @@ def test_where_kafka_has_the_config_the_default_is_kafkas(name: str, default: in
 def test_a_number_is_checked_against_both_bounds(key: Key) -> None:
     low, high = key.minimum, 2**63 - 1 if key.maximum is None else key.maximum
 
-    assert check_config({key.name: low, }) == {key.name: str(low)}  # fmt: skip
+    assert low is not None
+    assert check_config({key.name: low}) == {key.name: str(low)}
     assert key.check(high) == str(high)
     for outside in (low - 1, high + 1):
         with pytest.raises(ConfigError, match=f"{key.name}={outside} .* it takes {low} to {high}"):

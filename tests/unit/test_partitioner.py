@@ -26,7 +26,8 @@ def keys(*values: bytes | None) -> pa.BinaryArray:
 def assign(by: Partitioner, values: list[bytes | None], given: list[int | None] | None = None) -> list[int]:
     """Return the partitions of records of 10 bytes each."""
     column = None if given is None else pa.array(given, pa.int32())
-    return by.assign(keys(*values), column, np.full(len(values), 10, np.int64)).tolist()
+    chosen: list[int] = by.assign(keys(*values), column, np.full(len(values), 10, np.int64)).tolist()
+    return chosen
 
 
 # --- murmur2 ----------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def prepared(limits: Limits = LIMITS, **columns: Any) -> Records:
 
 def column(records: Records, name: str) -> list[Any]:
     found = records.batch.column(name)
-    return (found.cast(pa.int64()) if name == "timestamp" else found).to_pylist()
+    values: list[Any] = (found.cast(pa.int64()) if name == "timestamp" else found).to_pylist()
+    return values
 
 
 def stamps(values: list[int | None], kind: pa.DataType = TIMESTAMP) -> pa.Array:
