@@ -35,7 +35,8 @@ class FileInfo:
     """What storage knows of a file.
 
     ``modified_ms`` is the storage's own time. ``identity`` differs between two files that were put at one path
-    one after the other, even with the same bytes (locally: inode and modification time).
+    one after the other, even with the same bytes (locally: inode and modification time, so at least a tick of the
+    kernel's clock apart; nothing is collected that fast).
     """
 
     size: int

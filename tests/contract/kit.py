@@ -133,7 +133,6 @@ class StorageContract(ABC):
 
     def test_one_of_4_processes_wins(self, storage: Storage, opener: Opener, pool: Executor) -> None:
         storage.make_directory("journal")
-        storage.make_directory("ready")
 
         won = list(pool.map(_race_of_processes, [opener] * 4, range(4)))
 
@@ -498,41 +497,41 @@ class StorageContract(ABC):
         assert self.raw_read(locking, "0/lock") == b""
 
     def test_a_lock_is_held_against_other_processes(self, locking: Storage, opener: Opener) -> None:
-        with _helper(_hold_lock, opener) as helper:
+        with _other_process(_hold_lock, opener) as other:
             with locking.try_lock("0/lock") as held:
                 assert not held
-            helper.end()
+            other.end()
         with locking.try_lock("0/lock") as held:
             assert held
 
     def test_a_lock_dies_with_its_holder(self, locking: Storage, opener: Opener) -> None:
-        with _helper(_hold_lock, opener) as helper:
-            helper.kill()
+        with _other_process(_hold_lock, opener) as other:
+            other.kill()
             with locking.try_lock("0/lock") as held:
                 assert held
 
     def test_a_forked_child_does_not_inherit_the_lock(self, locking: Storage, opener: Opener) -> None:
-        with _helper(_hold_lock_and_fork, opener) as helper:
+        with _other_process(_hold_lock_and_fork, opener) as other:
             with locking.try_lock("0/lock") as held:
                 assert not held, "the holder lives"
-            helper.kill()
-            os.kill(helper.told, 0)  # its child lives
+            other.kill()
+            os.kill(other.told, 0)  # its child lives
             try:
                 with locking.try_lock("0/lock") as held:
                     assert held
             finally:
-                os.kill(helper.told, 9)
+                os.kill(other.told, 9)
 
     def test_a_forked_child_does_not_release_the_lock(self, locking: Storage, opener: Opener) -> None:
-        with _helper(_hold_lock_and_leave_it_in_a_child, opener) as helper:
+        with _other_process(_hold_lock_and_leave_it_in_a_child, opener) as other:
             with locking.try_lock("0/lock") as held:
                 assert not held
-            helper.end()
+            other.end()
 
 
 # --- in other threads and processes -----------------------------------------------------------------------
 
-_RACES = 30
+_RACES = 60
 
 
 def _content(racer: int) -> bytes:
@@ -548,12 +547,14 @@ def _put(storage: Storage, path: str, racer: int) -> list[str]:
 
 
 def _race_of_processes(opener: Opener, racer: int) -> list[str]:
-    storage = opener()
-    storage.write_once(f"ready/{racer}", b"")
-    until = time.monotonic() + _WAIT_SECONDS
-    while len(storage.names("ready")) < 4:
-        assert time.monotonic() < until, "the other racers did not come"
-    return [won for number in range(_RACES) for won in _put(storage, f"journal/{number}", racer)]
+    storage, won = opener(), list[str]()
+    for number in range(_RACES):
+        storage.write_once(f"ready/{number}/{racer}", b"")
+        until = time.monotonic() + _WAIT_SECONDS
+        while len(storage.names(f"ready/{number}")) < 4:
+            assert time.monotonic() < until, "the other racers did not come"
+        won += _put(storage, f"journal/{number}", racer)
+    return won
 
 
 def _content_of(file: IO[bytes]) -> bytes:
@@ -561,7 +562,7 @@ def _content_of(file: IO[bytes]) -> bytes:
     return file.read()
 
 
-class _Helper:
+class _Other:
     """A process that told something and lives until ``end`` or ``kill``."""
 
     def __init__(self, process: Any, line: Connection, told: int) -> None:
@@ -580,15 +581,15 @@ class _Helper:
 
 
 @contextmanager
-def _helper(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_Helper]:
+def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_Other]:
     """Run ``act`` in a process of its own; go on when it has sent a number."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=act, args=(opener, theirs))
     process.start()
     try:
-        assert ours.poll(_WAIT_SECONDS), "the helper does not answer"
-        yield _Helper(process, ours, ours.recv())
+        assert ours.poll(_WAIT_SECONDS), "the other process does not answer"
+        yield _Other(process, ours, ours.recv())
     finally:
         process.kill()
         process.join()

@@ -64,7 +64,7 @@ class PythonClient:
     """A client library for Python, run in its own environment."""
 
     python: Path
-    library: str
+    package: str
     bootstrap: str
 
     def read(self, topic: str, partitions: Sequence[int]) -> dict[int, list[Record]]:
@@ -82,10 +82,10 @@ class PythonClient:
         return answer
 
     def _ask(self, question: Mapping[str, object]) -> dict[str, Any]:
-        asked = json.dumps({"library": self.library, "bootstrap": self.bootstrap, **question})
+        asked = json.dumps({"library": self.package, "bootstrap": self.bootstrap, **question})
         done = run([str(self.python), "-I", str(_SCRIPT)], stdin=asked.encode())
         if done.returncode != 0:
-            raise ClientError(f"{self.library} failed: {done.stderr}")
+            raise ClientError(f"{self.package} failed: {done.stderr}")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
