@@ -13,18 +13,19 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-PARTITIONS = 4
 ROWS = 4_700  # what a frame of 1 MiB holds of the benchmark's records
 SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 
 
 class FloorSource(DataSource):
-    """Option ``records``: how many rows in all."""
+    """Option ``records``: how many rows each partition has, as in ``70,30``."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,21 +34,24 @@ class FloorSource(DataSource):
     def schema(self) -> str:
         return SCHEMA
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return FloorReader(int(self.options["records"]), self.options["sample"], schema)
+    def reader(self, schema: StructType) -> FloorReader:
+        return FloorReader([int(rows) for rows in self.options["records"].split(",")], self.options["sample"], schema)
+
+    def streamReader(self, schema: StructType) -> FloorStreamReader:
+        return FloorStreamReader(self.reader(schema), int(self.options["triggers"]))
 
 
 class FloorReader(DataSourceReader):
     """Yields the first rows of the Parquet file ``sample``, made once per task, until all are sent."""
 
-    def __init__(self, records: int, sample: str, schema: StructType) -> None:
+    def __init__(self, records: list[int], sample: str, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self.records, self.sample = records, sample
         self.schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(i) for i in range(PARTITIONS)]
+        return [InputPartition(rows) for rows in self.records]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
@@ -60,10 +64,38 @@ class FloorReader(DataSourceReader):
             for f in self.schema
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        left = self.records // PARTITIONS
+        left = partition.value
         while left > 0:
             yield batch if left >= ROWS else batch.slice(0, left)
             left -= ROWS
+
+
+class FloorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Yields the same in so many triggers."""
+
+    def __init__(self, reader: FloorReader, triggers: int) -> None:
+        self.reader, self.triggers = reader, triggers
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"trigger": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(1)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"trigger": min(start["trigger"] + 1, self.triggers)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(rows // self.triggers) for rows in self.reader.records]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.reader.read(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
 
 
 class FloorSink(DataSource):

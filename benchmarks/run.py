@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [--records 4000000] [--runs 3] [--only read,write,stream,small] [--work DIR]
 
-Every row is the median of alternating runs (ours, peer, ours, peer, …) in one warm session, page cache warm. A ratio
-above 1 means that ours is faster. Absolute rates are of this machine only.
+Every row is the median of alternating runs (ours, peer, ours, peer, …) in one warm session, page cache warm; what a run
+wrote is removed before the next. A ratio above 1 means that ours is faster. Absolute rates are of this machine only.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ HERE = Path(__file__).resolve().parent
 READ_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
+TOPIC = "events"
+FLOOR_SOURCE = "floor: source of ready batches"
 Action = Callable[[], object]
 
 
@@ -59,10 +61,9 @@ class Bench:
         self.scratch = work / "scratch"
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
-        self.root = str(self.scratch / "log")
-        self.log = CommitLog(self.root)
         self.spark = session()
         self.rows: list[Row] = []
+        self.kept: set[str] = set()
         self._number = 0
 
     def fresh(self) -> str:
@@ -70,11 +71,21 @@ class Bench:
         self._number += 1
         return f"t{self._number}"
 
-    def topic(self) -> str:
-        """Return a new topic of 4 partitions."""
-        name = self.fresh()
-        self.log.create_topic(name, partitions=4, config={"retention.ms": -1})
-        return name
+    def directory(self) -> str:
+        """Return a new directory's name; it is removed behind the action that made it."""
+        return str(self.scratch / self.fresh())
+
+    def root(self) -> str:
+        """Return a new root with the topic of 4 partitions that is written to."""
+        root = self.directory()
+        CommitLog(root).create_topic(TOPIC, partitions=4, config={"retention.ms": -1})
+        return root
+
+    def clean(self) -> None:
+        """Remove what the actions wrote, but for the roots that are read."""
+        for path in self.scratch.iterdir():
+            if str(path) not in self.kept:
+                shutil.rmtree(path)
 
     def compare(self, work: str, ours: Action, peers: dict[str, Action], records: int | None = None) -> None:
         """Run ours and its peers in turn and add a row per peer."""
@@ -82,12 +93,14 @@ class Bench:
         actions = {"": ours, **peers}
         for action in actions.values():
             action()
+            self.clean()
         seconds: dict[str, list[float]] = {name: [] for name in actions}
         for _ in range(self.runs):
             for name, action in actions.items():
                 began = time.perf_counter()
                 action()
                 seconds[name].append(time.perf_counter() - began)
+                self.clean()
         rates = {name: count / statistics.median(times) for name, times in seconds.items()}
         for name in peers:
             row = Row(work, name, rates[""], rates[name])
@@ -111,10 +124,17 @@ class Bench:
         return self.spark.read.parquet(self.events)
 
     def write_topic(self) -> str:
-        """Write a new topic; return its name."""
-        name = self.topic()
-        self.source().write.format("commitlog").mode("append").option("topic", name).save(self.root)
-        return name
+        """Write a new topic; return its root."""
+        root = self.root()
+        self.source().write.format("commitlog").mode("append").option("topic", TOPIC).save(root)
+        return root
+
+    def settled(self) -> str:
+        """Return the root of a topic to read: written once, settled."""
+        root = self.write_topic()
+        self.kept.add(root)
+        CommitLog(root).maintain(TOPIC)
+        return root
 
     def write_floor(self) -> None:
         """Write into nothing."""
@@ -122,44 +142,49 @@ class Bench:
 
     def write_parquet(self) -> None:
         """Copy to Parquet."""
-        self.source().write.mode("overwrite").parquet(str(self.scratch / "copy"))
+        self.source().write.parquet(self.directory())
 
     def read(self) -> None:
         """Batch read of all columns, and of the value alone."""
-        name = self.write_topic()
-        self.log.maintain(name)
-        floor = "floor: source of ready batches"
-        self.compare("batch read, all columns", lambda: self.read_topic(name, READ_COLUMNS),
-                     {floor: lambda: self.read_floor(READ_COLUMNS)})  # fmt: skip
-        self.compare("batch read, value only", lambda: self.read_topic(name, "value binary"),
-                     {floor: lambda: self.read_floor("value binary")})  # fmt: skip
+        root = self.settled()
+        self.compare("batch read, all columns", lambda: self.read_topic(root, READ_COLUMNS),
+                     {FLOOR_SOURCE: lambda: self.read_floor(root, READ_COLUMNS)})  # fmt: skip
+        self.compare("batch read, value only", lambda: self.read_topic(root, "value binary"),
+                     {FLOOR_SOURCE: lambda: self.read_floor(root, "value binary")})  # fmt: skip
 
-    def read_topic(self, name: str, schema: str) -> None:
+    def read_topic(self, root: str, schema: str) -> None:
         """Read a topic to nowhere."""
-        noop(self.spark.read.format("commitlog").option("subscribe", name).schema(schema).load(self.root))
+        noop(self.spark.read.format("commitlog").option("subscribe", TOPIC).schema(schema).load(root))
 
-    def read_floor(self, schema: str) -> None:
-        """Read ready batches to nowhere."""
-        sample = str(next(Path(self.events).glob("*.parquet")))
-        reader = self.spark.read.format("floor_source").option("records", self.records).option("sample", sample)
-        noop(reader.schema(schema).load())
+    def read_floor(self, root: str, schema: str) -> None:
+        """Read ready batches to nowhere, as many from each partition as the topic has."""
+        noop(self.spark.read.format("floor_source").options(**self.ready(root)).schema(schema).load())
+
+    def ready(self, root: str) -> dict[str, str]:
+        """Return the floor's options: as many records in each partition as the topic has."""
+        records = ",".join(str(partition.high_watermark) for partition in CommitLog(root).describe(TOPIC).partitions)
+        return {"records": records, "sample": str(next(Path(self.events).glob("*.parquet")))}
 
     # --- streams -----------------------------------------------------------------------------------------
 
     def stream(self) -> None:
         """Streaming read and write, a file (500,000 records) per trigger."""
-        name = self.write_topic()
-        self.log.maintain(name)
-        self.compare("streaming read, 500,000 per trigger", lambda: self.stream_topic(name),
-                     {"Parquet file stream": self.stream_parquet})  # fmt: skip
+        root = self.settled()
+        peers = {FLOOR_SOURCE: lambda: self.stream_floor(root), "Parquet file stream": self.stream_parquet}
+        self.compare("streaming read, 500,000 per trigger", lambda: self.stream_topic(root), peers)
         self.compare("streaming write, 500,000 per trigger", self.stream_into_topic,
                      {"Parquet streaming file sink": self.stream_into_parquet})  # fmt: skip
 
-    def stream_topic(self, name: str) -> None:
+    def stream_topic(self, root: str) -> None:
         """Stream a topic to nowhere."""
-        reader = self.spark.readStream.format("commitlog").option("subscribe", name)
+        reader = self.spark.readStream.format("commitlog").option("subscribe", TOPIC)
         reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", CHUNK)
-        self.drain(reader.load(self.root).writeStream.format("noop"))
+        self.drain(reader.load(root).writeStream.format("noop"))
+
+    def stream_floor(self, root: str) -> None:
+        """Stream ready batches to nowhere."""
+        options = {**self.ready(root), "triggers": str(self.records // CHUNK)}
+        self.drain(self.spark.readStream.format("floor_source").options(**options).load().writeStream.format("noop"))
 
     def files(self) -> pyspark.sql.DataFrame:
         """Return the records as a file stream, one file per trigger."""
@@ -172,17 +197,15 @@ class Bench:
 
     def stream_into_topic(self) -> None:
         """Stream the files into a new topic."""
-        writer = self.files().writeStream.format("commitlog").option("topic", self.topic()).option("path", self.root)
-        self.drain(writer)
+        self.drain(self.files().writeStream.format("commitlog").option("topic", TOPIC).option("path", self.root()))
 
     def stream_into_parquet(self) -> None:
         """Stream the files into new Parquet files."""
-        self.drain(self.files().writeStream.format("parquet").option("path", str(self.scratch / self.fresh())))
+        self.drain(self.files().writeStream.format("parquet").option("path", self.directory()))
 
     def drain(self, writer: pyspark.sql.streaming.DataStreamWriter) -> None:
         """Run a stream over what is there now."""
-        checkpoint = str(self.scratch / f"checkpoint-{self.fresh()}")
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        writer.option("checkpointLocation", self.directory()).trigger(availableNow=True).start().awaitTermination()
 
     # --- small commits -----------------------------------------------------------------------------------
 
@@ -194,19 +217,21 @@ class Bench:
                      {"the same records in one commit": lambda: self.read_topic(once, schema)}, 10_000)  # fmt: skip
 
     def tiny(self, commits: int) -> str:
-        """Return a topic of 10,000 records in so many commits, below Spark, settled by the commits themselves."""
+        """Return the root of 10,000 records in so many commits, made below Spark, settled by the commits themselves."""
         sys.path.insert(0, str(HERE.parent))
         from pyspark_commitlog.log.settle import settle_after_commit
         from tests.support.records import append
 
-        name = self.topic()
-        topic = self.log.topic(name)
+        root = self.root()
+        self.kept.add(root)
+        log = CommitLog(root)
+        topic, topic_id = log.topic(TOPIC), log.describe(TOPIC).topic_id
         table = pa.parquet.read_table(next(Path(self.events).glob("*.parquet"))).slice(0, 10_000).combine_chunks()
         step = 10_000 // commits
         for first in range(0, 10_000, step):
             append(topic, *table.slice(first, step).to_batches())
-            settle_after_commit(topic, self.log.describe(name).topic_id)
-        return name
+            settle_after_commit(topic, topic_id)
+        return root
 
 
 def noop(frame: pyspark.sql.DataFrame) -> None:

@@ -165,10 +165,13 @@ def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, b
     length = len(head) + message.size + len(headers)
     attributes = LOG_APPEND_TIME if times.log_append_time else 0
     covered = _COVERED.pack(attributes, delta, times.base_ms, times.max_ms, -1, -1, -1, 1)
-    body = b"".join((covered, varint.encode(length), head, memoryview(message), headers))
-    crc = google_crc32c.value(body)
-    stamp = _STAMP.pack(base_offset, len(body) + _CRC_COUNTS_FROM - _LENGTH_COUNTS_FROM, 0)
-    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), body))
+    before = b"".join((covered, varint.encode(length), head))
+    crc = 0
+    for part in (before, message, headers):
+        crc = google_crc32c.extend(crc, part)
+    size = len(before) + message.size + len(headers) + _CRC_COUNTS_FROM
+    stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, 0)
+    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before, memoryview(message), headers))
 
 
 def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.Buffer]:

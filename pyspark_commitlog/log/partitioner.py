@@ -25,7 +25,7 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     Steps through the 4-byte words of all keys together: the number of steps is that of the longest key.
     """
     data, starts, lengths = _layout(keys)
-    order = np.argsort(-lengths, kind="stable")
+    order = np.argsort(_shorter(lengths), kind="stable")
     starts, lengths = starts[order], lengths[order]
     with np.errstate(over="ignore"):
         hashes = _mix_tail(data, starts, lengths, _mix_words(data, starts, lengths))
@@ -35,6 +35,13 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     result = np.empty_like(hashes)
     result[order] = hashes
     return result
+
+
+def _shorter(lengths: Ints) -> npt.NDArray[np.generic]:
+    """Return by how much each key is shorter than the longest; in 16 bits where they do, which sort by radix."""
+    longest = int(lengths.max(initial=0))
+    shorter = longest - lengths
+    return shorter.astype(np.uint16) if longest < 2**16 else shorter
 
 
 def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:

@@ -1,7 +1,8 @@
-"""Stage: one write task turns its records into frames, grouped by partition, in one chunk (or inline).
+"""Stage: one write task turns its records into frames, grouped by partition, in chunks (or inline).
 
-Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``SPOOL_BYTES`` (then they
-go to a scratch file on the root's disk). The chunk gets its name, and becomes visible, when it is whole and synced.
+Memory is bounded whatever comes in: pending rows and finished frames together by ``TASK_BYTES``. When they reach it,
+the finished frames become a chunk; a task of less than that writes one. A chunk gets its name, and becomes visible,
+when it is whole and synced.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,8 @@ BUFFER_BYTES = 48 * 2**20
 #: memory than its rows.
 SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
-#: Finished frames kept in memory before they spill, bytes.
-SPOOL_BYTES = 16 * 2**20
+#: The same and the finished frames that wait for their chunk, together, bytes.
+TASK_BYTES = 64 * 2**20
 _US_PER_MS = 1000
 
 
@@ -46,7 +46,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one task staged for one topic: a chunk, or (small) the frames themselves. Picklable."""
+    """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable."""
 
     topic: str
     topic_id: str
@@ -71,57 +71,6 @@ class _Pending:
         batch = _joined(self.batches)
         self.batches, self.bytes = [], 0
         return batch
-
-
-class _Spool:
-    """Finished frames in order of completion: in memory, then in a scratch file."""
-
-    def __init__(self, storage: Storage, directory: str) -> None:
-        self._storage, self._directory = storage, directory
-        self._memory: list[tuple[int, bytes]] = []
-        self._in_memory = 0
-        self._file: IO[bytes] | None = None
-        self._file_end = 0
-        self._on_disk: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.total = 0
-
-    def add(self, partition: int, data: bytes) -> None:
-        self._memory.append((partition, data))
-        self._in_memory += len(data)
-        self.total += len(data)
-        if self._in_memory > SPOOL_BYTES:
-            self._spill()
-
-    def _spill(self) -> None:
-        if self._file is None:
-            self._file = self._storage.scratch(self._directory)
-        for partition, data in sorted(self._memory, key=lambda item: item[0]):
-            self._storage.write_scratch(self._file, data)
-            self._on_disk[partition].append((self._file_end, len(data)))
-            self._file_end += len(data)
-        self._memory, self._in_memory = [], 0
-
-    def partitions(self) -> list[int]:
-        return sorted({*self._on_disk, *(partition for partition, _ in self._memory)})
-
-    def pieces(self, partition: int) -> Iterator[bytes | tuple[IO[bytes], int, int]]:
-        """Yield a partition's frames in order: bytes, or (scratch file, position, length) of a run of frames."""
-        runs: list[tuple[int, int]] = []
-        for position, length in self._on_disk.get(partition, ()):
-            if runs and sum(runs[-1]) == position:
-                runs[-1] = (runs[-1][0], runs[-1][1] + length)
-            else:
-                runs.append((position, length))
-        for position, length in runs:
-            assert self._file is not None
-            yield self._file, position, length
-        for owner, data in self._memory:
-            if owner == partition:
-                yield data
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class Stager:
@@ -150,8 +99,10 @@ class Stager:
         self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
         self._pinned = 0
+        self._finished: dict[int, list[bytes]] = defaultdict(list)
+        self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
-        self._spool = _Spool(storage, paths.staged)
+        self._staged: list[Staged] = []
         self._checked: pa.Schema | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -221,50 +172,53 @@ class Stager:
             log_append_time=self._limits.log_append_time,
             base_offset=self._rows[partition],
         )
+        self._finished[partition].append(data)
+        self._finished_bytes += len(data)
         self._rows[partition] += batch.num_rows
-        self._spool.add(partition, data)
+        if self._pinned + self._finished_bytes > TASK_BYTES:
+            self._write_chunk()
 
-    def finish(self) -> Staged:
-        """Flush, write the chunk (synced) or keep the frames inline, and return what a commit needs."""
+    def finish(self) -> tuple[Staged, ...]:
+        """Stage what is left and return all that a commit needs, in order; nothing when there were no records."""
         self._distribute()
         self._flush_all()
-        try:
-            if self._spool.total <= self._inline_bytes:
-                return self._inline()
-            return self._chunk()
-        finally:
-            self._spool.close()
+        if self._finished:
+            if self._staged or self._finished_bytes > self._inline_bytes:
+                self._write_chunk()
+            else:
+                self._keep(None, self._groups(), b"".join(self._frames()))
+        return tuple(self._staged)
 
-    def _inline(self) -> Staged:
-        groups, parts, position = [], [], 0
-        for partition in self._spool.partitions():
-            frames = [piece for piece in self._spool.pieces(partition) if isinstance(piece, bytes)]
-            length = sum(map(len, frames))
-            groups.append(Group(partition, position, length, self._rows[partition]))
-            parts += frames
-            position += length
-        return Staged(self._paths.name, self._paths.topic_id, tuple(groups), None, b"".join(parts))
-
-    def _chunk(self) -> Staged:
+    def _write_chunk(self) -> None:
+        """Write the finished frames as one chunk, synced; offsets count from 0 again behind it."""
         name = chunk_name(self._sequence, self._storage.new_id())
         output = self._storage.create(self._paths.chunk(name))
-        groups, position = [], 0
         try:
-            for partition in self._spool.partitions():
-                start = position
-                for piece in self._spool.pieces(partition):
-                    if isinstance(piece, bytes):
-                        output.write(piece)
-                        position += len(piece)
-                    else:
-                        output.copy_from(*piece)
-                        position += piece[2]
-                groups.append(Group(partition, start, position - start, self._rows[partition]))
+            for data in self._frames():
+                output.write(data)
             length, crc = output.close()
         except BaseException:
             output.discard()
             raise
-        return Staged(self._paths.name, self._paths.topic_id, tuple(groups), ChunkRef(name, length, crc))
+        self._keep(ChunkRef(name, length, crc), self._groups())
+
+    def _frames(self) -> Iterator[bytes]:
+        for partition in sorted(self._finished):
+            yield from self._finished[partition]
+
+    def _groups(self) -> tuple[Group, ...]:
+        groups, position = [], 0
+        for partition in sorted(self._finished):
+            length = sum(map(len, self._finished[partition]))
+            groups.append(Group(partition, position, length, self._rows[partition]))
+            position += length
+        return tuple(groups)
+
+    def _keep(self, chunk: ChunkRef | None, groups: tuple[Group, ...], inline: bytes = b"") -> None:
+        self._staged.append(Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline))
+        self._finished.clear()
+        self._finished_bytes = 0
+        self._rows.clear()
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:

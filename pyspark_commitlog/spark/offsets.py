@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 from pyspark_commitlog.model import TopicPartition
@@ -45,16 +44,21 @@ class SourceOffset:
 def prorate(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Return where a trigger of about ``limit`` records ends: every partition gets its share of the backlog.
+    """Return where a trigger of ``limit`` records ends: every partition gets its share of the backlog.
 
-    Shares below 1 are rounded up, so that no partition starves (Spark: ``KafkaMicroBatchStream.rateLimit``).
+    Shares below 1 are rounded up, so that no partition starves, and may exceed the limit together (Spark:
+    ``KafkaMicroBatchStream.rateLimit``). Others are rounded down, and what that leaves goes to those cut most: a
+    backlog of n limits takes n triggers.
     """
     backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
     total = sum(backlog.values())
     if total <= limit:
         return dict(end)
-    cut = {}
-    for place, size in backlog.items():
-        share = limit * size / total
-        cut[place] = end[place] - size + min(size, ceil(share) if share < 1 else int(share))
-    return cut
+    shares = {place: limit * size // total or min(size, 1) for place, size in backlog.items()}
+    left = max(0, limit - sum(shares.values()))
+    cut_most = sorted(
+        backlog, key=lambda place: (limit * backlog[place] // total == 0, -(limit * backlog[place] % total))
+    )
+    for place in cut_most[:left]:
+        shares[place] += 1
+    return {place: end[place] - size + shares[place] for place, size in backlog.items()}

@@ -24,6 +24,7 @@ from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.options import SinkOptions, sink_options
+from pyspark_commitlog.spark.worker import enter_task
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
@@ -68,8 +69,7 @@ class _Writing:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a task's records; runs in the task."""
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
+        task = enter_task()
         stagers: dict[str, Stager] = {}
         log = self._log()
         for batch in iterator:
@@ -77,7 +77,7 @@ class _Writing:
                 if name not in stagers:
                     stagers[name] = self._stager(log.topic(name), task)
                 stagers[name].add(rows)
-        staged = tuple(stagers[name].finish() for name in sorted(stagers))
+        staged = tuple(part for name in sorted(stagers) for part in stagers[name].finish())
         return StagedMessage(staged, self._query_id())
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os  # noqa: TID251 to end the process, not for files
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +124,9 @@ class _Reading:
         """Yield the records of a range, in Arrow; runs in a task."""
         from pyspark_commitlog.log.reader import read_range
         from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
+        from pyspark_commitlog.spark.worker import enter_task
 
+        enter_task()
         wanted = partition.value
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
@@ -274,7 +278,13 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         """Nothing to do: Spark's checkpoint holds the query's progress."""
 
     def stop(self) -> None:
-        """Nothing to close."""
+        """Nothing to close. When the query ended, end the process as well.
+
+        Spark tells by closing the pipe. Its worker would then try to answer that, and print a traceback when nobody
+        listens (``python_streaming_source_runner``).
+        """
+        if isinstance(sys.exception(), EOFError):
+            os._exit(0)
 
 
 def _ids(states: Mapping[str, TopicState]) -> dict[str, str]:

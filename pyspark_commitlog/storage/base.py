@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark_commitlog.errors import StorageError
 
@@ -62,9 +62,6 @@ class OutputFile(Protocol):
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Append ``data``."""
-
-    def copy_from(self, source: IO[bytes], position: int, length: int) -> int:
-        """Append ``length`` bytes of a scratch file; return their running CRC-32C continued from this file's."""
 
     def close(self) -> tuple[int, int]:
         """Make the file visible and durable; return (length in bytes, CRC-32C)."""
@@ -177,14 +174,6 @@ class Storage(ABC):
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
         """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits."""
-
-    @abstractmethod
-    def scratch(self, directory: str) -> IO[bytes]:
-        """Return a temporary file without a name, gone when closed."""
-
-    @abstractmethod
-    def write_scratch(self, file: IO[bytes], data: bytes) -> None:
-        """Append ``data`` to a scratch file."""
 
     @abstractmethod
     def new_id(self) -> str:

@@ -7,13 +7,11 @@ import mmap
 import os
 import random
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import google_crc32c
 import pyarrow as pa
@@ -53,7 +51,6 @@ _LOCAL_TYPES = frozenset(
         "exfat",
     ]
 )
-_COPY_BYTES = 4 * 2**20
 _MAX_IOVEC = 512
 
 
@@ -266,17 +263,6 @@ class LocalStorage(Storage):
                     removed += 1
         return removed
 
-    def scratch(self, directory: str) -> IO[bytes]:
-        """See ``Storage.scratch``: on the root's own disk, so that memory-backed /tmp is not filled."""
-        self.make_directory(directory)
-        with _explained(self._root, "write a temporary file"):
-            return tempfile.TemporaryFile(dir=self._full(directory), buffering=0)
-
-    def write_scratch(self, file: IO[bytes], data: bytes) -> None:
-        """See ``Storage.write_scratch``."""
-        with _explained(self._root, "write a temporary file"):
-            _write_all(file.fileno(), memoryview(data))
-
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -359,19 +345,6 @@ class LocalOutputFile:
             _write_all(self._file.fileno(), memoryview(buffer))
         self._crc = google_crc32c.extend(self._crc, buffer)
         self._length += buffer.size
-
-    def copy_from(self, source: IO[bytes], position: int, length: int) -> int:
-        """Append a part of a scratch file, in bounded pieces."""
-        fd = source.fileno()
-        end = position + length
-        while position < end:
-            with _explained(self._target.parent, f"read the temporary file of {self._path}"):
-                piece = os.pread(fd, min(_COPY_BYTES, end - position), position)
-            if not piece:
-                raise StorageError(f"temporary file of {self._path} ended at {position}, expected {end}")
-            self.write(piece)
-            position += len(piece)
-        return self._crc
 
     def close(self) -> tuple[int, int]:
         """Sync, rename, sync the directory."""

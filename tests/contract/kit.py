@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import Any
 
 import google_crc32c
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.errors import StorageError, UsageError
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage import NotPutError, Storage
 
 #: Opens the same root again, in another process too: it can be pickled.
@@ -194,40 +194,10 @@ class StorageContract(ABC):
         assert output.close() == (11, google_crc32c.value(b"onetwothree"))
         assert self.raw_read(storage, "staged/1.chunk") == b"onetwothree"
 
-    def test_parts_of_a_scratch_file_are_copied(self, storage: Storage) -> None:
-        data = os.urandom(9_000_000)
-        output = storage.create("staged/1.chunk")
-        output.write(b"head")
-        with storage.scratch("staged") as scratch:
-            storage.write_scratch(scratch, data[:10])
-            storage.write_scratch(scratch, data[10:])
-            running = output.copy_from(scratch, 1000, 8_500_000)
-
-        expected = b"head" + data[1000:8_501_000]
-        assert running == google_crc32c.value(expected)
-        assert output.close() == (len(expected), running)
-        assert self.raw_read(storage, "staged/1.chunk") == expected
-
-    def test_a_scratch_file_that_ends_early_is_an_error(self, storage: Storage) -> None:
-        output = storage.create("staged/1.chunk")
-        with storage.scratch("staged") as scratch:
-            storage.write_scratch(scratch, b"short")
-            with pytest.raises(StorageError, match="ended at 5, expected 6"):
-                output.copy_from(scratch, 0, 6)
-        output.discard()
-
     def test_a_discarded_file_leaves_nothing(self, storage: Storage) -> None:
         output = storage.create("staged/1.chunk")
         output.write(b"frames")
         output.discard()
-
-        assert self.raw_names(storage, "staged") == []
-
-    def test_a_scratch_file_is_never_seen(self, storage: Storage) -> None:
-        with storage.scratch("staged") as scratch:
-            storage.write_scratch(scratch, b"frames")
-            assert storage.names("staged") == []
-            assert _content_of(scratch) == b"frames"
 
         assert self.raw_names(storage, "staged") == []
 
@@ -438,7 +408,6 @@ class StorageContract(ABC):
             lambda: storage.delete(path),
             lambda: storage.delete_tree(path),
             lambda: storage.remove_abandoned(path, 0),
-            lambda: storage.scratch(path),
             lambda: storage.try_lock(path).__enter__(),
         ]
 
@@ -555,11 +524,6 @@ def _race_of_processes(opener: Opener, racer: int) -> list[str]:
             assert time.monotonic() < until, "the other racers did not come"
         won += _put(storage, f"journal/{number}", racer)
     return won
-
-
-def _content_of(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
 
 
 class _Other:

@@ -183,19 +183,17 @@ def test_what_cannot_be_written_is_told_and_leaves_nothing(
     storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
 ) -> None:
     log = storage.open_append("d/1.log")
-    with storage.scratch("d") as scratch:
-        monkeypatch.setattr(os, "write", failing(code))
-        monkeypatch.setattr(os, "pwritev", failing(code))
-        monkeypatch.setattr(os, "ftruncate", failing(code))
-        calls: list[Callable[[], Any]] = [
-            lambda: storage.write_once("d/2", b"table"),
-            lambda: storage.write_scratch(scratch, b"frames"),
-            lambda: log.write_at(0, [b"frames"]),
-            lambda: log.truncate(10),
-        ]
-        for call in calls:
-            with pytest.raises(expected, match="cannot write"):
-                call()
+    monkeypatch.setattr(os, "write", failing(code))
+    monkeypatch.setattr(os, "pwritev", failing(code))
+    monkeypatch.setattr(os, "ftruncate", failing(code))
+    calls: list[Callable[[], Any]] = [
+        lambda: storage.write_once("d/2", b"table"),
+        lambda: log.write_at(0, [b"frames"]),
+        lambda: log.truncate(10),
+    ]
+    for call in calls:
+        with pytest.raises(expected, match="cannot write"):
+            call()
     log.close()
 
     assert leftovers(root) == ["1.log"]
@@ -207,7 +205,7 @@ def test_a_directory_that_cannot_be_made_is_told(
 ) -> None:
     monkeypatch.setattr(os, "mkdir", failing(code))
 
-    for call in (storage.make_directory, storage.create, storage.scratch):
+    for call in (storage.make_directory, storage.create):
         with pytest.raises(expected, match="cannot make directory"):
             call("new/1")
 

@@ -86,7 +86,7 @@ def stage_for(world: World, state: object, sequence: int) -> object:
     topic = world.handle()
     stager = Stager(topic.storage, topic.paths(state.topic_id), state, sequence, Partitioner(1, "sticky", 2**20))
     stager.add(batch_of([b"zombie"]))
-    return stager.finish()
+    return stager.finish()[0]
 
 
 def test_the_delay_counts_from_the_deletion(world: World) -> None:

@@ -12,7 +12,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_commitlog import CommitLog
 
-#: Column, in the order in which the source gives them.
+#: Longer than any query here takes; a test of a query that never ends shall fail, not hang.
+PATIENCE_SECONDS = 60
+#: Columns, in the order in which the source gives them.
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 WITH_HEADERS = f"{COLUMNS}, headers array<struct<key: string, value: binary>>"
 
@@ -46,8 +48,15 @@ def start(
 
 def run(df: DataFrame, root: str, topic: str | None, checkpoint: Path, **options: Any) -> StreamingQuery:
     """Write what is available now to a topic; return the query, ended."""
-    query = start(df, root, topic, checkpoint, **options)
-    query.awaitTermination()
+    return ended(start(df, root, topic, checkpoint, **options))
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """Wait for a query that ends by itself; one that does not is stopped, and told."""
+    try:
+        assert query.awaitTermination(PATIENCE_SECONDS), f"still running: {query.lastProgress}"
+    finally:
+        query.stop()
     return query
 
 

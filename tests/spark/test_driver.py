@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import TopicChangedError
 from tests.spark.driver import Checkpoint, Driver
+from tests.spark.jobs import ended
 from tests.spark.recorded import FORMAT, RecordedSource, calls, notes
 from tests.support.records import append, batch_of
 
@@ -77,7 +78,7 @@ class InSpark:
         df = self._spark.readStream.format(FORMAT).options(**options(self._root)).load()
         writer = df.writeStream.foreachBatch(sink).option("checkpointLocation", f"{self._root}-checkpoint")
         try:
-            writer.trigger(availableNow=True).start().awaitTermination()
+            ended(writer.trigger(availableNow=True).start())
         except StreamingQueryException as error:
             if "CrashError" not in str(error):
                 raise

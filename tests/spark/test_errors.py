@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.model import TopicDescription
-from tests.spark.jobs import ends, read, stream, values, write
+from tests.spark.jobs import ended, ends, read, run, stream, values, write
 
 TOPIC = "orders"
 ONE = "SELECT 'v' AS value"
@@ -143,14 +143,14 @@ def test_a_streaming_reader_refuses_wrong_options(
 ) -> None:
     with refused(told):
         query = stream(spark, root, TOPIC, **options).writeStream.format("noop").trigger(availableNow=True).start()
-        query.awaitTermination()
+        ended(query)
 
 
 def test_a_streaming_writer_refuses_txn_options(spark: SparkSession, root: str, topic: TopicDescription) -> None:
     writer = stream(spark, root, TOPIC).select("value").writeStream.format("commitlog")
     writer = writer.options(topic=TOPIC, txnAppId="a", txnVersion="1", checkpointLocation=f"{root}-checkpoint")
     with refused("'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id"):
-        writer.trigger(availableNow=True).start(root).awaitTermination()
+        ended(writer.trigger(availableNow=True).start(root))
 
 
 def test_options_for_kafka_clients_do_nothing_but_warn(
@@ -215,16 +215,12 @@ def test_a_failed_streaming_batch_leaves_the_topic_as_it_was_and_is_done_once_wh
     log.create_topic("copy", partitions=1)
     write(spark.sql("SELECT 'second' AS value, 1 AS partition"), root, TOPIC)
     copied = stream(spark, root, TOPIC).select("value", "partition")
-    checkpoint = {"topic": "copy", "checkpointLocation": str(tmp_path / "checkpoint")}
+    checkpoint = tmp_path / "checkpoint"
     with refused("partition 1 does not exist; it has 0 to 0"):
-        copied.writeStream.format("commitlog").options(**checkpoint).trigger(availableNow=True).start(
-            root
-        ).awaitTermination()
+        run(copied, root, "copy", checkpoint)
     assert ends(log, "copy") == [0]
     log.add_partitions("copy", 2)
-    copied.writeStream.format("commitlog").options(**checkpoint).trigger(availableNow=True).start(
-        root
-    ).awaitTermination()
+    run(copied, root, "copy", checkpoint)
     assert ends(log, "copy") == [0, 2]
     assert values(read(spark, root, "copy")) == ["first", "second"]
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructType
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.log.commit import Transaction
-from tests.spark.jobs import ends, forget_commit, lines, put_lines, read, run, start, stream, values, write
+from tests.spark.jobs import ended, ends, forget_commit, lines, put_lines, read, run, start, stream, values, write
 from tests.support.records import Record, append, batch_of, read_partition, read_topic
 
 TOPIC = "orders"
@@ -206,7 +206,7 @@ def test_txn_options_make_foreachbatch_exactly_once(
 def foreach_batch(df: DataFrame, act: object, checkpoint: Path) -> None:
     """Run a foreachBatch over what is available."""
     writer = df.writeStream.foreachBatch(act).option("checkpointLocation", str(checkpoint))  # type: ignore[arg-type]
-    writer.trigger(availableNow=True).start().awaitTermination()
+    ended(writer.trigger(availableNow=True).start())
 
 
 # --- a topic that goes away -------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_two_queries_writing_one_topic_lose_and_double_nothing(
         df = lines(spark, tmp_path / name, maxFilesPerTrigger=1).selectExpr("value AS key", "value")
         queries.append(start(df, root, TOPIC, tmp_path / f"{name}-checkpoint"))
     for query in queries:
-        query.awaitTermination()
+        ended(query)
     wanted = [f"{name} {number}.{i}" for name in ("left", "right") for number in range(6) for i in range(20)]
     assert values(read(spark, root, TOPIC)) == sorted(wanted)
     for partition, end in enumerate(ends(log, TOPIC)):
@@ -322,7 +322,7 @@ def test_a_reader_never_sees_a_part_of_a_micro_batch(
     log.create_topic(TOPIC, partitions=3, config={"settle.entries": 2})
     for number in range(8):
         put_lines(incoming, f"{number}", [f"{number}.{i}" for i in range(12)])
-    df = lines(spark, incoming, maxFilesPerTrigger=1).selectExpr("value AS key", "value")
+    df = lines(spark, incoming, maxFilesPerTrigger=1).selectExpr("value AS key", "value").repartition(3)
     torn: list[tuple[str, Counter[str]]] = []
     reads = Counter[str]()
     over = threading.Event()

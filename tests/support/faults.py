@@ -57,14 +57,6 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.try_lock(path)
 
-    def scratch(self, directory: str) -> Any:
-        """As the inner one."""
-        return self._inner.scratch(directory)
-
-    def write_scratch(self, file: Any, data: bytes) -> None:
-        """As the inner one."""
-        self._inner.write_scratch(file, data)
-
     def new_id(self) -> str:
         """As the inner one."""
         return self._inner.new_id()

@@ -39,6 +39,14 @@ def batch_of(values: Sequence[bytes | None], **columns: Sequence[Any]) -> pa.Rec
 
 
 def stage(topic: TopicLog, *batches: pa.RecordBatch, task: int = 0, partitioner: str = "sticky") -> Staged:
+    """Stage batches as one write task does that writes no more than one chunk."""
+    (staged,) = stage_all(topic, *batches, task=task, partitioner=partitioner)
+    return staged
+
+
+def stage_all(
+    topic: TopicLog, *batches: pa.RecordBatch, task: int = 0, partitioner: str = "sticky"
+) -> tuple[Staged, ...]:
     """Stage batches as one write task does."""
     stored, state = topic.newest()
     choose = Partitioner(state.partitions, partitioner, topic.config(state).number("batch.size"), first=task)

@@ -1,0 +1,26 @@
+"""What every task does first in Spark's Python worker."""
+
+from __future__ import annotations
+
+import gc
+
+from pyspark import TaskContext
+
+_tasks = 0
+
+
+def enter_task() -> int:
+    """Return the number of the task's Spark partition (0 outside Spark).
+
+    Spark's daemon runs a full garbage collection behind every task of a worker that it keeps (``pyspark.daemon``), and
+    the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
+    there when the second task starts (the first one's garbage is collected by then) is left out from then on.
+    """
+    global _tasks
+    context = TaskContext.get()
+    if context is None:
+        return 0
+    _tasks += 1
+    if _tasks == 2:
+        gc.freeze()
+    return int(context.partitionId())
