@@ -77,7 +77,7 @@ KEYS: dict[str, Key] = _keys(
     Key("segment.ms", str(7 * DAY_MS), 1, doc="Roll when the first frame is this much older than the next, ms."),
     Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
-    # --- retention (stored and checked; see README's limits) ---
+    # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---
     Key("cleanup.policy", "delete", choices=("delete",), doc="What retention does with old segments."),
     Key("retention.ms", str(7 * DAY_MS), -1, doc="Age at which a segment may go, ms; -1 keeps for ever."),
     Key("retention.bytes", "-1", -1, doc="Size of a partition above which old segments may go; -1 is no limit."),

@@ -22,6 +22,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
 from pyspark_commitlog.log.commit import former_queries
+from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog
@@ -37,6 +38,7 @@ class Maintained:
 
     topic: str
     settled_records: int
+    retained: Retained
     collected: Collected
     swept_chunks: int
     removed_lives: int
@@ -201,7 +203,7 @@ class CommitLog:
         _, settle_state = topic.settled(state.topic_id)
         rows = []
         for number in range(state.partitions):
-            row = settle_state.partition(number, state.log_start[number])
+            row = settle_state.partition(number)
             sealed, size = (row.manifest.segments, row.manifest.size_bytes) if row.manifest else (0, 0)
             rows.append(
                 PartitionDescription(
@@ -248,6 +250,25 @@ class CommitLog:
 
         self._alter(name, change)
 
+    def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records below an offset of each partition given: readers no longer see them, at once.
+
+        Args:
+            name: of the topic.
+            offsets: partition -> the first offset that stays; -1 for the high watermark, which deletes all that is
+                there now. ``maintain`` frees the disk.
+
+        Returns:
+            The log start offset of each partition that was given.
+
+        Raises:
+            UsageError: a partition that does not exist.
+            OffsetOutOfRangeError: an offset beyond the high watermark; nothing was deleted.
+        """
+        topic = self.topic(name)
+        starts = delete_records(topic, topic.newest()[1].topic_id, offsets)
+        return {partition: starts[partition] for partition in offsets}
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.
 
@@ -278,7 +299,7 @@ class CommitLog:
     # --- maintenance -------------------------------------------------------------------------------------
 
     def maintain(self, name: str) -> Maintained:
-        """Settle all of a topic, sweep orphans, collect what nothing needs, remove former lives.
+        """Settle all of a topic, apply its retention, sweep orphans, collect what nothing needs, remove former lives.
 
         Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
 
@@ -288,7 +309,7 @@ class CommitLog:
         topic = self.topic(name)
         stored = topic.journal.newest()
         if stored is not None and topic.state_of(stored.entry).deleted:
-            return Maintained(name, 0, Collected(), 0, remove_former(topic, stored))
+            return Maintained(name, 0, Retained({}), Collected(), 0, remove_former(topic, stored))
         stored, state = topic.newest()
         moved = 0
         while True:
@@ -296,9 +317,11 @@ class CommitLog:
             moved += done.records
             if done.sequence is None or done.complete:
                 break
+        retained = retain(topic, state.topic_id)
         swept = sweep(topic, state.topic_id)
         collected = collect(topic, state.topic_id)
-        return Maintained(name, moved, collected, swept, remove_former(topic, stored))
+        collected = replace(collected, segments=collect_segments(topic, state.topic_id))
+        return Maintained(name, moved, retained, collected, swept, remove_former(topic, stored))
 
 
 def _check_partitions(partitions: int) -> None:

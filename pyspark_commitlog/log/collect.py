@@ -32,6 +32,7 @@ class Collected:
     entries: int = 0
     settle_entries: int = 0
     files: int = 0
+    segments: int = 0
 
 
 def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
@@ -58,13 +59,13 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal = topic.settle_journal(topic_id)
-    retained = _read_all(journal, journal.sequences())
+    retained = read_retained(journal)
     storage.sync_directory(paths.settle)
     now, delay = storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
     if proof is None:
         return Collected()
-    settled = _settle_state(topic, proof)
+    settled = settle_state(topic, proof)
     if settled is None:
         return Collected()
     chunks, entries = _collect_entries(topic, topic_id, settled)
@@ -74,6 +75,11 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
     files = _collect_files(topic, topic_id, kept)
     return Collected(chunks, entries, len(gone), files)
+
+
+def read_retained(journal: Journal) -> list[Stored]:
+    """Return all entries that a journal still has, ascending."""
+    return _read_all(journal, journal.sequences())
 
 
 def _read_all(journal: Journal, sequences: Sequence[int]) -> list[Stored]:
@@ -86,7 +92,7 @@ def _read_all(journal: Journal, sequences: Sequence[int]) -> list[Stored]:
     return found
 
 
-def _settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
+def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
     """Return what a settle entry says; None when another collector has removed entry and table meanwhile."""
     try:
         return topic.settle_state(stored.entry)
@@ -143,11 +149,11 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
     """Delete side files and manifests that no retained entry names and no attempt under way can still name."""
     storage, paths = topic.storage, topic.paths(topic_id)
     found = storage.names(paths.side)
-    entries = _read_all(topic.journal, topic.journal.sequences())
+    entries = read_retained(topic.journal)
     if not entries or not settles:
         return 0
     named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
-    states = (_settle_state(topic, stored) for stored in settles)
+    states = (settle_state(topic, stored) for stored in settles)
     manifests = {row.manifest.name for state in states if state for row in state.partitions if row.manifest is not None}
     stale = _stale(found, named, entries[-1].sequence, settles[-1].sequence)
     doomed = [f"{paths.side}/{name}" for name in stale]
@@ -215,7 +221,7 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     below = [n for n in staged if (s := names.parse_chunk(n)) is not None and s < state.staged_floor]
     if not below:
         return 0
-    entries = _read_all(topic.journal, topic.journal.sequences())
+    entries = read_retained(topic.journal)
     named = {chunk.name for stored in entries for chunk in _chunks(topic, stored)}
     orphans = [name for name in below if name not in named]
     for name in orphans:

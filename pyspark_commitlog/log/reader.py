@@ -25,6 +25,7 @@ from pyspark_commitlog.log.state import (
     INLINE,
     ChunkRef,
     Extent,
+    Sealed,
     SettledPartition,
     SettleState,
     TopicState,
@@ -150,6 +151,7 @@ class PartitionReader:
 
     def _resolve(self, offset: int) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one."""
+        self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
             try:
@@ -161,13 +163,23 @@ class PartitionReader:
                 if look:
                     self._topic.storage.clock.sleep(_LOOK_SECONDS)
                 self._look_again()
+                self._check_kept(offset)
         raise CorruptionError(
             f"topic {self._topic.name!r} partition {self._partition} offset {offset}: a journal entry or file that "
             f"should hold it is missing ({missing}); restore it from a copy"
         )
 
+    def _check_kept(self, offset: int) -> None:
+        """Refuse an offset that retention overtook while this was reading."""
+        low = self._view.topic.log_start[self._partition]
+        if offset < low:
+            raise OffsetOutOfRangeError(
+                f"topic {self._topic.name!r} partition {self._partition}: offsets {offset} to {low - 1} were deleted "
+                f"(retention or delete_records) while they were being read; the log start offset is {low}"
+            )
+
     def _row(self) -> SettledPartition:
-        return self._view.settle.partition(self._partition, self._view.topic.log_start[self._partition])
+        return self._view.settle.partition(self._partition)
 
     def _end_of(self, offset: int) -> int:
         """Return the offset behind the segment that ``offset`` lies in, if it may end with a gap: a rewritten one."""
@@ -176,9 +188,15 @@ class PartitionReader:
             return offset
         if offset >= row.active.base_offset:
             return row.settled if row.active.rewrite else offset
-        sealed = self._topic.sealed(self._id, row)
-        found = sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1]
+        found = self._sealed_at(row, offset)
         return found.end_offset if found.rewrite else offset
+
+    def _sealed_at(self, row: SettledPartition, offset: int) -> Sealed:
+        sealed = self._topic.sealed(self._id, row)
+        at = bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1
+        if at < 0:  # the settle entry is newer than the logical one: retention came between (rule R12)
+            raise FileNotFoundError(f"no segment holds offset {offset}")
+        return sealed[at]
 
     def _segment_span(self, row: SettledPartition, offset: int) -> Span:
         active = row.active
@@ -186,8 +204,7 @@ class PartitionReader:
             base, stem, length, rewrite = active.base_offset, active.stem, active.length, active.rewrite
             index_bytes = active.index.offset_bytes
         else:
-            sealed = self._topic.sealed(self._id, row)
-            found = sealed[bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1]
+            found = self._sealed_at(row, offset)
             base, stem, length, rewrite = found.base_offset, found.stem, found.length, found.rewrite
             index_bytes = found.offset_bytes
         whole = Span(

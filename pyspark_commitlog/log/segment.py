@@ -218,17 +218,22 @@ class SegmentWriter:
         self._files.flush()
         self._files.close()
         self._storage.sync_directory(self._paths.partition(self._partition))
-        manifest = self._write_manifest(settle_sequence) if self._sealed else self._row.manifest
+        manifest = self._row.manifest
+        if self._sealed:
+            sealed = [*self._sealed_before(), *self._sealed]
+            manifest = write_manifest(self._storage, self._paths, self._partition, settle_sequence, sealed)
         return SettledPartition(self._next, self._files.active, manifest)
-
-    def _write_manifest(self, settle_sequence: int) -> Manifest:
-        name = manifest_name(self._partition, settle_sequence, self._storage.new_id())
-        sealed = [*self._sealed_before(), *self._sealed]
-        data = to_json_bytes([segment.to_json() for segment in sealed])
-        self._storage.write_once(f"{self._paths.manifests}/{name}", data)
-        size = sum(segment.length for segment in sealed)
-        return Manifest(name, Checked.of(data), len(sealed), size)
 
     def close(self) -> None:
         """Give up without publishing."""
         self._files.close()
+
+
+def write_manifest(
+    storage: Storage, paths: TopicPaths, partition: int, settle_sequence: int, sealed: Sequence[Sealed]
+) -> Manifest:
+    """Write a partition's sealed segments for the settle entry ``settle_sequence``; return how it names them."""
+    name = manifest_name(partition, settle_sequence, storage.new_id())
+    data = to_json_bytes([segment.to_json() for segment in sealed])
+    storage.write_once(f"{paths.manifests}/{name}", data)
+    return Manifest(name, Checked.of(data), len(sealed), sum(segment.length for segment in sealed))

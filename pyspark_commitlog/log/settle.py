@@ -154,8 +154,8 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     base, before = topic.settled(topic_id)
     budget = Budget(topic.storage.clock, budget_seconds)
     entries = _unsettled_entries(topic, before, state, stored, budget)
-    sources = _sources(topic, entries, before, state)
-    start = [before.partition(p, state.log_start[p]) for p in range(state.partitions)]
+    sources = _sources(topic, entries, before)
+    start = [before.partition(p) for p in range(state.partitions)]
     rows = list(start)
     failure: CorruptionError | None = None
     for partition in sorted(sources, key=lambda p: (sources[p][0].entry.sequence, p)):  # who waits longest first
@@ -169,7 +169,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
             failure = error
     after = _after(before, rows, entries, stored)
     moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
-    published = _publish(topic, base, after) if after != before else None
+    published = publish(topic, base, after) if after != before else None
     if failure is not None:
         raise failure
     complete = after.oldest_unsettled > stored.sequence
@@ -196,15 +196,13 @@ def _unsettled_entries(
     return entries
 
 
-def _sources(
-    topic: TopicLog, entries: Sequence[Entry], settled: SettleState, state: TopicState
-) -> dict[int, list[Source]]:
+def _sources(topic: TopicLog, entries: Sequence[Entry], settled: SettleState) -> dict[int, list[Source]]:
     """Return per partition the extents that are not settled whole, in offset order."""
     sources: dict[int, list[Source]] = {}
     for entry in entries:
         chunks = topic.chunks(entry)
         for extent in topic.extents(entry):
-            row = settled.partition(extent.partition, state.log_start[extent.partition])
+            row = settled.partition(extent.partition)
             if extent.end_offset > row.settled:
                 chunk = None if extent.chunk == INLINE else chunks[extent.chunk]
                 sources.setdefault(extent.partition, []).append(Source(entry, extent, chunk))
@@ -224,7 +222,7 @@ def _after(
     return SettleState(before.topic_id, through, oldest, tuple(rows))
 
 
-def _publish(topic: TopicLog, base: Stored, after: SettleState) -> Stored | None:
+def publish(topic: TopicLog, base: Stored, after: SettleState) -> Stored | None:
     """Put the settle entry on top of the one that was read under the lock, or nothing."""
 
     def plan(newest: Stored | None, slot: Slot) -> Draft | None:

@@ -302,11 +302,9 @@ class SettleState:
     oldest_unsettled: int
     partitions: tuple[SettledPartition, ...]
 
-    def partition(self, number: int, log_start: int = 0) -> SettledPartition:
+    def partition(self, number: int) -> SettledPartition:
         """Return a partition's row; a fresh one for a partition added since."""
-        if number < len(self.partitions):
-            return self.partitions[number]
-        return SettledPartition(log_start, Active(IndexState(log_start)))
+        return self.partitions[number] if number < len(self.partitions) else SettledPartition(0, Active(IndexState(0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             ends = {place: max(self._target[place], begin.offsets.get(place, 0)) for place in self._target}
         starts = _starts(begin, ends, states)
         _check_reached(begin, _ends(states))
+        _check_kept(begin, states)
         if isinstance(limit, ReadMaxRows):
             ends = prorate(starts, ends, limit.max_rows)
         return SourceOffset(ends, _ids(states)).to_json()
@@ -267,6 +268,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         begin, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
         states = self._states(until.topic_ids)
         _check_reached(until, _ends(states))
+        _check_kept(begin, states)
         starts = _starts(begin, until.offsets, states)
         return [
             _Range(OffsetRange(place.topic, until.topic_ids[place.topic], place.partition, starts[place], stop))
@@ -311,4 +313,16 @@ def _check_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> 
                 f"{place.topic} partition {place.partition}: the checkpoint is at offset {reached}, the high watermark "
                 f"is {high}: the root was restored from an older copy, or this is another root. Start with a new "
                 "checkpoint once you know which"
+            )
+
+
+def _check_kept(offset: SourceOffset, states: Mapping[str, TopicState]) -> None:
+    """Refuse a checkpoint that retention has overtaken: records that the query has not seen are gone."""
+    for place, reached in offset.offsets.items():
+        low = states[place.topic].log_start[place.partition] if place.topic in states else 0
+        if reached < low:
+            raise OffsetOutOfRangeError(
+                f"{place.topic} partition {place.partition}: offsets {reached} to {low - 1}, {low - reached} of them, "
+                f"were deleted (retention or delete_records) before this query read them; log start offset is {low}. "
+                "Start with a new checkpoint to go on with what is there; raise retention.ms if queries need longer"
             )

@@ -239,6 +239,39 @@ class SweepThenCommit(Sweep):
         assert world.values() == expected
 
 
+class Retain(Scene):
+    """Delete records, let go of their segments, and of the files after the delay."""
+
+    name = "retain"
+
+    def prepare(self, world: World) -> None:
+        """Four sealed segments and an active one."""
+        topic = world.create(1, _CONFIG)
+        topic_id = topic.newest()[1].topic_id
+        for number in range(5):
+            append(topic, batch_of([b"%d" % number + b"x" * 1200]))
+            settle(topic, topic_id)
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Keep the last two."""
+        log = world.log(hook)
+        log.delete_records("t", {0: 3})
+        for _ in range(3):
+            log.maintain("t")
+            world.clock.advance(DELAY_MS)
+
+    def check(self, world: World) -> None:
+        """All there or the last two; in the end the last two, and no file of the others."""
+        found = [int((value or b"").rstrip(b"x")) for value in world.values()]
+        assert found in ([0, 1, 2, 3, 4], [3, 4])
+        self.act(world)
+        assert [int((value or b"").rstrip(b"x")) for value in world.values()] == [3, 4]
+        assert [path.rsplit("/", 1)[1] for path in world.files(".log")] == [f"{3:020d}.log", f"{4:020d}.log"]
+        append(world.handle(), batch_of([b"5"]))
+        world.maintain()
+        assert verify(world.handle()) == 3
+
+
 class Delete(Scene):
     """Delete a topic and remove its files."""
 
@@ -268,7 +301,7 @@ class Delete(Scene):
 
 SCENES: dict[str, Scene] = {
     scene.name: scene()
-    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Delete)
+    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Retain, Delete)
 }
 #: Errors that are bugs when an operation is run on a storage that fails.
 NEVER = (ConflictError, CorruptionError)

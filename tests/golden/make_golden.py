@@ -39,6 +39,7 @@ ROOT = HERE / "root"
 EXPECTED = HERE / "expected.json"
 MADE_WITH = HERE / "made_with.txt"
 CONFIG: dict[str, Any] = {
+    "retention.ms": -1,
     "segment.bytes": 6144,
     "segment.index.bytes": 96,
     "index.interval.bytes": 1024,

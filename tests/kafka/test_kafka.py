@@ -82,6 +82,7 @@ def generate_topic(root: Path) -> dict[int, Path]:
         "index.interval.bytes": INDEX_INTERVAL_BYTES,
         "batch.size": FRAME_BYTES,
         "compression.type": "zstd",
+        "retention.ms": -1,
     }
     log = CommitLog(str(root))
     log.create_topic(TOPIC, partitions=PARTITIONS, config=config)

@@ -73,10 +73,11 @@ def test_the_collector_acts_on_a_durable_settle_entry_only(world: World) -> None
     world.clock.advance(DELAY_MS)
     seen = Recorder()
     world.log(seen).maintain("t")
-    settle_read = max(i for i, call in enumerate(seen.calls) if call[0] == "fetch" and "/settle/" in call[1])
-    listed = max(i for i, call in enumerate(seen.calls) if call[0] == "names" and call[1].endswith("/settle"))
-    synced = seen.first("sync_directory", "/settle")
     deleted = seen.first("delete")
+    before = seen.calls[:deleted]
+    settle_read = max(i for i, call in enumerate(before) if call[0] == "fetch" and "/settle/" in call[1])
+    listed = max(i for i, call in enumerate(before) if call[0] == "names" and call[1].endswith("/settle"))
+    synced = seen.first("sync_directory", "/settle")
     assert listed < settle_read < synced < deleted
 
 

@@ -109,6 +109,19 @@ def test_a_limit_is_shared_by_backlog_and_starves_no_partition(
     assert len(seen.all()) == len(set(seen.all())) == 401
 
 
+def test_a_query_that_retention_overtook_is_told_what_it_missed(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, ["a", "b"], 0)
+    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
+    put(spark, root, ["c", "d", "e", "f"], 0)
+    log.delete_records(TOPIC, {0: 5})
+    with pytest.raises(StreamingQueryException, match=r"orders partition 0: offsets 2 to 4, 3 of them, were deleted"):
+        seen.run(stream(spark, root, TOPIC))
+    assert seen.all() == ["a", "b"]
+
+
 def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:

@@ -16,15 +16,17 @@ def verify(topic: TopicLog) -> int:
     _, settled = topic.settled(state.topic_id)
     records = 0
     for partition, row in enumerate(settled.partitions):
-        offset = 0
-        for sealed in topic.sealed(state.topic_id, row):
+        found = topic.sealed(state.topic_id, row)
+        first = offset = found[0].base_offset if found else row.active.base_offset
+        assert first <= state.log_start[partition], "nothing that is readable is missing at the start"
+        for sealed in found:
             assert sealed.base_offset == offset, "segments follow each other"
             offset = _segment(topic, state.topic_id, partition, sealed)
             assert offset == sealed.end_offset
         assert row.active.base_offset == offset
         assert _segment(topic, state.topic_id, partition, row.active) == row.settled
         assert row.settled <= state.log_end[partition]
-        records += row.settled
+        records += row.settled - first
     return records
 
 

@@ -14,8 +14,13 @@ from tests.support.clock import ManualClock
 from tests.support.faults import FaultyStorage, Hook
 from tests.support.records import read_topic
 
-#: Chunks instead of inline frames; delays of a minute, orphans may go after an hour.
-CHUNKS = {"inline.max.bytes": 0, "file.delete.delay.ms": 60_000, "staged.retention.ms": 3_600_000}
+#: Chunks instead of inline frames; delays of a minute, orphans may go after an hour, records stay for ever.
+CHUNKS = {
+    "inline.max.bytes": 0,
+    "file.delete.delay.ms": 60_000,
+    "staged.retention.ms": 3_600_000,
+    "retention.ms": -1,
+}
 DELAY_MS = 60_000
 RETENTION_MS = 3_600_000
 

@@ -94,7 +94,8 @@ def records(rows: int) -> pa.RecordBatch:
 def topic_of(tmp_path: Path, rows: int, partitions: int) -> TopicLog:
     """Return an empty topic whose frames hold all rows of a batch."""
     log = CommitLog(str(tmp_path / f"{rows}"))
-    log.create_topic("t", partitions, {"batch.size": 2**28, "inline.max.bytes": 0, "compression.type": "zstd"})
+    config = {"batch.size": 2**28, "inline.max.bytes": 0, "compression.type": "zstd", "retention.ms": -1}
+    log.create_topic("t", partitions, config)
     return log.topic("t")
 
 

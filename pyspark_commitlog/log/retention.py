@@ -1,0 +1,208 @@
+"""Retention: move log start offsets up, and let go of the segments below them, whether or not anybody read them.
+
+First the entry that raises the log start offset, then the settle entry that stops naming the segments; their files go
+when no retained settle entry names them any more (rule R13), so a reader that is under way ends what it has open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.format.paths import parse_segment
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.collect import read_retained, settle_state
+from pyspark_commitlog.log.segment import write_manifest
+from pyspark_commitlog.log.settle import publish
+from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+#: In place of an offset: up to the high watermark (Kafka: ``DeleteRecordsRequest.HIGH_WATERMARK``).
+HIGH_WATERMARK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a run let go of: partition -> (log start offset before, after), and segments no longer named."""
+
+    log_start: Mapping[int, tuple[int, int]]
+    segments: int = 0
+
+
+def plan_log_start(
+    sealed: Sequence[Sealed], row: SettledPartition, log_start: int, config: TopicConfig, now_ms: int
+) -> int:
+    """Return a partition's log start offset under ``retention.bytes``, then ``retention.ms`` (pure).
+
+    Oldest segment first, up to the first that stays; what lies below the log start offset already does not count. The
+    active segment may go too, in Kafka by a roll before (``UnifiedLog.deleteOldSegments``).
+    """
+    left = [(s.end_offset, s.length, s.max_timestamp) for s in sealed if s.end_offset > log_start]
+    if row.active.length and row.settled > log_start:
+        left.append((row.settled, row.active.length, row.active.index.max_timestamp))
+    limit, age = config.number("retention.bytes"), config.number("retention.ms")
+    excess = sum(length for _, length, _ in left) - limit
+    while limit >= 0 and left and excess >= left[0][1]:
+        log_start, length, _ = left.pop(0)
+        excess -= length
+    while age >= 0 and left and now_ms - left[0][2] > age:
+        log_start, _, _ = left.pop(0)
+    return log_start
+
+
+def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str) -> tuple[int, ...]:
+    """Return the log start offsets behind ``delete_records``; they never go down (rule R9; pure).
+
+    Raises:
+        UsageError: a partition that does not exist, or a negative offset.
+        OffsetOutOfRangeError: an offset beyond the high watermark.
+    """
+    starts = list(state.log_start)
+    for partition, offset in offsets.items():
+        if not 0 <= partition < state.partitions:
+            raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
+        high = state.log_end[partition]
+        if offset < HIGH_WATERMARK:
+            raise UsageError(f"topic {topic!r} partition {partition}: {offset} is no offset; -1 is the high watermark")
+        if offset > high:
+            raise OffsetOutOfRangeError(
+                f"topic {topic!r} partition {partition}: cannot delete records up to {offset}, the high watermark is "
+                f"{high}; nothing was deleted"
+            )
+        starts[partition] = max(starts[partition], high if offset == HIGH_WATERMARK else offset)
+    return tuple(starts)
+
+
+def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -> tuple[int, ...]:
+    """Move log start offsets up to ``offsets`` by one entry; return those of all partitions.
+
+    Raises:
+        UsageError, OffsetOutOfRangeError: see ``plan_deletion``; nothing was moved.
+        TopicChangedError: the topic was deleted or made again.
+    """
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        _, state = topic.newest_at(base, topic_id)
+        return _raised(state, plan_deletion(offsets, state, topic.name))
+
+    topic.journal.append(plan)
+    return topic.newest(topic_id)[1].log_start
+
+
+def _raised(state: TopicState, starts: tuple[int, ...]) -> Draft | None:
+    if starts == state.log_start:
+        return None
+    return Draft("delete-records", state.topic_id, {"state": replace(state, log_start=starts).to_json()})
+
+
+def retain(topic: TopicLog, topic_id: str) -> Retained:
+    """Apply the topic's retention to what is settled; nothing when another settler is at work (rule R3).
+
+    Raises:
+        CorruptionError: a manifest is damaged.
+        TopicChangedError: the topic was deleted or made again.
+    """
+    if not topic.storage.can_append:
+        return Retained({})
+    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+        if not held:
+            return Retained({})
+        topic.journal.forget()
+        topic.settle_journal(topic_id).forget()
+        _, before = topic.newest(topic_id)
+        base, settled = topic.settled(topic_id)
+        sealed = [topic.sealed(topic_id, row) for row in settled.partitions]
+        _raise_log_start(topic, topic_id, settled, sealed)
+        _, state = topic.newest(topic_id)
+        segments = _let_go(topic, state, base, settled, sealed)
+        if not segments and _keeps_files(topic, state, base, settled):
+            publish(topic, base, settled)
+    pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
+    return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
+
+
+def _raise_log_start(topic: TopicLog, topic_id: str, settled: SettleState, sealed: Sequence[Sequence[Sealed]]) -> None:
+    now = topic.storage.clock.now_ms()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        _, state = topic.newest_at(base, topic_id)
+        starts = list(state.log_start)
+        for partition, row in enumerate(settled.partitions):
+            starts[partition] = plan_log_start(sealed[partition], row, starts[partition], topic.config(state), now)
+        return _raised(state, tuple(starts))
+
+    topic.journal.append(plan)
+
+
+def _let_go(
+    topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Sequence[Sequence[Sealed]]
+) -> int:
+    """Publish the segments that stay; return how many do not."""
+    rows, gone = list(settled.partitions), 0
+    for partition, row in enumerate(settled.partitions):
+        start = state.log_start[partition]
+        stay = [segment for segment in sealed[partition] if segment.end_offset > start]
+        below = row.active.length > 0 and row.settled <= start
+        dropped = len(sealed[partition]) - len(stay)
+        if not dropped and not below:
+            continue
+        gone += dropped + below
+        manifest = row.manifest
+        if dropped:
+            paths = topic.paths(state.topic_id)
+            manifest = write_manifest(topic.storage, paths, partition, base.sequence + 1, stay) if stay else None
+        active = Active(IndexState(row.settled)) if below else row.active
+        rows[partition] = SettledPartition(row.settled, active, manifest)
+    if gone:
+        publish(topic, base, replace(settled, partitions=tuple(rows)))
+    return gone
+
+
+def _keeps_files(topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> bool:
+    """Return whether only the settle entry before the newest still names some segments, longer than the delay.
+
+    The newest two entries stay (rule R13): of a topic that is idle those segments would stay for ever.
+    """
+    delay = topic.config(state).number("file.delete.delay.ms")
+    if base.info.modified_ms + delay > topic.storage.clock.now_ms():
+        return False
+    try:
+        before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))
+    except FileNotFoundError:
+        return False
+    rows = zip(before.partitions, settled.partitions, strict=False) if before else ()
+    return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in rows)
+
+
+def collect_segments(topic: TopicLog, topic_id: str) -> int:
+    """Delete the files of segments that no retained settle entry names (rule R13); return how many.
+
+    A settler makes new files at or above the active segment's base offset only: those are left alone.
+    """
+    storage, paths = topic.storage, topic.paths(topic_id)
+    retained = read_retained(topic.settle_journal(topic_id))
+    states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
+    if not states or len(states) < len(retained):  # another collector is at work
+        return 0
+    removed = 0
+    for partition, newest in enumerate(states[-1].partitions):
+        named = _named(topic, topic_id, [s.partitions[partition] for s in states if partition < len(s.partitions)])
+        directory = paths.partition(partition)
+        for name in storage.names(directory):
+            found = parse_segment(name)
+            if found and found[0] < newest.active.base_offset and found[:2] not in named:
+                storage.delete(f"{directory}/{name}")
+                removed += 1
+    return removed
+
+
+def _named(topic: TopicLog, topic_id: str, rows: Sequence[SettledPartition]) -> set[tuple[int, int]]:
+    """Return (base offset, rewrite) of all segments that the rows name."""
+    manifests = {row.manifest.name: row for row in rows if row.manifest is not None}
+    named = {(row.active.base_offset, row.active.rewrite) for row in rows}
+    for row in manifests.values():
+        named |= {(segment.base_offset, segment.rewrite) for segment in topic.sealed(topic_id, row)}
+    return named
