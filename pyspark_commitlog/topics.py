@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import overload
 
 from pyspark_commitlog.config import TopicConfig, check_config, check_names
 from pyspark_commitlog.errors import (
+    CommitLogError,
     CorruptionError,
     RootNotFoundError,
     StorageError,
@@ -26,6 +28,7 @@ from pyspark_commitlog.log.retention import Retained, collect_segments, delete_r
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.model import PartitionDescription, TopicDescription
 from pyspark_commitlog.storage import Storage, open_storage
 
@@ -185,6 +188,15 @@ class CommitLog:
         self._check_root()
         return [name for name in self._storage.names(paths.TOPICS) if self._is_live(name)]
 
+    def every_name(self) -> list[str]:
+        """Return the names of all topics, deleted ones too: their files are maintenance's.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self._check_root()
+        return self._storage.names(paths.TOPICS)
+
     def _is_live(self, name: str) -> bool:
         try:
             TopicLog(self._storage, name).newest()
@@ -298,14 +310,46 @@ class CommitLog:
 
     # --- maintenance -------------------------------------------------------------------------------------
 
-    def maintain(self, name: str) -> Maintained:
+    @overload
+    def maintain(self, name: str) -> Maintained: ...
+
+    @overload
+    def maintain(self, name: None = None) -> tuple[Maintained, ...]: ...
+
+    def maintain(self, name: str | None = None) -> Maintained | tuple[Maintained, ...]:
         """Settle all of a topic, apply its retention, sweep orphans, collect what nothing needs, remove former lives.
 
         Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
 
+        Args:
+            name: of the topic; None for all of them.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            ExceptionGroup: of all topics some failed; the others were maintained.
+        """
+        return self._maintain_all() if name is None else self._maintain(name)
+
+    def _maintain_all(self) -> tuple[Maintained, ...]:
+        done, failed = [], []
+        for name in self.every_name():
+            try:
+                done.append(self._maintain(name))
+            except CommitLogError as error:
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} of {len(done) + len(failed)} topics could not be maintained", failed)
+        return tuple(done)
+
+    def verify(self, name: str) -> Report:
+        """Check every stored byte of a topic against what its newest entries say; reads only.
+
         Raises:
             UnknownTopicError: there is no such topic.
         """
+        return verify(self.topic(name))
+
+    def _maintain(self, name: str) -> Maintained:
         topic = self.topic(name)
         stored = topic.journal.newest()
         if stored is not None and topic.state_of(stored.entry).deleted:

@@ -68,7 +68,7 @@ def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
 
 
 def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str, log: CommitLog) -> None:
-    log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096})
+    log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096, "retention.ms": -1})
     model = Topic(3)
     tasks = [mixed(120, 0), mixed(90, 1)]
     for _ in range(2):

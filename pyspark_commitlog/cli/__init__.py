@@ -1,0 +1,16 @@
+"""``commitlog``: the command line. This module is light: what it needs beyond the core is in the extra ``cli``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without the extra, say how to get it."""
+    try:
+        from pyspark_commitlog.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit("The command line needs two more packages: pip install 'pyspark-commitlog[cli]'")
+    app()

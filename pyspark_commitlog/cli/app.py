@@ -1,0 +1,111 @@
+"""The commands of ``commitlog``: what they take, what they print, how they end.
+
+Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the command line is.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from pyspark_commitlog.cli.tell import fault_lines, maintained_lines
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.topics import CommitLog, Maintained
+
+app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
+_errors = Console(stderr=True)
+
+Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given several times.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per topic and line.")]
+
+
+@app.callback()
+def _commands() -> None:
+    """Keep typer from making the only command the program itself."""
+
+
+@app.command()
+def maintain(
+    root: Root,
+    once: Annotated[bool, typer.Option("--once", help="One round, then end.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds from one round to the next.", min=0.1)] = 300.0,
+    topic: Topics = None,
+    as_json: AsJson = False,
+) -> None:
+    """Settle, apply retention and remove what nothing needs, of all topics, every 5 minutes.
+
+    Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it between two topics.
+    """
+    stop = _stop_on_signals()
+    log = CommitLog(root)
+    while True:
+        failed = _round(log, topic, stop, as_json=as_json)
+        if once or stop.is_set() or stop.wait(every):
+            raise typer.Exit(1 if failed and once else 0)
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> bool:
+    """Maintain each topic once; return whether one failed."""
+    failed = False
+    try:
+        names = only or log.every_name()
+    except CommitLogError as error:
+        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return True
+    for name in _progress(names, "maintain"):
+        if stop.is_set():
+            break
+        try:
+            _tell(log.maintain(name), as_json=as_json)
+        except CommitLogError as error:
+            failed = True
+            _errors.print(f"{name}: error: {error}", markup=False, highlight=False, soft_wrap=True)
+    return failed
+
+
+def _tell(done: Maintained, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+    else:
+        for line in maintained_lines(done):
+            typer.echo(line)
+
+
+@app.command()
+def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
+    """Check every stored byte of all topics against what the newest entries say; exit code 1 names a fault."""
+    found = 0
+    try:
+        log = CommitLog(root)
+        for name in _progress(topic or log.topics(), "verify"):
+            report = log.verify(name)
+            found += len(report.faults)
+            lines: Iterable[str] = [json.dumps(asdict(report))] if as_json else fault_lines(report)
+            for line in lines:
+                typer.echo(line)
+    except CommitLogError as error:
+        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    raise typer.Exit(1 if found else 0)
+
+
+def _progress(names: list[str], what: str) -> Iterable[str]:
+    """Return the names, with a bar on a terminal when there are several."""
+    quiet: dict[str, Any] = {"disable": not _errors.is_terminal or len(names) < 2}
+    return track(names, what, console=_errors, transient=True, **quiet)

@@ -1,0 +1,41 @@
+"""What the commands say, line by line (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_commitlog.log.verify import Report
+from pyspark_commitlog.topics import Maintained
+
+
+def maintained_lines(done: Maintained) -> Iterator[str]:
+    """Yield a line per thing that was done; none where there was nothing to do."""
+    name, gone = done.topic, done.collected
+    if done.settled_records:
+        yield f"{name}: settled {done.settled_records:,} records"
+    for partition, (before, after) in sorted(done.retained.log_start.items()):
+        yield f"{name}: partition {partition}: retention deleted offsets {before} to {after - 1}"
+    if done.retained.segments:
+        yield f"{name}: let go of {done.retained.segments} segments; their files follow after file.delete.delay.ms"
+    if gone.segments:
+        yield f"{name}: removed {gone.segments} segment files"
+    if done.swept_chunks:
+        yield f"{name}: swept {done.swept_chunks} chunks that nobody committed"
+    kinds = {"chunks": gone.chunks, "journal entries": gone.entries, "settle entries": gone.settle_entries}
+    kinds["tables"] = gone.files
+    removed = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    if removed:
+        yield f"{name}: removed {removed} that nothing needs any more"
+    if done.removed_lives:
+        yield f"{name}: removed {done.removed_lives} earlier lives of the topic"
+
+
+def fault_lines(report: Report) -> Iterator[str]:
+    """Yield a line per fault, and one that sums up."""
+    for fault in report.faults:
+        yield f"{report.topic}: FAULT {fault}"
+    what = f"{len(report.faults)} faults" if report.faults else "no fault"
+    yield (
+        f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
+        f"{report.entries:,} journal entries and {report.chunks:,} chunks"
+    )

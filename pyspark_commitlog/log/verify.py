@@ -1,0 +1,212 @@
+"""Check all of a topic's stored bytes against what its newest entries say. Reads only.
+
+What a reader would refuse is found, and what a reader does not look at: the running CRC of every segment, every index
+entry, files that are longer than published, the chain of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
+from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
+from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Extent, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.topic import TopicLog
+
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ``verify`` looked at, and the faults it found: file, expectation, what is there."""
+
+    topic: str
+    faults: tuple[str, ...]
+    segments: int
+    segment_bytes: int
+    entries: int
+    chunks: int
+
+
+def verify(topic: TopicLog) -> Report:
+    """Check the topic as it is now; looks again when it changed meanwhile and something was missing.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+    """
+    for _ in range(_TRIES):
+        before = _newest(topic)
+        checker = _Checker(topic)
+        checker.run()
+        if not checker.faults or _newest(topic) == before:
+            break
+    return checker.report()
+
+
+def _newest(topic: TopicLog) -> tuple[int, int]:
+    stored, state = topic.newest()
+    return stored.sequence, topic.settled(state.topic_id)[0].sequence
+
+
+@dataclass
+class _Checker:
+    """One pass over a topic."""
+
+    topic: TopicLog
+    faults: list[str] = field(default_factory=list)
+    segments: int = 0
+    segment_bytes: int = 0
+    entries: int = 0
+    chunks: int = 0
+
+    def __post_init__(self) -> None:
+        self._newest, self._state = self.topic.newest()
+        self._id = self._state.topic_id
+        self._paths = self.topic.paths(self._id)
+
+    def report(self) -> Report:
+        return Report(self.topic.name, tuple(self.faults), self.segments, self.segment_bytes, self.entries, self.chunks)
+
+    def run(self) -> None:
+        _, settled = self.topic.settled(self._id)
+        for partition, row in enumerate(settled.partitions):
+            self._guard(self._partition, partition, row)
+        self._journal(settled)
+
+    def _guard(self, act: Callable[..., None], *args: object) -> None:
+        """Run a check; an error of ours or a missing file is a fault, and the next check goes on."""
+        try:
+            act(*args)
+        except CommitLogError as error:
+            self.faults.append(str(error))
+        except FileNotFoundError as error:
+            self.faults.append(f"{error.filename or error} is missing: restore it from a copy")
+
+    def _expect(self, holds: bool, told: str) -> None:
+        if not holds:
+            self.faults.append(told)
+
+    # --- segments ----------------------------------------------------------------------------------------
+
+    def _partition(self, partition: int, row: SettledPartition) -> None:
+        sealed = self.topic.sealed(self._id, row)
+        where = self._paths.partition(partition)
+        start, end = self._state.log_start[partition], self._state.log_end[partition]
+        first = sealed[0].base_offset if sealed else row.active.base_offset
+        self._expect(first <= start, f"{where}: the first segment starts at {first}, log start offset is {start}")
+        self._expect(row.settled <= end, f"{where}: settled to {row.settled}, log end offset is {end}")
+        bases = [*(segment.base_offset for segment in sealed), row.active.base_offset][1:]
+        for segment, following in zip(sealed, bases, strict=True):
+            told = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
+            self._expect(segment.end_offset == following, told)
+            self._guard(self._segment, partition, segment, segment.end_offset)
+        self._guard(self._segment, partition, row.active, row.settled)
+
+    def _segment(self, partition: int, segment: Active | Sealed, end_offset: int) -> None:
+        self.segments += 1
+        self.segment_bytes += segment.length
+        if segment.length == 0:
+            return
+        path = self._paths.segment_file(partition, segment.stem, "log")
+        size = self.topic.storage.info(path).size
+        sealed = isinstance(segment, Sealed)
+        told = f"{path} has {size} bytes, {segment.length} were published"
+        self._expect(size == segment.length if sealed else size >= segment.length, told)
+        self._crc(path, segment.length, segment.crc)
+        rewrite = segment.rewrite > 0
+        base = None if rewrite else segment.base_offset
+        span = Span(path, 0, segment.length, base, 0, self._id, partition, gaps=rewrite)
+        frames: dict[int, tuple[int, int]] = {}
+        offset, latest = segment.base_offset, -1
+        for located in walk(self.topic.storage, span):
+            check(located, span)
+            offset, latest = located.next_offset, max(latest, located.frame.max_timestamp)
+            frames[offset - 1] = (located.position, latest)
+        ends = offset <= end_offset if rewrite else offset == end_offset
+        self._expect(ends, f"{path} ends at offset {offset}, {end_offset} was published")
+        self._indexes(partition, segment, frames)
+
+    def _crc(self, path: str, length: int, expected: int) -> None:
+        crc = 0
+        for start in range(0, length, WINDOW_BYTES):
+            piece = self.topic.storage.map(path, start, min(WINDOW_BYTES, length - start))
+            crc = google_crc32c.extend(crc, piece)
+        self._expect(crc == expected, f"{path}: CRC-32C of {length} bytes is {crc:08x}, expected {expected:08x}")
+
+    def _indexes(self, partition: int, segment: Active | Sealed, frames: dict[int, tuple[int, int]]) -> None:
+        """Check that every published index entry names a frame, in rising order."""
+        published = segment.index if isinstance(segment, Active) else segment
+        path = self._paths.segment_file(partition, segment.stem, "index")
+        data = self.topic.storage.read(path, 0, published.offset_bytes)
+        self._expect(len(data) == published.offset_bytes, f"{path} is shorter than {published.offset_bytes} bytes")
+        last = -1
+        for slot in range(len(data) // OFFSET_ENTRY_BYTES):
+            entry = decode_offset(data, slot, segment.base_offset)
+            right = frames.get(entry.offset, (-1, 0))[0] == entry.position and entry.offset > last
+            self._expect(right, f"{path} entry {slot} is {entry}, which names no frame")
+            last = entry.offset
+        path = self._paths.segment_file(partition, segment.stem, "timeindex")
+        data = self.topic.storage.read(path, 0, published.time_bytes)
+        self._expect(len(data) == published.time_bytes, f"{path} is shorter than {published.time_bytes} bytes")
+        for slot in range(len(data) // TIME_ENTRY_BYTES):
+            found = decode_time(data, slot, segment.base_offset)
+            right = frames.get(found.offset, (0, -1))[1] == found.timestamp
+            self._expect(right, f"{path} entry {slot} is {found}, which names no frame")
+
+    # --- journal -----------------------------------------------------------------------------------------
+
+    def _journal(self, settled: SettleState) -> None:
+        """Check the entries that readers may still need: there, in a chain, with their chunks."""
+        before: Entry | None = None
+        for sequence in range(max(settled.oldest_unsettled, self._state.created + 1), self._newest.sequence + 1):
+            self.entries += 1
+            try:
+                entry = self.topic.journal.read(sequence).entry
+            except FileNotFoundError:
+                before = None
+                self.faults.append(f"journal entry {sequence} of {self.topic.name} is missing, and not settled")
+                continue
+            except CommitLogError as error:
+                before = None
+                self.faults.append(str(error))
+                continue
+            chained = before is None or entry.prev == before.write_id
+            self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")
+            self._guard(self._appended, entry, settled)
+            before = entry
+
+    def _appended(self, entry: Entry, settled: SettleState) -> None:
+        chunks = self.topic.chunks(entry)
+        extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).settled]
+        for number in sorted({extent.chunk for extent in extents} - {INLINE}):
+            self._guard(self._chunk, chunks[number])
+        for extent in extents:
+            self._guard(self._extent, entry, chunks, extent)
+
+    def _chunk(self, chunk: ChunkRef) -> None:
+        self.chunks += 1
+        path = self._paths.chunk(chunk.name)
+        size = self.topic.storage.info(path).size
+        self._expect(size == chunk.length, f"{path} has {size} bytes, expected {chunk.length}")
+        if size >= chunk.length:
+            self._crc(path, chunk.length, chunk.crc)
+
+    def _extent(self, entry: Entry, chunks: Sequence[ChunkRef], extent: Extent) -> None:
+        if extent.chunk == INLINE:
+            path, data = f"inline frames of entry {entry.sequence}", pa.py_buffer(self.topic.journal.inline(entry))
+        else:
+            path, data = self._paths.chunk(chunks[extent.chunk].name), None
+        end = extent.position + extent.length
+        span = Span(path, extent.position, end, 0, extent.base_offset, self._id, extent.partition, data=data)
+        offset = extent.base_offset
+        for located in walk(self.topic.storage, span):
+            check(located, span)
+            offset = located.next_offset
+        told = f"{path}: partition {extent.partition} has rows to offset {offset}, expected {extent.end_offset}"
+        self._expect(offset == extent.end_offset, told)

@@ -1,0 +1,126 @@
+"""``commitlog maintain`` and ``verify``, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.topics import CommitLog as Log
+from tests.support.records import append, batch_of
+
+COMMAND = [sys.executable, "-c", "from pyspark_commitlog.cli import main; main()"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Two topics with records of 1970 that are not settled, kept for ever."""
+    log = CommitLog(str(tmp_path / "root"))
+    for name in ("orders", "flights"):
+        log.create_topic(name, config={"retention.ms": -1, "inline.max.bytes": 0})
+        append(log.topic(name), batch_of([b"a", b"b"], timestamp=[0, 1]))
+    return log
+
+
+@pytest.fixture
+def root(log: Log, tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def run(*arguments: str, code: int = 0) -> tuple[list[str], str]:
+    """Run a command; return the lines of its output, and what it said on stderr."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_one_round_says_what_it_did_and_the_next_that_there_was_nothing(root: str, log: Log) -> None:
+    assert run("maintain", root, "--once")[0] == ["flights: settled 2 records", "orders: settled 2 records"]
+    assert run("maintain", root, "--once")[0] == []
+    assert log.describe("orders").partitions[0].unsettled == 0
+
+
+def test_one_topic_as_json(root: str, log: Log) -> None:
+    log.alter_topic("orders", {"retention.ms": 1})
+    (line,) = run("maintain", root, "--once", "--topic", "orders", "--json")[0]
+    told = json.loads(line)
+    assert (told["topic"], told["settled_records"]) == ("orders", 2)
+    assert told["retained"] == {"log_start": {"0": [0, 2]}, "segments": 1}
+    assert log.describe("flights").partitions[0].unsettled == 2
+
+
+def test_retention_is_told_by_offset(root: str, log: Log) -> None:
+    log.alter_topic("orders", {"retention.ms": 1})
+    lines = run("maintain", root, "--once")[0]
+    assert "orders: partition 0: retention deleted offsets 0 to 1" in lines
+
+
+def test_a_topic_that_fails_is_told_and_the_others_are_maintained(root: str, log: Log) -> None:
+    for chunk in Path(root).glob("topics/flights/*/staged/*.chunk"):
+        chunk.write_bytes(chunk.read_bytes()[:-1] + b"!")
+    lines, errors = run("maintain", root, "--once", code=1)
+    assert lines == ["orders: settled 2 records"]
+    assert errors.startswith("flights: error: ")
+    with pytest.raises(ExceptionGroup, match="1 of 2 topics could not be maintained"):
+        log.maintain()
+
+
+def test_a_root_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    for command in (["maintain", "--once"], ["verify"]):
+        lines, errors = run(*command, str(tmp_path / "nothing"), code=1)
+        assert lines == []
+        assert "create_topic" in errors
+        assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, number: signal.Signals) -> None:
+    process = subprocess.Popen([*COMMAND, "maintain", root, "--every", "0.2"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "flights: settled 2 records\n"
+        append(log.topic("flights"), batch_of([b"c"]))
+        wait_for(lambda: log.describe("flights").partitions[0].unsettled == 0)
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(done: object) -> None:
+    """Wait until a condition holds."""
+    until = time.monotonic() + 20
+    while not done():  # type: ignore[operator]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_verify_tells_a_sound_root_and_a_damaged_one(root: str, log: Log) -> None:
+    log.maintain()
+    lines, _ = run("verify", root)
+    assert len(lines) == 2
+    assert all("no fault" in line for line in lines)
+    (damaged,) = Path(root).glob("topics/orders/*/0/*.log")
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    lines, _ = run("verify", root, code=1)
+    assert any(line.startswith("orders: FAULT ") and damaged.name in line for line in lines)
+    assert any(line.startswith("flights: no fault") for line in lines)
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError(\"No module named 'typer'\", name='typer')")
+    done = subprocess.run(
+        [*COMMAND, "--help"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.strip() == "The command line needs two more packages: pip install 'pyspark-commitlog[cli]'"
