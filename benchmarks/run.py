@@ -249,7 +249,8 @@ def session() -> SparkSession:
         name, _, value = line.partition("#")[0].strip().partition(" ")
         if value:
             builder = builder.config(name, value.strip())
-    spark = builder.getOrCreate()
+    # For all alike; why it is not in spark-defaults.conf by default is told there.
+    spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(FloorSource)
     spark.dataSource.register(FloorSink)

@@ -24,6 +24,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
 from pyspark_commitlog.log.commit import former_queries
+from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
@@ -261,6 +262,26 @@ class CommitLog:
             return replace(state, config={**kept, **checked})
 
         self._alter(name, change)
+
+    def offsets_for_times(self, name: str, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
+        """Return, per partition, the first record that is not before a timestamp (Kafka: ``offsetsForTimes``).
+
+        Args:
+            name: of the topic.
+            times: partition -> milliseconds since the epoch.
+
+        Returns:
+            Offset and timestamp of that record; None where all records are earlier.
+
+        Raises:
+            UsageError: a partition that does not exist.
+        """
+        topic = self.topic(name)
+        _, state = topic.newest()
+        for partition in times:
+            if not 0 <= partition < state.partitions:
+                raise UsageError(f"topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}")
+        return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
 
     def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset of each partition given: readers no longer see them, at once.

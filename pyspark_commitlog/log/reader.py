@@ -125,6 +125,22 @@ class PartitionReader:
                 failed = place
                 self._look_again()
 
+    @property
+    def view(self) -> View:
+        """Return what this reader goes by."""
+        return self._view
+
+    def frame_at(self, offset: int) -> Located:
+        """Return the frame that holds an offset, its header only.
+
+        Raises:
+            CorruptionError: no frame there holds it.
+        """
+        for located in walk(self._topic.storage, self._resolve(offset)):
+            if located.next_offset > offset:
+                return located
+        raise CorruptionError(f"topic {self._topic.name!r} partition {self._partition}: no frame holds offset {offset}")
+
     def _check_range(self, start: int, end: int) -> None:
         state = self._view.topic
         if self._partition >= state.partitions:

@@ -23,14 +23,32 @@ _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _STORAGE = "storage."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
-_SOURCE = ("path", "subscribe", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "includeHeaders",
-           "failOnDataLoss")  # fmt: skip
+_SOURCE = ("path", "subscribe", "startingOffsets", "endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+           "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
+           "includeHeaders", "failOnDataLoss")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
-_LATER_SOURCE = ("subscribePattern", "assign", "startingTimestamp", "startingOffsetsByTimestamp",
-                 "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp",
-                 "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-                 "maxRecordsPerPartition", "groupId", "groupShare", "columns", "principal")  # fmt: skip
+_LATER_SOURCE = ("subscribePattern", "assign", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
+                 "minPartitions", "maxRecordsPerPartition", "groupId", "groupShare", "columns",
+                 "principal")  # fmt: skip
 _LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Where to start or end by timestamp (ms): one for all partitions, or one for some.
+
+    ``strict``: a partition all of whose records are earlier is an error; else it starts or ends at the latest.
+    """
+
+    at: int | Mapping[str, Mapping[int, int]]
+    strict: bool = False
+
+    def of(self, topic: str, partitions: int) -> dict[int, int]:
+        """Return partition -> ms of the partitions that were given a timestamp."""
+        if isinstance(self.at, int):
+            return dict.fromkeys(range(partitions), self.at)
+        return dict(self.at.get(topic, {}))
+
 
 #: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.
 Offsets = int | dict[str, dict[int, int]]
@@ -101,8 +119,8 @@ class SourceOptions:
 
     path: str
     topics: tuple[str, ...]
-    starting: Offsets | None
-    ending: Offsets | None
+    starting: Offsets | Times | None
+    ending: Offsets | Times | None
     max_offsets: int | None
     include_headers: bool
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -139,12 +157,29 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         path=given.required("path", _PATH),
         topics=topics,
-        starting=_offsets(given, "startingOffsets", topics),
-        ending=_offsets(given, "endingOffsets", topics),
+        starting=_times(given, "starting", topics) or _offsets(given, "startingOffsets", topics),
+        ending=_times(given, "ending", topics) or _offsets(given, "endingOffsets", topics),
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
         include_headers=given.flag("includeHeaders", False),
         storage=given.storage,
     )
+
+
+def _times(given: _Given, side: str, topics: tuple[str, ...]) -> Times | None:
+    """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
+    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
+    strict = side == "starting" and strategy == "error"
+    common = given.number(f"{side}Timestamp", 0)
+    if common is not None:
+        return Times(common, strict)
+    name = f"{side}OffsetsByTimestamp"
+    text = given.text(name)
+    if text is None:
+        return None
+    example = f'{{"{topics[0]}": {{"0": 1700000000000}}}}, in milliseconds'
+    return Times(_by_partition(name, text, topics, 0, f"JSON like {example}"), strict)
 
 
 def _offsets(given: _Given, name: str, topics: tuple[str, ...]) -> Offsets | None:
@@ -153,19 +188,23 @@ def _offsets(given: _Given, name: str, topics: tuple[str, ...]) -> Offsets | Non
         return None
     if text.lower() in _NAMED:
         return _NAMED[text.lower()]
+    example = f'{{"{topics[0]}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
+    return _by_partition(name, text, topics, EARLIEST, f"earliest, latest, or JSON like {example}")
+
+
+def _by_partition(name: str, text: str, topics: tuple[str, ...], minimum: int, use: str) -> dict[str, dict[int, int]]:
+    """Return topic -> partition -> number, from JSON."""
     try:
         parsed = {topic: {int(p): int(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
-        raise OptionError(
-            f"option {name!r}={text!r}: use earliest, latest, or JSON like "
-            f'{{"{topics[0]}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
-        ) from None
+        raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, found in parsed.items():
         if topic not in topics:
             raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {', '.join(topics)}")
         for partition, offset in found.items():
-            if partition < 0 or offset < EARLIEST:
-                raise OptionError(f"option {name!r}: {topic} partition {partition} offset {offset} is not possible")
+            if partition < 0 or offset < minimum:
+                what = "offset" if minimum == EARLIEST else "timestamp"
+                raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")
     return parsed
 
 

@@ -23,11 +23,12 @@ from pyspark.sql.types import (
 )
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError
+from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset, prorate
-from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, source_options
+from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, Times, source_options
 from pyspark_commitlog.topics import CommitLog
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -153,14 +154,35 @@ class CommitLogReader(_Reading, DataSourceReader):
             topic = log.topic(name)
             stored, state = topic.newest()
             topic.journal.sync_exposed(stored)
-            starts = resolve(self._options.starting, EARLIEST, name, state, "startingOffsets")
-            ends = resolve(self._options.ending, LATEST, name, state, "endingOffsets")
+            starts = resolve(by_offset(topic, state, self._options.starting), EARLIEST, name, state, "startingOffsets")
+            ends = resolve(by_offset(topic, state, self._options.ending), LATEST, name, state, "endingOffsets")
             for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 if start > end:
                     raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
                 if start < end:
                     ranges.append(_Range(OffsetRange(name, state.topic_id, partition, start, end)))
         return ranges
+
+
+def by_offset(topic: TopicLog, state: TopicState, asked: Offsets | Times | None) -> Offsets | None:
+    """Return where to start or end by offset: timestamps are looked up.
+
+    Raises:
+        OptionError: all records of a partition are earlier, and the strategy is ``error``.
+    """
+    if not isinstance(asked, Times):
+        return asked
+    offsets = {}
+    for partition, at in asked.of(topic.name, state.partitions).items():
+        known = partition < state.partitions  # else refused by ``resolve``
+        found = find_time(topic, state.topic_id, partition, at) if known else None
+        if found is None and known and asked.strict:
+            raise OptionError(
+                f"{topic.name} partition {partition} has no record at or after timestamp {at} (ms); set the option "
+                "'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end"
+            )
+        offsets[partition] = LATEST if found is None else min(found.offset, state.log_end[partition])
+    return {topic.name: offsets}
 
 
 def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str) -> list[int]:
@@ -231,7 +253,9 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         offsets = {
             TopicPartition(name, partition): offset
             for name, state in states.items()
-            for partition, offset in enumerate(resolve(asked, EARLIEST, name, state, "startingOffsets"))
+            for partition, offset in enumerate(
+                resolve(by_offset(self._topic(name), state, asked), EARLIEST, name, state, "startingOffsets")
+            )
         }
         return SourceOffset(offsets, _ids(states)).to_json()
 

@@ -369,3 +369,53 @@ def test_a_txn_version_below_the_last_is_refused_unless_told_to_skip(
         write(df, root, TOPIC, txnAppId="nightly", txnVersion=6)
     write(df, root, TOPIC, txnAppId="nightly", txnVersion=6, skipOlderBatches="true")
     assert ends(log, TOPIC) == [1]
+
+
+# --- by timestamp -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(spark: SparkSession, root: str, log: CommitLog) -> None:
+    """Two partitions with a record per second: partition 0 from second 100, partition 1 from second 200."""
+    log.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
+    sql = "SELECT string(id) AS value, int(id DIV 100 - 1) AS partition, timestamp_seconds(id) AS timestamp FROM range(100, 300)"
+    write(spark.sql(sql), root, TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingTimestamp": 197_001, "startingOffsetsByTimestampStrategy": "latest"}, [198, 199, *range(200, 300)]),
+        ({"startingTimestamp": 250_000, "startingOffsetsByTimestampStrategy": "latest"}, list(range(250, 300))),
+        ({"startingTimestamp": 0, "endingTimestamp": 102_000}, [100, 101]),
+        ({"endingTimestamp": 201_000}, [*range(100, 200), 200]),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": {"0": 199000}}', "endingOffsets": '{"orders": {"1": 1}}'},
+            [199, 200],
+        ),
+        ({"endingOffsetsByTimestamp": '{"orders": {"0": 101000, "1": 200000}}'}, [100]),
+        ({"startingTimestamp": 199_000, "startingOffsets": "earliest", "endingOffsets": '{"orders": {"1": 0}}'}, [199]),
+    ],
+)
+def test_a_read_from_and_to_a_timestamp(
+    spark: SparkSession, root: str, timed: None, options: dict[str, object], expected: list[int]
+) -> None:
+    assert sorted(map(int, values(read(spark, root, TOPIC, **options)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingTimestamp": 250_000}, "orders partition 0 has no record at or after timestamp 250000"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"7": 1}}'}, "has partitions 0 to 1, not 7"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "orders partition 0 timestamp -1 is not possible"),
+        ({"startingOffsetsByTimestamp": "earliest"}, "use JSON like"),
+        ({"startingTimestamp": "yesterday"}, "'startingTimestamp'='yesterday'"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "use error or latest"),
+    ],
+)
+def test_timestamps_that_cannot_be_are_refused(
+    spark: SparkSession, root: str, timed: None, options: dict[str, object], told: str
+) -> None:
+    with pytest.raises(Exception, match=told):
+        read(spark, root, TOPIC, **options).collect()

@@ -1,0 +1,98 @@
+"""Find an offset by timestamp: the first whose record is as late as asked, as Kafka answers ``offsetsForTimes``.
+
+By segment (largest timestamp), then by time index, then by walking: Kafka's ``UnifiedLog.fetchOffsetByTimestamp`` and
+``LogSegment.findOffsetByTimestamp``. An index is a hint: the frame that it leads to is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
+from pyspark_commitlog.format.index import lookup_time
+from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.topic import TopicLog
+
+_TRIES = 3
+_US_PER_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """An offset, and the timestamp (ms) of its record."""
+
+    offset: int
+    timestamp: int
+
+
+def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    """Return the first record of a partition that is not before ``timestamp_ms``; None if all are, or there is none.
+
+    Raises:
+        CorruptionError: the frames that would tell are damaged.
+        TopicChangedError: the topic was deleted or made again.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _Search(topic, topic_id, partition, timestamp_ms).run()
+        except OffsetOutOfRangeError:  # retention overtook the search
+            continue
+    return _Search(topic, topic_id, partition, timestamp_ms).run()
+
+
+class _Search:
+    def __init__(self, topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> None:
+        self._topic, self._id, self._partition, self._time = topic, topic_id, partition, timestamp_ms
+        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",))
+
+    def run(self) -> OffsetAndTimestamp | None:
+        for start, end in self._ranges():
+            for rows in self._reader.read(start, end):
+                found = self._in_rows(rows)
+                if found is not None:
+                    return found
+        return None
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the offsets to walk, in order: of segments that hold such a record, then all that is not settled."""
+        view = self._reader.view
+        low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
+        row = view.settle.partition(self._partition)
+        settled = min(row.settled, high)
+        for sealed in self._topic.sealed(self._id, row):
+            if sealed.max_timestamp >= self._time and sealed.end_offset > low:
+                yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
+        if row.active.index.max_timestamp >= self._time and settled > low:
+            yield max(low, self._hint(row.active, row.active.index.time_bytes)), settled
+        if max(settled, low) < high:
+            yield max(settled, low), high
+
+    def _hint(self, segment: Sealed | Active, time_bytes: int) -> int:
+        """Return the offset behind which to look: all records of the segment before it are too early."""
+        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
+        try:
+            index = self._topic.storage.map(path, 0, time_bytes)
+            entry = lookup_time(index, segment.base_offset, self._time - 1)
+            if entry.timestamp < 0:
+                return segment.base_offset
+            frame = self._reader.frame_at(entry.offset)
+        except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
+            return segment.base_offset
+        right = (frame.next_offset - 1, frame.frame.max_timestamp) == (entry.offset, entry.timestamp)
+        return entry.offset + 1 if right else segment.base_offset
+
+    def _in_rows(self, rows: Rows) -> OffsetAndTimestamp | None:
+        assert rows.batch is not None
+        instants: Ints = rows.batch.column("timestamp").cast(pa.int64()).to_numpy()
+        late = np.flatnonzero(instants >= self._time * _US_PER_MS)
+        if not len(late):
+            return None
+        at = int(late[0])
+        offset = rows.first_offset + at if rows.offsets is None else int(rows.offsets[at])
+        return OffsetAndTimestamp(offset, int(instants[at]) // _US_PER_MS)

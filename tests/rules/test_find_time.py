@@ -1,0 +1,118 @@
+"""Offsets by timestamp, against a walk over all records: in segments, behind them, with and without indexes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.faults import on_path
+from tests.support.records import Record, append, batch_of, read_partition
+from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, once
+
+CONFIG = {**CHUNKS, "segment.bytes": 4096, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none"}
+START_MS = 1_000_000_000
+
+
+@pytest.fixture(params=["in order", "shuffled"])
+def topic(world: World, request: pytest.FixtureRequest) -> TopicLog:
+    """Records 10 ms apart (or up to 300 ms out of order), in several segments, a chunk and the entry itself."""
+    topic = world.create(1, CONFIG)
+    chance = random.Random(3)
+    times = [
+        START_MS + 10 * number + (chance.randrange(300) if request.param == "shuffled" else 0) for number in range(90)
+    ]
+    for first in range(0, 60, 5):
+        append(topic, batch(times[first : first + 5]))
+        settle(topic, topic.newest()[1].topic_id)
+    append(topic, batch(times[60:80]))
+    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    append(world.handle(), batch(times[80:]))
+    return world.handle()
+
+
+def batch(times: list[int]) -> object:
+    """Return records of these timestamps (ms), some microseconds later."""
+    noise = random.Random(times[0])
+    return batch_of([noise.randbytes(200) for _ in times], timestamp=[1000 * at + 7 for at in times])
+
+
+def walked(records: list[Record], at: int) -> OffsetAndTimestamp | None:
+    """Return the answer of a walk over all readable records."""
+    for record in records:
+        if record.timestamp >= at * 1000:
+            return OffsetAndTimestamp(record.offset, record.timestamp // 1000)
+    return None
+
+
+def agree(topic: TopicLog) -> None:
+    """Compare the answers for every timestamp around every record."""
+    topic_id = topic.newest()[1].topic_id
+    records = read_partition(topic, 0)
+    for at in [0, START_MS - 1, *range(START_MS, START_MS + 1300, 15), START_MS + 10**6]:
+        assert find_time(topic, topic_id, 0, at) == walked(records, at), at
+
+
+def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
+    assert len(topic.sealed(topic.newest()[1].topic_id, topic.settled(topic.newest()[1].topic_id)[1].partition(0))) > 3
+    agree(topic)
+
+
+def test_nothing_below_the_log_start_offset_is_found(world: World, topic: TopicLog) -> None:
+    for start in (7, 33, 65, 85, 90):
+        world.log().delete_records("t", {0: start})
+        agree(world.handle())
+        world.maintain()
+        agree(world.handle())
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "zero", "random"])
+def test_a_damaged_index_costs_time_only(world: World, topic: TopicLog, suffix: str, damage: str) -> None:
+    chance = random.Random(5)
+    for path in world.files(f".{suffix}"):
+        full = world.path / path
+        if damage == "missing":
+            full.unlink()
+        else:
+            full.write_bytes(bytes(full.stat().st_size) if damage == "zero" else chance.randbytes(full.stat().st_size))
+    agree(world.handle())
+
+
+def test_segments_that_are_too_early_are_not_opened(world: World, topic: TopicLog) -> None:
+    """The last of the settled records: one segment is walked, behind the entry that the time index names."""
+    topic_id = topic.newest()[1].topic_id
+    seen = Recorder()
+    found = find_time(world.handle(seen), topic_id, 0, read_partition(topic, 0)[59].timestamp // 1000)
+    assert found is not None
+    opened = {path for path in seen.paths("map") if path.endswith(".log")}
+    assert len(opened) <= 2
+    assert len(opened) < len(world.files(".log"))
+
+
+def test_retention_that_overtakes_the_search_is_searched_again(world: World, topic: TopicLog) -> None:
+    def let_go() -> None:
+        world.log().delete_records("t", {0: 58})
+        for _ in range(3):
+            world.maintain()
+            world.clock.advance(DELAY_MS)
+
+    late = world.handle(on_path(".timeindex", "map", once(let_go)))
+    found = find_time(late, topic.newest()[1].topic_id, 0, START_MS)
+    assert found is not None
+    assert found.offset == 58
+
+
+def test_offsets_for_times_answers_for_each_partition(world: World, tmp_path: Path) -> None:
+    topic = world.create(2)
+    append(topic, batch_of([b"a", b"b", b"c"], partition=[0, 1, 1], timestamp=[5_000, 5_000, 9_000]))
+    log = world.log()
+    assert log.offsets_for_times("t", {0: 5, 1: 6}) == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
+    assert log.offsets_for_times("t", {0: 6}) == {0: None}
+    with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
+        log.offsets_for_times("t", {2: 0})
