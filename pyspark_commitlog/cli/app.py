@@ -18,6 +18,8 @@ from rich.progress import track
 
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines
 from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.log.dump import dump as dump_file
+from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.topics import CommitLog, Maintained
 
 app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -103,6 +105,26 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     raise typer.Exit(1 if found else 0)
+
+
+@app.command()
+def dump(
+    path: Annotated[str, typer.Argument(help="A file of a root: .log, .chunk, .index, .timeindex or .json.")],
+) -> None:
+    """Show what a file holds, a JSON object per frame or entry; exit code 1 if something in it is damaged."""
+    directory, _, name = path.rpartition("/")
+    damaged = False
+    try:
+        for row in dump_file(open_storage(directory or "/" * path.startswith("/") or ".", None), name):
+            damaged = damaged or "fault" in row
+            typer.echo(json.dumps(row))
+    except FileNotFoundError as error:
+        _errors.print(f"error: there is no file {path}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    except CommitLogError as error:
+        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    raise typer.Exit(1 if damaged else 0)
 
 
 def _progress(names: list[str], what: str) -> Iterable[str]:

@@ -1,0 +1,103 @@
+"""Show what one file of a root holds, record by record of its format, whatever the journals say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, UsageError
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
+from pyspark_commitlog.format.paths import parse_segment
+from pyspark_commitlog.log.frames import Located, Span, walk
+from pyspark_commitlog.storage import Storage
+
+Row = dict[str, Any]
+
+
+def dump(storage: Storage, name: str) -> Iterator[Row]:
+    """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest.
+
+    A frame that is damaged is told as such; behind a header that does not parse nothing can be found.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UsageError: not a kind of file that a root has.
+    """
+    suffix = name.rpartition(".")[2]
+    if suffix in ("log", "chunk"):
+        return _frames(storage, name)
+    if suffix in ("index", "timeindex"):
+        return _index(storage, name, suffix)
+    if suffix == "json":
+        return _json(storage, name)
+    raise UsageError(f"{name}: no file of a commit log; dump takes .log, .chunk, .index, .timeindex and .json files")
+
+
+def _frames(storage: Storage, name: str) -> Iterator[Row]:
+    size = storage.info(name).size
+    behind = 0
+    try:
+        for located in walk(storage, Span(name, 0, size, None, 0, "", 0)):
+            behind = located.position + located.frame.length
+            yield _frame(located)
+    except CorruptionError as error:
+        yield {"position": behind, "bytes": size - behind, "fault": str(error)}
+
+
+def _frame(located: Located) -> Row:
+    frame = located.frame
+    row: Row = {
+        "position": located.position,
+        "baseOffset": frame.base_offset,
+        "lastOffset": frame.last_offset,
+        "bytes": frame.length,
+        "baseTimestamp": frame.base_timestamp,
+        "maxTimestamp": frame.max_timestamp,
+        "leaderEpoch": frame.leader_epoch,
+        "timestampType": "LogAppendTime" if frame.log_append_time else "CreateTime",
+        "crc": f"{frame.crc:08x}",
+    }
+    try:
+        identity = codec.open_payload(frame).identity
+    except CommitLogError as error:
+        return {**row, "fault": str(error)}
+    return {
+        **row,
+        "topicId": identity.topic_id,
+        "partition": identity.partition,
+        "kind": identity.kind,
+        "codec": identity.codec,
+    }
+
+
+def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
+    """Yield the entries up to the zeros that a segment's index is preallocated with while it is active."""
+    parsed = parse_segment(name.rpartition("/")[2])
+    base = parsed[0] if parsed else 0
+    data = storage.read(name)
+    width = OFFSET_ENTRY_BYTES if suffix == "index" else TIME_ENTRY_BYTES
+    for slot in range(len(data) // width):
+        if not any(data[slot * width :]):
+            break
+        if suffix == "index":
+            entry = decode_offset(data, slot, base)
+            yield {"slot": slot, "offset": entry.offset, "position": entry.position}
+        else:
+            found = decode_time(data, slot, base)
+            yield {"slot": slot, "timestamp": found.timestamp, "offset": found.offset}
+
+
+def _json(storage: Storage, name: str) -> Iterator[Row]:
+    line, newline, inline = storage.read(name).partition(b"\n")
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        yield {"fault": f"{name}: its first line is no JSON ({error})"}
+        return
+    rows = found if isinstance(found, list) else [found]
+    for row in rows:
+        yield row if isinstance(row, dict) else {"segment": row}
+    if newline and inline:
+        yield {"inlineBytes": len(inline)}

@@ -1,0 +1,85 @@
+"""``commitlog dump``: every kind of file, sound and damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from tests.cli.test_maintain import run
+from tests.support.records import append, batch_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A topic with sealed segments and an active one, and a small commit that is not settled."""
+    log = CommitLog(str(tmp_path / "root"))
+    config = {"retention.ms": -1, "segment.bytes": 2048, "index.interval.bytes": 100, "compression.type": "none"}
+    log.create_topic("t", config=config)
+    for first in range(0, 40, 10):
+        values = [b"%d" % number + b"x" * 100 for number in range(first, first + 10)]
+        append(log.topic("t"), batch_of(values, timestamp=[1000 * n for n in range(first, first + 10)]))
+        log.maintain("t")
+    append(log.topic("t"), batch_of([b"late"]))
+    return tmp_path / "root"
+
+
+def dumped(path: Path, code: int = 0) -> list[dict[str, object]]:
+    """Return the objects that dump prints."""
+    return [json.loads(line) for line in run("dump", str(path), code=code)[0]]
+
+
+def files(root: Path, pattern: str) -> list[Path]:
+    return sorted(root.glob(f"topics/t/{pattern}"))
+
+
+def test_frames_follow_each_other_and_tell_whose_they_are(root: Path) -> None:
+    rows = [row for path in files(root, "*/0/*.log") for row in dumped(path)]
+    assert [row["baseOffset"] for row in rows] == [0, 10, 20, 30]
+    assert [row["lastOffset"] for row in rows] == [9, 19, 29, 39]
+    assert {(row["topicId"], row["codec"], row["kind"]) for row in rows} == {
+        (files(root, "*/staged")[0].parent.name, "none", "arrow-ipc")
+    }
+
+
+def test_indexes_are_shown_up_to_their_preallocated_zeros(root: Path) -> None:
+    path = files(root, "*/0/*.timeindex")[0]
+    assert dumped(path)[-1] == {"slot": 0, "timestamp": 9, "offset": 9}
+    active = files(root, "*/0/*.index")[-1]
+    assert active.stat().st_size > 1000
+    assert len(dumped(active)) < 10
+
+
+def test_an_entry_is_shown_with_the_bytes_behind_it(root: Path) -> None:
+    entry, inline = dumped(files(root, "journal/*.json")[-1])
+    assert entry["kind"] == "append"
+    assert entry["inline"] == {**entry["inline"], "length": inline["inlineBytes"]}  # type: ignore[dict-item]
+
+
+def test_a_manifest_is_shown_segment_by_segment(root: Path) -> None:
+    rows = dumped(files(root, "*/manifests/*.json")[-1])
+    assert rows[0]["segment"][:2] == [0, 10]  # type: ignore[index]
+
+
+def test_damage_is_told_and_what_lies_behind_is_shown(root: Path) -> None:
+    path = files(root, "*/0/*.log")[0]
+    whole = b"".join(p.read_bytes() for p in files(root, "*/0/*.log"))
+    data = bytearray(whole)
+    data[300] ^= 1
+    path.write_bytes(bytes(data))
+    rows = dumped(path, code=1)
+    assert ["fault" in row for row in rows] == [True, False, False, False]
+    path.write_bytes(whole[:-5])
+    assert dumped(path, code=1)[-1]["fault"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nothing.log", "there is no file"), ("commitlog.txt", "no file of a commit log")]
+)
+def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, told: str) -> None:
+    lines, errors = run("dump", str(root / name), code=1)
+    assert lines == []
+    assert told in errors
+    assert "Traceback" not in errors
