@@ -190,13 +190,22 @@ class CommitLog:
         return [name for name in self._storage.names(paths.TOPICS) if self._is_live(name)]
 
     def every_name(self) -> list[str]:
-        """Return the names of all topics, deleted ones too: their files are maintenance's.
+        """Return the names of all topics, deleted and damaged ones too: their files are maintenance's.
 
         Raises:
             RootNotFoundError: there is no root here.
         """
         self._check_root()
-        return self._storage.names(paths.TOPICS)
+        return [name for name in self._storage.names(paths.TOPICS) if self._has_entries(name)]
+
+    def _has_entries(self, name: str) -> bool:
+        """Return whether a directory is a topic's: not one that is being made, or of somebody else."""
+        try:
+            return TopicLog(self._storage, name).journal.newest() is not None
+        except UsageError:
+            return False
+        except CommitLogError:
+            return True
 
     def _is_live(self, name: str) -> bool:
         try:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines
-from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.log.dump import dump as dump_file
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.topics import CommitLog, Maintained
@@ -68,7 +68,7 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
     try:
         names = only or log.every_name()
     except CommitLogError as error:
-        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _fail(str(error))
         return True
     for name in _progress(names, "maintain"):
         if stop.is_set():
@@ -92,19 +92,33 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 @app.command()
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics against what the newest entries say; exit code 1 names a fault."""
-    found = 0
-    try:
-        log = CommitLog(root)
-        for name in _progress(topic or log.topics(), "verify"):
+    log, failed = CommitLog(root), False
+    for name in _progress(_names(log, topic), "verify"):
+        try:
             report = log.verify(name)
-            found += len(report.faults)
-            lines: Iterable[str] = [json.dumps(asdict(report))] if as_json else fault_lines(report)
-            for line in lines:
-                typer.echo(line)
+        except UnknownTopicError as error:
+            if topic:  # else it was deleted
+                failed = True
+                _fail(str(error))
+            continue
+        failed = failed or bool(report.faults)
+        lines: Iterable[str] = [json.dumps(asdict(report))] if as_json else fault_lines(report)
+        for line in lines:
+            typer.echo(line)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _names(log: CommitLog, only: list[str] | None) -> list[str]:
+    """Return the topics that are meant; without a root there is nothing to go on with."""
+    try:
+        return only or log.every_name()
     except CommitLogError as error:
-        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _fail(str(error))
         raise typer.Exit(1) from error
-    raise typer.Exit(1 if found else 0)
+
+
+def _fail(told: str) -> None:
+    _errors.print(f"error: {told}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -119,10 +133,10 @@ def dump(
             damaged = damaged or "fault" in row
             typer.echo(json.dumps(row))
     except FileNotFoundError as error:
-        _errors.print(f"error: there is no file {path}", markup=False, highlight=False, soft_wrap=True)
+        _fail(f"there is no file {path}")
         raise typer.Exit(1) from error
     except CommitLogError as error:
-        _errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _fail(str(error))
         raise typer.Exit(1) from error
     raise typer.Exit(1 if damaged else 0)
 

@@ -41,7 +41,7 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
     for _ in range(_TRIES - 1):
         try:
             return _Search(topic, topic_id, partition, timestamp_ms).run()
-        except OffsetOutOfRangeError:  # retention overtook the search
+        except (OffsetOutOfRangeError, FileNotFoundError):  # retention or a collector overtook the search
             continue
     return _Search(topic, topic_id, partition, timestamp_ms).run()
 

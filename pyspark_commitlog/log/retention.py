@@ -171,10 +171,10 @@ def _keeps_files(topic: TopicLog, state: TopicState, base: Stored, settled: Sett
         return False
     try:
         before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))
-    except FileNotFoundError:
+        rows = zip(before.partitions, settled.partitions, strict=False) if before else ()
+        return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in rows)
+    except FileNotFoundError:  # collected meanwhile
         return False
-    rows = zip(before.partitions, settled.partitions, strict=False) if before else ()
-    return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in rows)
 
 
 def collect_segments(topic: TopicLog, topic_id: str) -> int:
@@ -189,7 +189,11 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
         return 0
     removed = 0
     for partition, newest in enumerate(states[-1].partitions):
-        named = _named(topic, topic_id, [s.partitions[partition] for s in states if partition < len(s.partitions)])
+        rows = [s.partitions[partition] for s in states if partition < len(s.partitions)]
+        try:
+            named = _named(topic, topic_id, rows)
+        except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
+            return removed
         directory = paths.partition(partition)
         for name in storage.names(directory):
             found = parse_segment(name)

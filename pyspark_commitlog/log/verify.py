@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import google_crc32c
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
@@ -35,23 +35,35 @@ class Report:
 
 
 def verify(topic: TopicLog) -> Report:
-    """Check the topic as it is now; looks again when it changed meanwhile and something was missing.
+    """Check the topic, part by part, each as it is then; what changed while it was looked at is looked at again.
 
     Raises:
         UnknownTopicError: there is no such topic.
     """
+    journal = _stable(topic, None)
+    checkers = [journal, *(_stable(topic, partition) for partition in range(journal.partitions))]
+    return Report(
+        topic.name,
+        tuple(fault for checker in checkers for fault in checker.faults),
+        sum(checker.segments for checker in checkers),
+        sum(checker.segment_bytes for checker in checkers),
+        sum(checker.entries for checker in checkers),
+        sum(checker.chunks for checker in checkers),
+    )
+
+
+def _stable(topic: TopicLog, partition: int | None) -> _Checker:
+    """Check a partition, or (None) the journal; again when there was a fault and the topic has changed meanwhile."""
     for _ in range(_TRIES):
-        before = _newest(topic)
         checker = _Checker(topic)
-        checker.run()
-        if not checker.faults or _newest(topic) == before:
+        before = checker.look()
+        if before is not None and partition is None:
+            checker.journal()
+        elif before is not None and partition is not None:
+            checker.partition(partition)
+        if not checker.faults or _Checker(topic).look() == before:
             break
-    return checker.report()
-
-
-def _newest(topic: TopicLog) -> tuple[int, int]:
-    stored, state = topic.newest()
-    return stored.sequence, topic.settled(state.topic_id)[0].sequence
+    return checker
 
 
 @dataclass
@@ -64,22 +76,22 @@ class _Checker:
     segment_bytes: int = 0
     entries: int = 0
     chunks: int = 0
+    partitions: int = 0
 
-    def __post_init__(self) -> None:
-        self._newest, self._state = self.topic.newest()
-        self._id = self._state.topic_id
-        self._paths = self.topic.paths(self._id)
+    def look(self) -> tuple[int, int] | None:
+        """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
+        try:
+            self._newest, self._state = self.topic.newest()
+            self._id = self._state.topic_id
+            self._paths = self.topic.paths(self._id)
+            stored, self._settled = self.topic.settled(self._id)
+            self.partitions = self._state.partitions
+        except CorruptionError as error:
+            self.faults.append(str(error))
+            return None
+        return self._newest.sequence, stored.sequence
 
-    def report(self) -> Report:
-        return Report(self.topic.name, tuple(self.faults), self.segments, self.segment_bytes, self.entries, self.chunks)
-
-    def run(self) -> None:
-        _, settled = self.topic.settled(self._id)
-        for partition, row in enumerate(settled.partitions):
-            self._guard(self._partition, partition, row)
-        self._journal(settled)
-
-    def _guard(self, act: Callable[..., None], *args: object) -> None:
+    def _guard(self, act: Callable[..., object], *args: object) -> None:
         """Run a check; an error of ours or a missing file is a fault, and the next check goes on."""
         try:
             act(*args)
@@ -93,6 +105,10 @@ class _Checker:
             self.faults.append(told)
 
     # --- segments ----------------------------------------------------------------------------------------
+
+    def partition(self, partition: int) -> None:
+        """Check the segments of a partition."""
+        self._guard(self._partition, partition, self._settled.partition(partition))
 
     def _partition(self, partition: int, row: SettledPartition) -> None:
         sealed = self.topic.sealed(self._id, row)
@@ -161,8 +177,10 @@ class _Checker:
 
     # --- journal -----------------------------------------------------------------------------------------
 
-    def _journal(self, settled: SettleState) -> None:
-        """Check the entries that readers may still need: there, in a chain, with their chunks."""
+    def journal(self) -> None:
+        """Check the writers' table and the entries that readers may still need: in a chain, with their chunks."""
+        settled = self._settled
+        self._guard(self.topic.snapshot, self._state)
         before: Entry | None = None
         for sequence in range(max(settled.oldest_unsettled, self._state.created + 1), self._newest.sequence + 1):
             self.entries += 1

@@ -277,7 +277,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             ends = {place: max(self._target[place], begin.offsets.get(place, 0)) for place in self._target}
         starts = _starts(begin, ends, states)
         _check_reached(begin, _ends(states))
-        _check_kept(begin, states)
+        _check_kept(starts, states)
         if isinstance(limit, ReadMaxRows):
             ends = prorate(starts, ends, limit.max_rows)
         return SourceOffset(ends, _ids(states)).to_json()
@@ -292,8 +292,8 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         begin, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
         states = self._states(until.topic_ids)
         _check_reached(until, _ends(states))
-        _check_kept(begin, states)
         starts = _starts(begin, until.offsets, states)
+        _check_kept(starts, states)
         return [
             _Range(OffsetRange(place.topic, until.topic_ids[place.topic], place.partition, starts[place], stop))
             for place, stop in sorted(until.offsets.items())
@@ -324,8 +324,17 @@ def _ends(states: Mapping[str, TopicState]) -> dict[TopicPartition, int]:
 def _starts(
     begin: SourceOffset, ends: Mapping[TopicPartition, int], states: Mapping[str, TopicState]
 ) -> dict[TopicPartition, int]:
-    """Return where each partition goes on; one that was added since starts at its log start offset."""
-    return {place: begin.offsets.get(place, states[place.topic].log_start[place.partition]) for place in ends}
+    """Return where each partition goes on.
+
+    One that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic that is
+    new to the query start at their log start offset.
+    """
+
+    def start(place: TopicPartition) -> int:
+        fresh = 0 if place.topic in begin.topic_ids else states[place.topic].log_start[place.partition]
+        return begin.offsets.get(place, fresh)
+
+    return {place: start(place) for place in ends}
 
 
 def _check_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
@@ -340,13 +349,14 @@ def _check_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> 
             )
 
 
-def _check_kept(offset: SourceOffset, states: Mapping[str, TopicState]) -> None:
-    """Refuse a checkpoint that retention has overtaken: records that the query has not seen are gone."""
-    for place, reached in offset.offsets.items():
-        low = states[place.topic].log_start[place.partition] if place.topic in states else 0
-        if reached < low:
+def _check_kept(starts: Mapping[TopicPartition, int], states: Mapping[str, TopicState]) -> None:
+    """Refuse to go on where retention has overtaken the query: records that it has not seen are gone."""
+    for place, start in starts.items():
+        lows = states[place.topic].log_start
+        low = lows[place.partition] if place.partition < len(lows) else 0
+        if start < low:
             raise OffsetOutOfRangeError(
-                f"{place.topic} partition {place.partition}: offsets {reached} to {low - 1}, {low - reached} of them, "
+                f"{place.topic} partition {place.partition}: offsets {start} to {low - 1}, {low - start} of them, "
                 f"were deleted (retention or delete_records) before this query read them; log start offset is {low}. "
                 "Start with a new checkpoint to go on with what is there; raise retention.ms if queries need longer"
             )

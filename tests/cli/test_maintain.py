@@ -72,6 +72,24 @@ def test_a_topic_that_fails_is_told_and_the_others_are_maintained(root: str, log
         log.maintain()
 
 
+def test_what_is_no_topic_is_passed_over(root: str, log: Log) -> None:
+    """A topic whose creator died before its first entry, and a directory of somebody else."""
+    for stray in ("half/journal", "lost+found"):
+        (Path(root) / "topics" / stray).mkdir(parents=True)
+    log.delete_topic("flights")
+    assert run("maintain", root, "--once")[0] == ["orders: settled 2 records"]
+    assert [done.topic for done in log.maintain()] == ["flights", "orders"]
+    assert len(run("verify", root)[0]) == 1
+
+
+def test_a_topic_whose_newest_entry_is_damaged_stops_no_other(root: str, log: Log) -> None:
+    newest = max(Path(root).glob("topics/flights/journal/*.json"))
+    newest.write_bytes(newest.read_bytes().replace(b"append", b"appenD"))
+    assert run("maintain", root, "--once", code=1)[0] == ["orders: settled 2 records"]
+    lines, _ = run("verify", root, code=1)
+    assert any(line.startswith("orders: no fault") for line in lines)
+
+
 def test_a_root_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     for command in (["maintain", "--once"], ["verify"]):
         lines, errors = run(*command, str(tmp_path / "nothing"), code=1)

@@ -12,6 +12,7 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, StorageError, UsageError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log import retention
+from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.retention import collect_segments, plan_log_start, retain
 from pyspark_commitlog.log.settle import settle
@@ -302,3 +303,19 @@ def test_a_segment_that_a_settler_has_just_begun_is_not_collected(world: World) 
     world.clock.advance(10 * DELAY_MS)
     assert collect_segments(topic, topic_id) == 0
     assert begun in world.files(".log")
+
+
+def test_two_that_maintain_at_once_do_not_trip_over_each_other(world: World) -> None:
+    """R13: the other collector removes a settle entry and its manifest between our look at both."""
+    topic = written(world, retention_ms=KEPT_MS)
+    world.maintain()
+    topic_id = topic.newest()[1].topic_id
+
+    def other() -> None:
+        for _ in range(2):
+            world.clock.advance(DAY_MS)
+            world.maintain()
+
+    late = world.handle(on_path("/manifests/", "read", once(other)))
+    assert collect_segments(late, topic_id) >= 0
+    assert find_time(world.handle(on_path("/manifests/", "read", once(other))), topic_id, 0, 0) is None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.log.collect import collect
+from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
@@ -145,3 +147,28 @@ def test_damage_in_several_places_is_told_all(world: World, topic: TopicLog) -> 
         (world.path / path).unlink()
     faults = verify(world.handle()).faults
     assert all(any(path in fault and "missing" in fault for fault in faults) for path in chunks)
+
+
+def test_a_missing_table_of_writers_is_named(world: World) -> None:
+    topic = world.create(1, CONFIG)
+    for number in range(70):
+        append(topic, batch_of([b"x"]), writer=Transaction(f"w{number}", 1))
+    (table,) = world.files(".writers")
+    assert verify(world.handle()).faults == ()
+    (world.path / table).unlink()
+    assert any(table in fault for fault in verify(world.handle()).faults)
+
+
+def test_a_topic_that_is_always_being_written_has_no_fault(world: World, topic: TopicLog) -> None:
+    """Entries, chunks and manifests that were needed when the check began are gone before it gets there."""
+    topic_id = topic.newest()[1].topic_id
+
+    def write() -> None:
+        append(world.handle(), batch_of([b"more"] * 20))
+        for _ in range(3):
+            settle(world.handle(), topic_id)
+            world.clock.advance(DELAY_MS)
+            collect(world.handle(), topic_id)
+
+    late = world.handle(on_path(".log", "info", write, times=10**6))
+    assert verify(late).faults == ()

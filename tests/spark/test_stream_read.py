@@ -122,6 +122,19 @@ def test_a_query_that_retention_overtook_is_told_what_it_missed(
     assert seen.all() == ["a", "b"]
 
 
+def test_retention_in_a_partition_that_was_added_meanwhile_is_told_too(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, ["a"], 0)
+    assert seen.run(stream(spark, root, TOPIC)) == [["a"]]
+    log.add_partitions(TOPIC, 2)
+    put(spark, root, ["b", "c", "d"], 1)
+    log.delete_records(TOPIC, {1: 2})
+    with pytest.raises(StreamingQueryException, match=r"orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
+        seen.run(stream(spark, root, TOPIC))
+
+
 def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
