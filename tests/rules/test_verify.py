@@ -164,11 +164,12 @@ def test_a_topic_that_is_always_being_written_has_no_fault(world: World, topic: 
     topic_id = topic.newest()[1].topic_id
 
     def write() -> None:
-        append(world.handle(), batch_of([b"more"] * 20))
         for _ in range(3):
             settle(world.handle(), topic_id)
             world.clock.advance(DELAY_MS)
             collect(world.handle(), topic_id)
+        for _ in range(3):
+            append(world.handle(), batch_of([b"more"] * 20))
 
     late = world.handle(on_path(".log", "info", write, times=10**6))
     assert verify(late).faults == ()
