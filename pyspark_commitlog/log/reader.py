@@ -240,7 +240,7 @@ class PartitionReader:
         path = self._paths.segment_file(self._partition, stem, "index")
         try:
             index = self._topic.storage.map(path, 0, index_bytes)
-        except FileNotFoundError:  # a hint only; the settler rebuilds it
+        except FileNotFoundError:  # a hint only
             return whole
         hint = lookup_offset(index, base, offset)
         if not 0 < hint.position < whole.end:
