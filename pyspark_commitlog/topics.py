@@ -28,7 +28,7 @@ from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.model import PartitionDescription, TopicDescription
 from pyspark_commitlog.storage import Storage, open_storage
@@ -288,8 +288,7 @@ class CommitLog:
         topic = self.topic(name)
         _, state = topic.newest()
         for partition in times:
-            if not 0 <= partition < state.partitions:
-                raise UsageError(f"topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}")
+            check_partition(name, state, partition)
         return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
 
     def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:

@@ -64,11 +64,8 @@ def _stop_on_signals() -> threading.Event:
 
 def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> bool:
     """Maintain each topic once; return whether one failed."""
-    failed = False
-    try:
-        names = only or log.every_name()
-    except CommitLogError as error:
-        _fail(str(error))
+    names, failed = _names(log, only), False
+    if names is None:
         return True
     for name in _progress(names, "maintain"):
         if stop.is_set():
@@ -77,7 +74,7 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
             _tell(log.maintain(name), as_json=as_json)
         except CommitLogError as error:
             failed = True
-            _errors.print(f"{name}: error: {error}", markup=False, highlight=False, soft_wrap=True)
+            _complain(f"{name}: error: {error}")
     return failed
 
 
@@ -93,13 +90,16 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics against what the newest entries say; exit code 1 names a fault."""
     log, failed = CommitLog(root), False
-    for name in _progress(_names(log, topic), "verify"):
+    names = _names(log, topic)
+    if names is None:
+        raise typer.Exit(1)
+    for name in _progress(names, "verify"):
         try:
             report = log.verify(name)
         except UnknownTopicError as error:
             if topic:  # else it was deleted
                 failed = True
-                _fail(str(error))
+                _complain(f"error: {error}")
             continue
         failed = failed or bool(report.faults)
         lines: Iterable[str] = [json.dumps(asdict(report))] if as_json else fault_lines(report)
@@ -108,17 +108,17 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     raise typer.Exit(1 if failed else 0)
 
 
-def _names(log: CommitLog, only: list[str] | None) -> list[str]:
-    """Return the topics that are meant; without a root there is nothing to go on with."""
+def _names(log: CommitLog, only: list[str] | None) -> list[str] | None:
+    """Return the topics that are meant; None, told, where there is no root to look in."""
     try:
         return only or log.every_name()
     except CommitLogError as error:
-        _fail(str(error))
-        raise typer.Exit(1) from error
+        _complain(f"error: {error}")
+        return None
 
 
-def _fail(told: str) -> None:
-    _errors.print(f"error: {told}", markup=False, highlight=False, soft_wrap=True)
+def _complain(told: str) -> None:
+    _errors.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -133,10 +133,10 @@ def dump(
             damaged = damaged or "fault" in row
             typer.echo(json.dumps(row))
     except FileNotFoundError as error:
-        _fail(f"there is no file {path}")
+        _complain(f"error: there is no file {path}")
         raise typer.Exit(1) from error
     except CommitLogError as error:
-        _fail(str(error))
+        _complain(f"error: {error}")
         raise typer.Exit(1) from error
     raise typer.Exit(1 if damaged else 0)
 

@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
 OFFSET_DELTA = "offsetDelta"
 THINNED_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
 _ALIGNMENT = 8
-#: Arrow's codecs by ``compression.type``; this lz4 level is a fifth faster than the default and 2 % larger.
+#: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.collect import read_retained, settle_state
 from pyspark_commitlog.log.segment import write_manifest
 from pyspark_commitlog.log.settle import publish
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.topic import TopicLog, check_partition
 
 #: In place of an offset: up to the high watermark (Kafka: ``DeleteRecordsRequest.HIGH_WATERMARK``).
 HIGH_WATERMARK = -1
@@ -62,8 +62,7 @@ def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str) -> 
     """
     starts = list(state.log_start)
     for partition, offset in offsets.items():
-        if not 0 <= partition < state.partitions:
-            raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
+        check_partition(topic, state, partition)
         high = state.log_end[partition]
         if offset < HIGH_WATERMARK:
             raise UsageError(f"topic {topic!r} partition {partition}: {offset} is no offset; -1 is the high watermark")

@@ -252,7 +252,7 @@ def _settle_partition(
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
     merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)
     try:
-        for frame, payload, base in _frames(topic, state.topic_id, sources, row.settled):
+        for frame, payload, base in unsettled_frames(topic, state.topic_id, sources, row.settled):
             for stamped in merger.offer(frame, payload, base, state.leader_epoch):
                 writer.append(stamped)
             if budget.spent():
@@ -264,7 +264,7 @@ def _settle_partition(
         writer.close()
 
 
-def _frames(
+def unsettled_frames(
     topic: TopicLog, topic_id: str, sources: Sequence[Source], settled: int
 ) -> Iterator[tuple[Frame, Payload, int]]:
     """Yield every unsettled frame with its payload and real offset, checked against CRC, identity and extent (R11)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
+from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.paths import TopicPaths
@@ -25,6 +25,16 @@ from pyspark_commitlog.log.state import (
     read_writer_rows,
 )
 from pyspark_commitlog.storage import Storage
+
+
+def check_partition(topic: str, state: TopicState, partition: int) -> None:
+    """Refuse a partition that a topic does not have.
+
+    Raises:
+        UsageError: names those that it has.
+    """
+    if not 0 <= partition < state.partitions:
+        raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
 
 
 class TopicLog:

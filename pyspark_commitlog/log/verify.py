@@ -6,17 +6,17 @@ entry, files that are longer than published, the chain of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import google_crc32c
-import pyarrow as pa
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
-from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Extent, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle import Source, unsettled_frames
+from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 
 _TRIES = 3
@@ -200,12 +200,13 @@ class _Checker:
             before = entry
 
     def _appended(self, entry: Entry, settled: SettleState) -> None:
-        chunks = self.topic.chunks(entry)
+        named = self.topic.chunks(entry)
         extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).settled]
         for number in sorted({extent.chunk for extent in extents} - {INLINE}):
-            self._guard(self._chunk, chunks[number])
+            self._guard(self._chunk, named[number])
         for extent in extents:
-            self._guard(self._extent, entry, chunks, extent)
+            chunk = None if extent.chunk == INLINE else named[extent.chunk]
+            self._guard(self._extent, Source(entry, extent, chunk))
 
     def _chunk(self, chunk: ChunkRef) -> None:
         self.chunks += 1
@@ -215,16 +216,7 @@ class _Checker:
         if size >= chunk.length:
             self._crc(path, chunk.length, chunk.crc)
 
-    def _extent(self, entry: Entry, chunks: Sequence[ChunkRef], extent: Extent) -> None:
-        if extent.chunk == INLINE:
-            path, data = f"inline frames of entry {entry.sequence}", pa.py_buffer(self.topic.journal.inline(entry))
-        else:
-            path, data = self._paths.chunk(chunks[extent.chunk].name), None
-        end = extent.position + extent.length
-        span = Span(path, extent.position, end, 0, extent.base_offset, self._id, extent.partition, data=data)
-        offset = extent.base_offset
-        for located in walk(self.topic.storage, span):
-            check(located, span)
-            offset = located.next_offset
-        told = f"{path}: partition {extent.partition} has rows to offset {offset}, expected {extent.end_offset}"
-        self._expect(offset == extent.end_offset, told)
+    def _extent(self, source: Source) -> None:
+        """Walk an extent as the settler would, from its first offset."""
+        for _ in unsettled_frames(self.topic, self._id, [source], settled=0):
+            pass

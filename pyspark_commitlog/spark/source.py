@@ -154,8 +154,8 @@ class CommitLogReader(_Reading, DataSourceReader):
             topic = log.topic(name)
             stored, state = topic.newest()
             topic.journal.sync_exposed(stored)
-            starts = resolve(by_offset(topic, state, self._options.starting), EARLIEST, name, state, "startingOffsets")
-            ends = resolve(by_offset(topic, state, self._options.ending), LATEST, name, state, "endingOffsets")
+            starts = resolve_at(topic, state, self._options.starting, EARLIEST, "startingOffsets")
+            ends = resolve_at(topic, state, self._options.ending, LATEST, "endingOffsets")
             for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 if start > end:
                     raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
@@ -183,6 +183,13 @@ def by_offset(topic: TopicLog, state: TopicState, asked: Offsets | Times | None)
             )
         offsets[partition] = LATEST if found is None else min(found.offset, state.log_end[partition])
     return {topic.name: offsets}
+
+
+def resolve_at(
+    topic: TopicLog, state: TopicState, asked: Offsets | Times | None, default: int, option: str
+) -> list[int]:
+    """Return an offset for every partition of a topic; see ``by_offset`` and ``resolve``."""
+    return resolve(by_offset(topic, state, asked), default, topic.name, state, option)
 
 
 def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str) -> list[int]:
@@ -253,9 +260,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         offsets = {
             TopicPartition(name, partition): offset
             for name, state in states.items()
-            for partition, offset in enumerate(
-                resolve(by_offset(self._topic(name), state, asked), EARLIEST, name, state, "startingOffsets")
-            )
+            for partition, offset in enumerate(resolve_at(self._topic(name), state, asked, EARLIEST, "startingOffsets"))
         }
         return SourceOffset(offsets, _ids(states)).to_json()
 
