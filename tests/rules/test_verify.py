@@ -108,6 +108,23 @@ def test_damage_to_any_file_that_counts_is_named(
     assert verify(world.handle()).faults == ()
 
 
+def test_what_no_frame_covers_is_covered_by_the_file(world: World, topic: TopicLog) -> None:
+    """A leader epoch lies outside its frame's CRC: the running CRC of a segment, and a chunk's own, tell."""
+    for suffix in (".log", ".chunk"):
+        path = next(path for path in published(world, topic) if path.endswith(suffix))
+        data = bytearray((world.path / path).read_bytes())
+        data[15] ^= 1
+        (world.path / path).write_bytes(bytes(data))
+        assert any(path in fault and "CRC-32C" in fault for fault in verify(world.handle()).faults)
+
+
+def test_damage_to_inline_frames_is_named(world: World, topic: TopicLog) -> None:
+    path = world.path / f"topics/t/journal/{topic.newest()[0].sequence:020d}.json"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert any(path.name in fault for fault in verify(world.handle()).faults)
+
+
 def test_two_segments_that_were_swapped_are_named(world: World, topic: TopicLog) -> None:
     logs = [path for path in published(world, topic) if path.endswith(".log")]
     first, second = (world.path / logs[0]), (world.path / logs[1])
