@@ -17,13 +17,18 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One config: how to read it, its default, and the least (or the listed) values allowed."""
+    """One config: how to read it, its default, and the least (or the listed) values allowed.
+
+    ``several`` allows more than one of the choices, separated by commas; ``ratio`` numbers that are not whole.
+    """
 
     name: str
     default: str
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] = ()
+    several: bool = False
+    ratio: bool = False
     doc: str = ""
 
     def check(self, value: object) -> str:
@@ -33,18 +38,29 @@ class Key:
             ConfigError: with the name, the value and what is allowed.
         """
         text = str(value).strip()
-        if self.choices:
-            if text not in self.choices:
-                raise ConfigError(f"{self.name}={text!r} is not allowed: use one of {', '.join(self.choices)}")
-            return text
+        return self._check_choice(text) if self.choices else self._check_number(text)
+
+    def _check_choice(self, text: str) -> str:
+        chosen = _listed(text) if self.several else [text]
+        if not set(chosen) <= set(self.choices) or len(set(chosen)) < len(chosen):
+            many = "one or more" if self.several else "one"
+            raise ConfigError(f"{self.name}={text!r} is not allowed: use {many} of {', '.join(self.choices)}")
+        return ",".join(chosen)
+
+    def _check_number(self, text: str) -> str:
         try:
-            number = int(text)
+            number = float(text) if self.ratio else int(text)
         except ValueError:
-            raise ConfigError(f"{self.name}={text!r} is not allowed: it takes a whole number") from None
+            kind = "a number" if self.ratio else "a whole number"
+            raise ConfigError(f"{self.name}={text!r} is not allowed: it takes {kind}") from None
         low, high = self.minimum, LONG_MAX if self.maximum is None else self.maximum
-        if (low is not None and number < low) or number > high:
-            raise ConfigError(f"{self.name}={number} is not allowed: it takes {low} to {high}")
-        return str(number)
+        if (low is not None and not number >= low) or not number <= high:
+            raise ConfigError(f"{self.name}={text} is not allowed: it takes {low} to {high}")
+        return text if self.ratio else str(number)
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
 
 
 def _keys(*keys: Key) -> dict[str, Key]:
@@ -78,10 +94,28 @@ KEYS: dict[str, Key] = _keys(
     Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
     # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---
-    Key("cleanup.policy", "delete", choices=("delete",), doc="What retention does with old segments."),
+    Key(
+        "cleanup.policy",
+        "delete",
+        choices=("delete", "compact"),
+        several=True,
+        doc="delete: old segments go; compact: the last record of every key stays; or both, with a comma.",
+    ),
     Key("retention.ms", str(7 * DAY_MS), -1, doc="Age at which a segment may go, ms; -1 keeps for ever."),
     Key("retention.bytes", "-1", -1, doc="Size of a partition above which old segments may go; -1 is no limit."),
     Key("file.delete.delay.ms", "60000", 0, doc="How long a file stays after nothing needs it any more, ms."),
+    # --- compaction (Kafka: LogCleaner) ---
+    Key("min.cleanable.dirty.ratio", "0.5", 0, 1, ratio=True, doc="Share of bytes not compacted yet that is enough."),
+    Key("min.compaction.lag.ms", "0", 0, doc="Age below which a segment is not compacted, ms."),
+    Key("max.compaction.lag.ms", str(LONG_MAX), 1, doc="Age above which a record is compacted whatever the ratio, ms."),
+    Key("delete.retention.ms", str(DAY_MS), 0, doc="How long tombstones stay after a compaction saw them, ms."),
+    Key(
+        "cleaner.dedupe.buffer.size",
+        str(128 * 2**20),
+        1024,
+        2**30,
+        doc="Bytes of keys that compaction holds at a time; at its peak it takes about three times as much memory.",
+    ),
     # --- ours: staging, settling, writers ---
     Key("staged.retention.ms", str(DAY_MS), 1, doc="Age at which a chunk nobody committed may be swept, ms."),
     Key("producer.id.expiration.ms", str(30 * DAY_MS), 1, doc="How long a silent writer's last id is kept, ms."),
@@ -101,6 +135,18 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name not in KEYS:
             raise ConfigError(f"unknown topic config {name!r}{_hint(name)}; known: {', '.join(KEYS)}")
+
+
+def check_together(config: Mapping[str, str]) -> None:
+    """Refuse configs that are right one by one and contradict each other (Kafka: ``LogConfig.validateValues``).
+
+    Raises:
+        ConfigError: names both.
+    """
+    topic = TopicConfig(config)
+    low, high = topic.number("min.compaction.lag.ms"), topic.number("max.compaction.lag.ms")
+    if low > high:
+        raise ConfigError(f"min.compaction.lag.ms={low} is above max.compaction.lag.ms={high}")
 
 
 def check_config(config: Mapping[str, object]) -> dict[str, str]:
@@ -132,6 +178,20 @@ class TopicConfig:
     def number(self, name: str) -> int:
         """Return a numeric config."""
         return int(self._read(name))
+
+    def ratio(self, name: str) -> float:
+        """Return a config that is a share of one."""
+        return float(self._read(name))
+
+    def has_policy(self, policy: str) -> bool:
+        """Return whether ``cleanup.policy`` names ``delete`` or ``compact``."""
+        return policy in _listed(self._read("cleanup.policy"))
+
+    @property
+    def max_segment_ms(self) -> int:
+        """Return after what time a segment rolls: compaction takes sealed ones only (``LogConfig.maxSegmentMs``)."""
+        limit = self.number("segment.ms")
+        return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
 
     def text(self, name: str) -> str:
         """Return a config that is one of a list."""

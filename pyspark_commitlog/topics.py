@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import overload
 
-from pyspark_commitlog.config import TopicConfig, check_config, check_names
+from pyspark_commitlog.config import TopicConfig, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -24,6 +24,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
 from pyspark_commitlog.log.commit import former_queries
+from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
@@ -43,6 +44,7 @@ class Maintained:
     topic: str
     settled_records: int
     retained: Retained
+    compacted: tuple[Compacted, ...]
     collected: Collected
     swept_chunks: int
     removed_lives: int
@@ -139,6 +141,7 @@ class CommitLog:
         paths.check_topic_name(name)
         _check_partitions(partitions)
         checked = check_config(config or {})
+        check_together(checked)
         self._make_root()
         topic = TopicLog(self._storage, name)
         self._refuse_existing(topic, topic.journal.newest())
@@ -268,7 +271,9 @@ class CommitLog:
 
         def change(state: TopicState) -> TopicState:
             kept = {key: value for key, value in state.config.items() if key not in removed}
-            return replace(state, config={**kept, **checked})
+            changed = {**kept, **checked}
+            check_together(changed)
+            return replace(state, config=changed)
 
         self._alter(name, change)
 
@@ -346,7 +351,7 @@ class CommitLog:
     def maintain(self, name: None = None) -> tuple[Maintained, ...]: ...
 
     def maintain(self, name: str | None = None) -> Maintained | tuple[Maintained, ...]:
-        """Settle all of a topic, apply its retention, sweep orphans, collect what nothing needs, remove former lives.
+        """Settle all of a topic, retain, compact, sweep orphans, collect what nothing needs, remove former lives.
 
         Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
 
@@ -382,7 +387,7 @@ class CommitLog:
         topic = self.topic(name)
         stored = topic.journal.newest()
         if stored is not None and topic.state_of(stored.entry).deleted:
-            return Maintained(name, 0, Retained({}), Collected(), 0, remove_former(topic, stored))
+            return Maintained(name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
         stored, state = topic.newest()
         moved = 0
         while True:
@@ -391,10 +396,11 @@ class CommitLog:
             if done.sequence is None or done.complete:
                 break
         retained = retain(topic, state.topic_id)
+        compacted = tuple(compact(topic, state.topic_id))
         swept = sweep(topic, state.topic_id)
         collected = collect(topic, state.topic_id)
         collected = replace(collected, segments=collect_segments(topic, state.topic_id))
-        return Maintained(name, moved, retained, collected, swept, remove_former(topic, stored))
+        return Maintained(name, moved, retained, compacted, collected, swept, remove_former(topic, stored))
 
 
 def _check_partitions(partitions: int) -> None:

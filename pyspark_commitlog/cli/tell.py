@@ -17,6 +17,10 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: partition {partition}: retention deleted offsets {before} to {after - 1}"
     if done.retained.segments:
         yield f"{name}: let go of {done.retained.segments} segments; their files follow after file.delete.delay.ms"
+    for one in done.compacted:
+        (many, few), (large, small) = one.segments, one.size_bytes
+        told = f"compacted {many} segments ({large:,} bytes) to {few} ({small:,} bytes)"
+        yield f"{name}: partition {one.partition}: {told}"
     if gone.segments:
         yield f"{name}: removed {gone.segments} segment files"
     if done.swept_chunks:

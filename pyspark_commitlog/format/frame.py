@@ -64,6 +64,7 @@ UNTYPED = "0"
 DENSE = "arrow-ipc"
 THINNED = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
+DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
 _KNOWN_KINDS = (DENSE, THINNED)
 
@@ -104,11 +105,15 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A frame's timestamps in milliseconds, and whose clock they are."""
+    """A frame's timestamps in milliseconds, and whose clock they are.
+
+    With ``delete_horizon_ms``, the frame's tombstones may go from then on (KIP-534): it stands in place of ``base_ms``.
+    """
 
     base_ms: int
     max_ms: int
     log_append_time: bool = False
+    delete_horizon_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,11 @@ class Frame:
         """Return whether timestamps are the write task's clock."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """Return from when on compaction may remove the frame's tombstones; None where it has not seen them yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -150,12 +160,14 @@ class Payload:
 
 
 def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> bytes:
-    """Return the bytes of a frame around an Arrow IPC RecordBatch message of ``rows`` rows."""
+    """Return the bytes of a frame around an Arrow IPC RecordBatch message that covers ``rows`` offsets."""
     delta = rows - 1
+    horizon = times.delete_horizon_ms
+    base_ms = times.base_ms if horizon is None else horizon
     head = b"".join(
         (
             b"\0",
-            varint.encode(times.max_ms - times.base_ms),
+            varint.encode(times.max_ms - base_ms),
             varint.encode(delta),
             varint.encode(-1),
             varint.encode(message.size),
@@ -163,8 +175,8 @@ def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, b
     )
     headers = identity.encode()
     length = len(head) + message.size + len(headers)
-    attributes = LOG_APPEND_TIME if times.log_append_time else 0
-    covered = _COVERED.pack(attributes, delta, times.base_ms, times.max_ms, -1, -1, -1, 1)
+    attributes = (LOG_APPEND_TIME if times.log_append_time else 0) | (0 if horizon is None else DELETE_HORIZON)
+    covered = _COVERED.pack(attributes, delta, base_ms, times.max_ms, -1, -1, -1, 1)
     before = b"".join((covered, varint.encode(length), head))
     crc = 0
     for part in (before, message, headers):

@@ -154,7 +154,7 @@ def parse_manifest(name: str) -> tuple[int, int] | None:
 
 
 def segment_stem(base_offset: int, rewrite: int = 0) -> str:
-    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for its n-th rewrite (rule R4)."""
+    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for one rewritten for settle entry n (rule R4)."""
     return f"{base_offset:020d}" if rewrite == 0 else f"{base_offset:020d}.{rewrite}"
 
 

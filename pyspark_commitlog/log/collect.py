@@ -211,7 +211,10 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     _, state = topic.newest(topic_id)
     paths = topic.paths(topic_id)
     before = now - TopicConfig(state.config).number("staged.retention.ms")
-    for directory in (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests):
+    segments = [paths.partition(number) for number in range(state.partitions)]
+    for directory in (
+        names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, *segments
+    ):  # fmt: skip
         topic.storage.remove_abandoned(directory, before)
     return _delete_orphans(topic, paths, state)
 

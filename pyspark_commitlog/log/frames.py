@@ -10,6 +10,8 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import THINNED, Frame, Payload
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
@@ -39,6 +41,21 @@ class Span:
     partition: int
     gaps: bool = False
     data: pa.Buffer | None = None
+
+
+def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
+    """Return all frames of a segment, as far as published."""
+    rewritten = segment.rewrite > 0
+    return Span(
+        path=paths.segment_file(partition, segment.stem, "log"),
+        start=0,
+        end=segment.length,
+        base_offset=None if rewritten else segment.base_offset,
+        shift=0,
+        topic_id=paths.topic_id,
+        partition=partition,
+        gaps=rewritten,
+    )
 
 
 @dataclass(frozen=True, slots=True)

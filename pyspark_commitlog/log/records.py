@@ -32,6 +32,7 @@ class Limits:
     log_append_time: bool
     before_max_ms: int
     after_max_ms: int
+    compacted: bool = False
 
     @classmethod
     def of(cls, topic: str, partitions: int, config: TopicConfig) -> Limits:
@@ -43,6 +44,7 @@ class Limits:
             log_append_time=config.text("message.timestamp.type") == "LogAppendTime",
             before_max_ms=config.number("message.timestamp.before.max.ms"),
             after_max_ms=config.number("message.timestamp.after.max.ms"),
+            compacted=config.has_policy("compact"),
         )
 
 
@@ -106,10 +108,13 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
         now_ms: the write task's clock.
 
     Raises:
-        InvalidRecordError: a record is too large, its timestamp out of bounds, or its partition does not exist.
+        InvalidRecordError: a record is too large, its timestamp out of bounds, its partition does not exist, or it has
+            no key in a compacted topic.
     """
     rows = batch.num_rows
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+    if limits.compacted:
+        _check_keys(columns.get("key"), rows, limits)
     timestamp = _timestamps(columns.get("timestamp"), rows, limits, now_ms)
     arrays = [
         _bytes(columns.get("key"), rows),
@@ -121,6 +126,15 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     _check_sizes(sizes, limits)
     partition = _partitions(columns.get("partition"), limits)
     return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes)
+
+
+def _check_keys(column: pa.Array | None, rows: int, limits: Limits) -> None:
+    missing = rows if column is None else column.null_count
+    if missing:
+        raise InvalidRecordError(
+            f"topic {limits.topic!r} has cleanup.policy=compact, and {missing} of {rows} records have no key: give "
+            "each one. Nothing staged"
+        )
 
 
 def _bytes(column: pa.Array | None, rows: int) -> pa.Array:

@@ -37,9 +37,13 @@ def plan_log_start(
 ) -> int:
     """Return a partition's log start offset under ``retention.bytes``, then ``retention.ms`` (pure).
 
+    With ``cleanup.policy=compact`` alone, neither counts.
+
     Oldest segment first, up to the first that stays; what lies below the log start offset already does not count. The
     active segment may go too, in Kafka by a roll before (``UnifiedLog.deleteOldSegments``).
     """
+    if not config.has_policy("delete"):
+        return log_start
     left = [(s.end_offset, s.length, s.max_timestamp) for s in sealed if s.end_offset > log_start]
     if row.active.length and row.settled > log_start:
         left.append((row.settled, row.active.length, row.active.index.max_timestamp))
@@ -57,10 +61,14 @@ def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str) -> 
     """Return the log start offsets behind ``delete_records``; they never go down (rule R9; pure).
 
     Raises:
-        UsageError: a partition that does not exist, or a negative offset.
+        UsageError: a partition that does not exist, a negative offset, or a topic that is compacted only.
         OffsetOutOfRangeError: an offset beyond the high watermark.
     """
     starts = list(state.log_start)
+    if not TopicConfig(state.config).has_policy("delete"):
+        raise UsageError(
+            f"topic {topic!r} has cleanup.policy=compact, which deletes by key: write records with a null value"
+        )
     for partition, offset in offsets.items():
         check_partition(topic, state, partition)
         high = state.log_end[partition]
@@ -154,7 +162,7 @@ def _let_go(
             paths = topic.paths(state.topic_id)
             manifest = write_manifest(topic.storage, paths, partition, base.sequence + 1, stay) if stay else None
         active = Active(IndexState(row.settled)) if below else row.active
-        rows[partition] = SettledPartition(row.settled, active, manifest)
+        rows[partition] = replace(row, active=active, manifest=manifest)
     if gone:
         publish(topic, base, replace(settled, partitions=tuple(rows)))
     return gone
@@ -179,7 +187,8 @@ def _keeps_files(topic: TopicLog, state: TopicState, base: Stored, settled: Sett
 def collect_segments(topic: TopicLog, topic_id: str) -> int:
     """Delete the files of segments that no retained settle entry names (rule R13); return how many.
 
-    A settler makes new files at or above the active segment's base offset only: those are left alone.
+    Left alone is what a settler may be making: files at or above the active segment's base offset, and rewritten
+    segments, whose names carry the settle number that they are meant for (rule R1), beyond the newest one.
     """
     storage, paths = topic.storage, topic.paths(topic_id)
     retained = read_retained(topic.settle_journal(topic_id))
@@ -196,10 +205,14 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
         directory = paths.partition(partition)
         for name in storage.names(directory):
             found = parse_segment(name)
-            if found and found[0] < newest.active.base_offset and found[:2] not in named:
+            if found and _may_go(found[0], found[1], newest, retained[-1].sequence) and found[:2] not in named:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
     return removed
+
+
+def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: int) -> bool:
+    return base_offset < newest.active.base_offset and rewrite <= sequence
 
 
 def _named(topic: TopicLog, topic_id: str, rows: Sequence[SettledPartition]) -> set[tuple[int, int]]:

@@ -7,7 +7,7 @@ counts before the settle entry that names the new lengths is put.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import google_crc32c
 import pyarrow as pa
@@ -166,7 +166,7 @@ class SegmentWriter:
         self._sealed: list[Sealed] = []
         self._index_bytes = config.number("segment.index.bytes")
         self._interval = config.number("index.interval.bytes")
-        self._limits = RollLimits(config.number("segment.bytes"), config.number("segment.ms"), self._index_bytes)
+        self._limits = RollLimits(config.number("segment.bytes"), config.max_segment_ms, self._index_bytes)
         self._next = row.settled
         storage.make_directory(paths.partition(partition))
         self._remove_unpublished()
@@ -222,7 +222,7 @@ class SegmentWriter:
         if self._sealed:
             sealed = [*self._sealed_before(), *self._sealed]
             manifest = write_manifest(self._storage, self._paths, self._partition, settle_sequence, sealed)
-        return SettledPartition(self._next, self._files.active, manifest)
+        return replace(self._row, settled=self._next, active=self._files.active, manifest=manifest)
 
     def close(self) -> None:
         """Give up without publishing."""

@@ -266,27 +266,31 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class SettledPartition:
-    """How far a partition is settled, and in which files."""
+    """How far a partition is settled, and in which files.
+
+    Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint).
+    """
 
     settled: int
     active: Active
     manifest: Manifest | None = None
+    cleaned: int = 0
 
     def to_json(self) -> list[Any]:
         """Return the row of the settle table."""
         m = self.manifest
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
-        return [self.settled, named, self.active.to_json()]
+        return [self.settled, named, self.active.to_json(), self.cleaned]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:
         """Return the value of a row."""
-        settled, named, active = row
+        settled, named, active, cleaned = row
         manifest = None
         if named:
             name, length, crc, segments, size = named
             manifest = Manifest(name, Checked(length, int(crc, 16)), segments, size)
-        return cls(settled, Active.from_json(active), manifest)
+        return cls(settled, Active.from_json(active), manifest, cleaned)
 
 
 @dataclass(frozen=True, slots=True)

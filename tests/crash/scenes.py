@@ -272,6 +272,41 @@ class Retain(Scene):
         assert verify(world.handle()) == 3
 
 
+class Compact(Scene):
+    """Compact a partition, and remove the replaced files after the delay."""
+
+    name = "compact"
+    written: ClassVar[list[bytes]] = [b"a1", b"b1", b"a2", b"c1", b"z1"]
+
+    def prepare(self, world: World) -> None:
+        """Four sealed segments and an active one; the first letter is the key."""
+        topic = world.create(1, {**_CONFIG, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        for value in self.written:
+            append(topic, batch_of([value + b"x" * 1200], key=[value[:1]]))
+            settle(topic, topic.newest()[1].topic_id)
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Compact in the first round, collect in the others."""
+        log = world.log(hook)
+        for _ in range(3):
+            log.maintain("t")
+            world.clock.advance(DELAY_MS)
+
+    def check(self, world: World) -> None:
+        """All, or the last of every key; in the end those, and no file of the others."""
+        last = self.written[1:]
+        assert [(value or b"").rstrip(b"x") for value in world.values()] in (self.written, last)
+        for _ in range(2):
+            self.act(world)
+        assert [(value or b"").rstrip(b"x") for value in world.values()] == last
+        topic = world.handle()
+        topic_id = topic.newest()[1].topic_id
+        row = topic.settled(topic_id)[1].partition(0)
+        named = {segment.stem for segment in (*topic.sealed(topic_id, row), row.active)}
+        assert {path.rsplit("/", 1)[1].removesuffix(".log") for path in world.files(".log")} == named
+        verify(world.handle())
+
+
 class Delete(Scene):
     """Delete a topic and remove its files."""
 
@@ -301,7 +336,7 @@ class Delete(Scene):
 
 SCENES: dict[str, Scene] = {
     scene.name: scene()
-    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Retain, Delete)
+    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Retain, Compact, Delete)
 }
 #: Errors that are bugs when an operation is run on a storage that fails.
 NEVER = (ConflictError, CorruptionError)

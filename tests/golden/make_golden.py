@@ -50,6 +50,7 @@ CONFIG: dict[str, Any] = {
 }
 FIRST_US = 1_526_384_718_283_007
 HOUR_MS = 3_600_000
+HORIZON_MS = FIRST_US // 1000 + 24 * HOUR_MS
 KEYS = (b"21", b"foobar", b"", None, b"\x00\xff\x80")
 HEADERS: tuple[list[tuple[str, bytes | None]] | None, ...] = (
     None,
@@ -209,7 +210,7 @@ def rewrite(maker: Maker, partition: int) -> None:
     topic.storage.write_once(f"{topic.paths(now.topic_id).manifests}/{name}", data)
     manifest = state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
     rows = list(before.partitions)
-    rows[partition] = state.SettledPartition(row.settled, row.active, manifest)
+    rows[partition] = state.SettledPartition(row.settled, row.active, manifest, cleaned=first.end_offset)
     publish(topic, state.SettleState(now.topic_id, before.through, before.oldest_unsettled, tuple(rows)))
 
 
@@ -282,7 +283,7 @@ def thin(located: Located, span: Span) -> tuple[bytes, set[int]]:
     data = frame.encode(
         columns.encode(kept, payload.identity.codec),
         rows=old.last_offset_delta + 1,
-        times=frame_times(kept.column("timestamp"), log_append_time=False),
+        times=replace(frame_times(kept.column("timestamp"), log_append_time=False), delete_horizon_ms=HORIZON_MS),
         identity=replace(payload.identity, kind=frame.THINNED, base_offset=old.base_offset),
         base_offset=old.base_offset,
     )

@@ -83,7 +83,7 @@ def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
     home = root / "topics" / topic / topic_id
     settle, _ = entry(max((home / "settle").glob("*.json")))
     known = dict(enumerate(table(home, settle["partitions"])))
-    settled, manifest, active = known.get(partition, [0, None, [0, 0, 0, 0]])
+    settled, manifest, active = known.get(partition, [0, None, [0, 0, 0, 0]])[:3]
     sealed = load(home / "manifests" / manifest[0], *manifest[1:3]) if manifest else []
     found: list[list[Any]] = []
     for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), active[:4]]:

@@ -184,7 +184,7 @@ class History(RuleBasedStateMachine):
             assert verify(self.world.handle()) == sum(map(len, self.model.values))
             assert self.world.values() == [value for values in self.model.values for value in values]
             assert len(self.world.entries()) <= 2
-            assert len(self.world.files("/side/")) <= 6
+            assert len(self.world.files("/side/")) <= 8
         self.patched.undo()
         shutil.rmtree(self.path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.config import KEYS, Key, TopicConfig, check_config, check_names
+from pyspark_commitlog.config import KEYS, Key, TopicConfig, check_config, check_names, check_together
 from pyspark_commitlog.errors import ConfigError
 
 NUMBERS = [key for key in KEYS.values() if not key.choices]
@@ -20,6 +20,9 @@ KAFKA_DEFAULTS = {
     "retention.ms": 604_800_000,
     "retention.bytes": -1,
     "file.delete.delay.ms": 60_000,
+    "delete.retention.ms": 86_400_000,
+    "min.compaction.lag.ms": 0,
+    "max.compaction.lag.ms": 2**63 - 1,
 }
 
 
@@ -53,10 +56,38 @@ def test_what_is_no_whole_number_is_refused(value: object) -> None:
         check_config({"segment.bytes": value})
 
 
+@pytest.mark.parametrize(("given", "stored"), [("compact", "compact"), ("delete , compact", "delete,compact")])
+def test_several_policies_may_be_named(given: str, stored: str) -> None:
+    assert check_config({"cleanup.policy": given}) == {"cleanup.policy": stored}
+    topic = TopicConfig({"cleanup.policy": stored})
+    assert (topic.has_policy("delete"), topic.has_policy("compact")) == ("delete" in stored, True)
+
+
+@pytest.mark.parametrize("value", ["", "compact,", "compact,compact", "delete;compact"])
+def test_what_is_no_list_of_policies_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"cleanup\.policy=.* use one or more of delete, compact"):
+        check_config({"cleanup.policy": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [("nan", "0 to 1"), ("1.01", "0 to 1"), ("-0.1", "0 to 1"), ("x", "a number")]
+)
+def test_what_is_no_ratio_is_refused(value: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf"min\.cleanable\.dirty\.ratio=.* it takes {told}"):
+        check_config({"min.cleanable.dirty.ratio": value})
+    assert TopicConfig(check_config({"min.cleanable.dirty.ratio": "0.25"})).ratio("min.cleanable.dirty.ratio") == 0.25
+
+
+def test_lags_that_contradict_each_other_are_refused() -> None:
+    check_together({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=6 is above max\.compaction\.lag\.ms=5"):
+        check_together({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
 @pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)
 def test_a_choice_is_one_of_a_list(key: Key) -> None:
     assert [key.check(choice) for choice in key.choices] == list(key.choices)
-    with pytest.raises(ConfigError, match=f"{key.name}='best' .* use one of {key.choices[0]}"):
+    with pytest.raises(ConfigError, match=f"{key.name}='best' .* use one .*of {key.choices[0]}"):
         check_config({key.name: "best"})
 
 

@@ -93,7 +93,8 @@ def test_an_impossible_number_of_partitions_is_refused(log: CommitLog, root: Pat
         ({"segment.bytes": "many"}, "whole number"),
         ({"segment.bytes": 1}, "1024 to"),
         ({"compression.type": "gzip"}, "none, lz4, zstd"),
-        ({"cleanup.policy": "compact"}, "delete"),
+        ({"cleanup.policy": "shrink"}, "delete, compact"),
+        ({"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 1}, "is above max"),
     ],
 )
 def test_a_wrong_config_is_refused_before_anything_is_made(

@@ -1,0 +1,153 @@
+"""Find the records that a later one of the same key supersedes, within bounded memory. Exact: keys decide, not hashes.
+
+Kafka's ``SkimpyOffsetMap`` holds a 16-byte hash for each key and trusts it. Here a hash only deals the keys out to
+buckets that fit into memory one at a time; within a bucket the keys themselves are compared, by Arrow. The price is
+that the keys are read once per bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.log.partitioner import Ints, murmur2
+
+#: What a byte per dirty record says when it is not the record's bucket.
+_SUPERSEDED = 255
+_KEYLESS = 254
+_MAX_BUCKETS = 254
+
+Hash = Callable[[pa.Array], npt.NDArray[np.uint32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of some records (binary, null where there is none) and their offsets, ascending."""
+
+    offsets: Ints
+    keys: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """A segment whose keys can be read as often as need be; ``read`` yields them frame by frame.
+
+    All offsets lie in [``base_offset``, ``end_offset``).
+    """
+
+    base_offset: int
+    end_offset: int
+    read: Callable[[], Iterator[Keys]]
+
+
+def find_superseded(
+    clean: Sequence[KeySource], dirty: Sequence[KeySource], buffer_bytes: int, key_hash: Hash = murmur2
+) -> tuple[list[Ints], int]:
+    """Return, per segment (first the clean, then the dirty ones), the offsets of records that need not stay.
+
+    Those are the records with a later one of the same key in the dirty segments, and those without a key; of the latter
+    also how many there are.
+
+    Args:
+        clean: segments in which every key has one record, all below the dirty ones.
+        dirty: the segments behind them, ascending.
+        buffer_bytes: of keys to hold at a time. One byte for each offset of the dirty segments comes on top.
+        key_hash: deals keys out to buckets; any function of the key is right, an even one bounds memory.
+    """
+    size = sum(keys.keys.nbytes for source in dirty for keys in source.read())
+    buckets = min(max(1, -(-size // buffer_bytes)), _MAX_BUCKETS)
+    fates = [np.zeros(source.end_offset - source.base_offset, np.uint8) for source in dirty]
+    gone: list[list[Ints]] = [[] for _ in clean]
+    for bucket in range(buckets):
+        known = _mark_dirty(dirty, fates, bucket, buckets, key_hash)
+        if known is not None:
+            _find_clean(clean, gone, known, bucket, buckets, key_hash, buffer_bytes)
+    below = [np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64) for found in gone]
+    above = [source.base_offset + np.flatnonzero(fate >= _KEYLESS) for source, fate in zip(dirty, fates, strict=True)]
+    return [*below, *above], sum(int(np.count_nonzero(fate == _KEYLESS)) for fate in fates)
+
+
+def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
+    """Return the bucket of every key, by the hash's high bits: the low ones are alike within a partition."""
+    if buckets == 1:
+        return np.zeros(len(keys), np.uint8)
+    return ((key_hash(keys).astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.uint8)
+
+
+def _mark_dirty(
+    dirty: Sequence[KeySource], fates: Sequence[npt.NDArray[np.uint8]], bucket: int, buckets: int, key_hash: Hash
+) -> pa.Array | None:
+    """Mark the superseded records of a bucket in ``fates``; return the bucket's different keys, None for none."""
+    chunks: list[pa.Array] = []
+    places: list[tuple[int, Ints]] = []
+    for number, (source, fate) in enumerate(zip(dirty, fates, strict=True)):
+        for found in source.read():
+            at = found.offsets - source.base_offset
+            if bucket == 0:
+                fate[at] = bucket_of(found.keys, buckets, key_hash)
+                if found.keys.null_count:
+                    fate[at[found.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
+            mine = np.flatnonzero(fate[at] == bucket)
+            if len(mine):
+                chunks.append(found.keys.take(pa.array(mine)))
+                places.append((number, at[mine]))
+    if not chunks:
+        return None
+    encoded = pa.chunked_array(chunks).dictionary_encode()
+    chunks.clear()
+    known = encoded.chunk(0).dictionary
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+    order = np.arange(len(codes))
+    last = np.empty(len(known), np.int64)
+    last[codes] = order  # of equal codes the last assignment counts
+    lost = last[codes] != order
+    start = 0
+    for number, at in places:
+        fates[number][at[lost[start : start + len(at)]]] = _SUPERSEDED
+        start += len(at)
+    return known
+
+
+def _find_clean(
+    clean: Sequence[KeySource],
+    gone: Sequence[list[Ints]],
+    known: pa.Array,
+    bucket: int,
+    buckets: int,
+    key_hash: Hash,
+    buffer_bytes: int,
+) -> None:
+    """Add to ``gone`` the records of clean segments whose key is among ``known``; looked up in large batches."""
+    chunks: list[pa.Array] = []
+    places: list[tuple[int, Ints]] = []
+    held = 0
+
+    def look_up() -> None:
+        nonlocal held
+        if not chunks:
+            return
+        hit = pc.is_in(pa.chunked_array(chunks), value_set=known).to_numpy()
+        start = 0
+        for number, offsets in places:
+            gone[number].append(offsets[hit[start : start + len(offsets)]])
+            start += len(offsets)
+        chunks.clear()
+        places.clear()
+        held = 0
+
+    for number, source in enumerate(clean):
+        for found in source.read():
+            mine = found.keys.is_valid().to_numpy(zero_copy_only=False)
+            mine &= bucket_of(found.keys, buckets, key_hash) == bucket
+            chosen = found.keys.filter(pa.array(mine))
+            chunks.append(chosen)
+            places.append((number, found.offsets[mine]))
+            held += chosen.nbytes
+            if held >= buffer_bytes:
+                look_up()
+    look_up()

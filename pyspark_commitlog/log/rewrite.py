@@ -1,0 +1,292 @@
+"""Write sealed segments anew without some of their records, under new names. Nobody reads them before they are named.
+
+The records that stay keep offset, timestamp and order (Kafka: ``Cleaner.cleanInto``, ``MemoryRecords.filterTo``).
+Frames of which all stays are copied as they are; what is left of others is joined into frames of the usual size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyspark_commitlog.config import LONG_MAX, TopicConfig
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Frame, Identity, Payload
+from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
+from pyspark_commitlog.format.paths import TopicPaths, segment_stem
+from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.log.staging import frame_times
+from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.storage import Storage
+
+Mask = npt.NDArray[np.bool_]
+_MAX_DELTA = 2**31 - 1
+# Whole frames above this share of batch.size are copied; smaller ones join their neighbours.
+_SMALL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which partition of which root is written, and for which settle entry: its number is in the files' names (R1)."""
+
+    storage: Storage
+    paths: TopicPaths
+    partition: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What stays: records at or above ``log_start``; tombstones until ``delete_retention_ms`` after they were seen.
+
+    Frames below ``cleaned`` have a delete horizon if they hold tombstones: an earlier compaction saw them.
+    """
+
+    log_start: int
+    cleaned: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes: int
+    interval_bytes: int
+    frame_bytes: int
+    compression: str
+
+    @classmethod
+    def of(cls, config: TopicConfig, *, log_start: int, cleaned: int, now_ms: int) -> Rules:
+        """Return the rules in a topic's config."""
+        return cls(
+            log_start=log_start,
+            cleaned=cleaned,
+            now_ms=now_ms,
+            delete_retention_ms=config.number("delete.retention.ms"),
+            segment_bytes=config.number("segment.bytes"),
+            index_bytes=config.number("segment.index.bytes"),
+            interval_bytes=config.number("index.interval.bytes"),
+            frame_bytes=min(config.number("batch.size"), config.number("segment.bytes")),
+            compression=config.text("compression.type"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of ``columns.SCHEMA`` with their offsets, and the frame they are of: its last offset, clock and horizon."""
+
+    batch: pa.RecordBatch
+    offsets: Ints
+    base_offset: int
+    last_offset: int
+    log_append_time: bool
+    horizon_ms: int | None
+
+
+def rewrite(where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: Rules) -> list[Sealed]:
+    """Write neighbouring segments anew; return what takes their place, covering the same offsets.
+
+    Args:
+        where: the partition.
+        group: the segments, ascending.
+        gone: per segment the offsets of records that go, ascending.
+        rules: what else goes.
+
+    Raises:
+        CorruptionError: a frame is damaged (rule R11). What was written is named by nobody.
+    """
+    output = _Output(where, group[0].base_offset, group[-1].end_offset, rules)
+    try:
+        for segment, offsets in zip(group, gone, strict=True):
+            span = segment_span(where.paths, where.partition, segment)
+            for located in walk(where.storage, span):
+                output.take(located.frame, check(located, span), offsets)
+        return output.finish()
+    except BaseException:
+        output.discard()
+        raise
+
+
+def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
+    """Return the asked columns (None: all) of a settled frame's rows, and their offsets."""
+    thinned = payload.identity.kind == THINNED
+    asked = None if names is None else [*names, columns.OFFSET_DELTA] if thinned else names
+    batch = columns.decode(payload.message, thinned=thinned, names=asked)
+    if thinned:
+        deltas: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64)
+        return batch.drop_columns([columns.OFFSET_DELTA]), deltas + frame.base_offset
+    if batch.num_rows != frame.last_offset_delta + 1:
+        raise CorruptionError(
+            f"frame at offset {frame.base_offset} holds {batch.num_rows} rows, its header says "
+            f"{frame.last_offset_delta + 1}"
+        )
+    return batch, frame.base_offset + np.arange(batch.num_rows, dtype=np.int64)
+
+
+def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | None, rules: Rules) -> Mask:
+    """Return which rows of a frame stay (pure; ``Cleaner.shouldRetainRecord``)."""
+    kept = ~np.isin(offsets, gone, assume_unique=True) & (offsets >= rules.log_start)
+    if horizon_ms is not None and rules.now_ms >= horizon_ms:
+        kept &= batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+    return kept
+
+
+@dataclass
+class _Output:
+    """Joins rows to frames and frames to segments, from ``base_offset`` up to ``end_offset``."""
+
+    where: Where
+    base_offset: int
+    end_offset: int
+    rules: Rules
+    _held: list[Rows] = field(default_factory=list)
+    _held_bytes: int = 0
+    _done: list[Sealed] = field(default_factory=list)
+    _segment: _Segment | None = None
+
+    def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
+        """Take the next frame of the input."""
+        between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
+        horizon = frame.delete_horizon_ms
+        expired = horizon is not None and self.rules.now_ms >= horizon
+        seen = horizon is not None or frame.last_offset < self.rules.cleaned
+        large = frame.length * _SMALL >= self.rules.frame_bytes
+        if seen and large and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
+            self._copy(frame)
+            return
+        batch, offsets = rows_of(frame, payload)
+        kept = staying(batch, offsets, between, horizon, self.rules)
+        if not kept.any():
+            return
+        batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
+        if batch.column("value").null_count:
+            horizon = self.rules.now_ms + self.rules.delete_retention_ms if horizon is None else horizon
+        elif horizon is None and large and kept.all():
+            self._copy(frame)
+            return
+        else:
+            horizon = None
+        self._hold(Rows(batch, offsets, frame.base_offset, frame.last_offset, frame.log_append_time, horizon))
+
+    def _copy(self, frame: Frame) -> None:
+        self._drain()
+        self._append(frame)
+
+    def _hold(self, rows: Rows) -> None:
+        if self._held and not self._joins(rows):
+            self._drain()
+        self._held.append(rows)
+        self._held_bytes += rows.batch.nbytes
+
+    def _joins(self, rows: Rows) -> bool:
+        first = self._held[0]
+        horizons = {held.horizon_ms for held in (*self._held, rows)} - {None}
+        return (
+            len(horizons) <= 1
+            and rows.log_append_time == first.log_append_time
+            and sum(len(held.offsets) for held in self._held) + len(rows.offsets) <= MAX_ROWS
+            and self._held_bytes + rows.batch.nbytes <= self.rules.frame_bytes
+            and rows.last_offset - first.base_offset <= _MAX_DELTA
+        )
+
+    def _drain(self) -> None:
+        """Append what is held as one frame."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held:
+            data = encode_rows(held, self.where.paths.topic_id, self.where.partition, self.rules.compression)
+            frame = codec.parse(pa.py_buffer(data), 0)
+            assert frame is not None
+            self._append(frame)
+
+    def _append(self, frame: Frame) -> None:
+        if self._segment is not None and self._segment.full(frame):
+            self._done.append(self._segment.finish(frame.base_offset))
+            self._segment = None
+        if self._segment is None:
+            self._segment = _Segment(self.where, frame.base_offset if self._done else self.base_offset, self.rules)
+        self._segment.append(frame)
+
+    def finish(self) -> list[Sealed]:
+        """Write what is left; at least one segment covers the offsets, if only an empty one."""
+        self._drain()
+        if self._segment is None:
+            self._segment = _Segment(self.where, self.base_offset, self.rules)
+        return [*self._done, self._segment.finish(self.end_offset)]
+
+    def discard(self) -> None:
+        """Give up the segment that is being written."""
+        if self._segment is not None:
+            self._segment.discard()
+
+
+def encode_rows(held: Sequence[Rows], topic_id: str, partition: int, compression: str) -> bytes:
+    """Return rows of neighbouring frames as one frame that covers all their offsets: dense where none is missing."""
+    batch = pa.concat_batches([rows.batch for rows in held])
+    offsets = np.concatenate([rows.offsets for rows in held])
+    base, covered = held[0].base_offset, held[-1].last_offset - held[0].base_offset + 1
+    horizon = next((rows.horizon_ms for rows in held if rows.horizon_ms is not None), None)
+    times = frame_times(batch.column("timestamp"), log_append_time=held[0].log_append_time)
+    times = codec.Times(times.base_ms, times.max_ms, times.log_append_time, horizon)
+    identity = Identity(topic_id, partition, compression)
+    if len(offsets) < covered:
+        identity = Identity(topic_id, partition, compression, THINNED, base_offset=base)
+        deltas = pa.array((offsets - base).astype(np.int32))
+        batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.THINNED_SCHEMA)
+    message = columns.encode(batch, compression)
+    return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base)
+
+
+class _Segment:
+    """A segment that is being written: three new files, whole and synced at ``finish``."""
+
+    def __init__(self, where: Where, base_offset: int, rules: Rules) -> None:
+        self._where, self._rules = where, rules
+        self._state = IndexState(base_offset)
+        self._index, self._times = bytearray(), bytearray()
+        self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes)
+        self._log = where.storage.create(self._path("log"))
+
+    def _path(self, suffix: str) -> str:
+        stem = segment_stem(self._state.base_offset, self._where.number)
+        return self._where.paths.segment_file(self._where.partition, stem, suffix)
+
+    def full(self, frame: Frame) -> bool:
+        """Return whether the frame must go to another segment."""
+        return should_roll(
+            self._state,
+            self._limits,
+            incoming_bytes=frame.length,
+            incoming_max_timestamp=frame.max_timestamp,
+            incoming_last_offset=frame.last_offset,
+        )
+
+    def append(self, frame: Frame) -> None:
+        """Append a settled frame."""
+        indexed = index_frame(
+            self._state,
+            last_offset=frame.last_offset,
+            max_timestamp=frame.max_timestamp,
+            length=frame.length,
+            interval_bytes=self._rules.interval_bytes,
+        )
+        self._state = indexed.state
+        self._index += indexed.offset_entry
+        self._times += indexed.time_entry
+        self._log.write(frame.buffer)
+
+    def discard(self) -> None:
+        """Give up."""
+        self._log.discard()
+
+    def finish(self, end_offset: int) -> Sealed:
+        """Make the files durable; return the segment, which ends before ``end_offset``."""
+        self._times += seal_time(self._state)
+        length, crc = self._log.close()
+        self._where.storage.write_once(self._path("index"), bytes(self._index))
+        self._where.storage.write_once(self._path("timeindex"), bytes(self._times))
+        base, latest = self._state.base_offset, self._state.max_timestamp
+        return Sealed(base, end_offset, self._where.number, length, crc, len(self._index), len(self._times), latest)

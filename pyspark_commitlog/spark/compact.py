@@ -1,0 +1,121 @@
+"""Compaction as a Spark job, for partitions that one process does not get through: the same plan, over segments.
+
+The driver holds the settlers' lock, plans and publishes (``log.compact``). Executors read keys, find what is superseded
+by a shuffle, which spills to disk where memory ends, and write segments; they must see the root under the same path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import pairwise
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.compact import Compacted, Job, groups_of
+from pyspark_commitlog.log.compact import compact as compact_topic
+from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
+from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.storage import open_storage
+from pyspark_commitlog.topics import CommitLog
+
+#: Offsets in one bitmap of ``bitmap_construct_agg``.
+_BITMAP_BITS = 32_768
+#: Bytes that one task writes anew, as a multiple of ``segment.bytes``.
+_TASK_SEGMENTS = 4
+
+
+def compact(spark: SparkSession, root: str, topic: str) -> list[Compacted]:
+    """Compact what is due of a topic with Spark's executors. Settle it before (``maintain``) if writers don't.
+
+    Args:
+        spark: the session, not a Connect one. Its shuffle partitions share the keys.
+        root: of the commit log, under a path that all executors see.
+        topic: its name; ``cleanup.policy`` must name compact, or nothing is due.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+        PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped.
+    """
+    log = CommitLog(root).topic(topic)
+    return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark))
+
+
+def _work(spark: SparkSession, job: Job) -> tuple[list[Sealed], int]:
+    """Do one round (a ``log.compact.Worker``)."""
+    segments = job.cleanable.segments
+    gone, keyless = _superseded(_keys(spark, job), job.cleanable.dirty[0].base_offset)
+    cuts = np.searchsorted(gone, [segments[0].base_offset, *(segment.end_offset for segment in segments)])
+    listed = [gone[start:end] for start, end in pairwise(cuts)]
+    split = _TASK_SEGMENTS * job.rules.segment_bytes
+    groups = groups_of(job, [len(offsets) for offsets in listed], split_bytes=split)
+    tasks = [
+        _Task(job.topic.storage.url, job.topic.paths(job.topic_id), job.partition, job.number, job.rules,
+              [segments[i] for i in group], [listed[i] for i in group])
+        for group in groups
+    ]  # fmt: skip
+    fresh = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_Task.run).collect()
+    written = {number for group in groups for number in group}
+    kept = [segment for number, segment in enumerate(segments) if number not in written]
+    return sorted([*kept, *fresh], key=lambda segment: segment.base_offset), keyless
+
+
+def _keys(spark: SparkSession, job: Job) -> DataFrame:
+    """Return (offset, key) of the job's records, neighbouring segments in one read: as many reads as cores."""
+    _, state = job.topic.newest(job.topic_id)
+    bounds = [max(segment.base_offset, state.log_start[job.partition]) for segment in job.cleanable.segments]
+    step = -(-len(bounds) // spark.sparkContext.defaultParallelism)
+    bounds = [*bounds[::step], job.cleanable.segments[-1].end_offset]
+    others = {f"{p}": state.log_start[p] for p in range(state.partitions)}
+
+    def read(start: int, end: int) -> DataFrame:
+        offsets = ({**others, f"{job.partition}": offset} for offset in (start, end))
+        first, last = (json.dumps({job.topic.name: placed}) for placed in offsets)
+        reader = spark.read.format("commitlog").option("subscribe", job.topic.name).schema("key binary, offset long")
+        return reader.option("startingOffsets", first).option("endingOffsets", last).load(job.topic.storage.url)
+
+    return reduce(DataFrame.union, [read(start, end) for start, end in pairwise(bounds)])
+
+
+def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
+    """Return the offsets that need not stay, ascending, and how many of them had no key (``log.keymap``).
+
+    They come to the driver as bitmaps: a bit for each offset of the round.
+    """
+    last = sf.max(sf.when(sf.col("offset") >= first_dirty, sf.col("offset"))).over(Window.partitionBy("key"))
+    keyless = sf.expr(f"key IS NULL AND offset >= {first_dirty}")
+    marked = keys.select("offset", keyless.alias("keyless"), last.alias("last"))
+    gone = marked.where("keyless OR offset < last")
+    rows = gone.groupBy(sf.expr("bitmap_bucket_number(offset + 1) AS bucket")).agg(
+        sf.expr("bitmap_construct_agg(bitmap_bit_position(offset + 1)) AS bits"),
+        sf.expr("count_if(keyless) AS keyless"),
+    )
+    found, without_key = [np.zeros(0, np.int64)], 0
+    for row in sorted(rows.collect(), key=lambda row: row["bucket"]):
+        bits = np.unpackbits(np.frombuffer(row["bits"], np.uint8), bitorder="little")
+        found.append(np.flatnonzero(bits) + (row["bucket"] - 1) * _BITMAP_BITS)
+        without_key += row["keyless"]
+    return np.concatenate(found), without_key
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Segments for an executor to write anew; picklable."""
+
+    root: str
+    paths: TopicPaths
+    partition: int
+    number: int
+    rules: Rules
+    segments: Sequence[Sealed]
+    gone: Sequence[Ints]
+
+    def run(self) -> list[Sealed]:
+        where = Where(open_storage(self.root), self.paths, self.partition, self.number)
+        return rewrite(where, self.segments, self.gone, self.rules)

@@ -1,0 +1,97 @@
+"""Compaction as a Spark job gives what the same plan gives in one process."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.log import compact as engine
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.spark.compact import compact
+from tests.spark.test_examples import submit
+from tests.support.records import Record, append, batch_of, read_topic
+from tests.support.verify import verify
+
+TOPIC = "users"
+CONFIG = {
+    "cleanup.policy": "delete",
+    "segment.bytes": 20_000,
+    "batch.size": 4096,
+    "min.cleanable.dirty.ratio": 0.1,
+    "delete.retention.ms": 0,
+}
+
+
+def fill(log: CommitLog, first: int, rounds: int) -> None:
+    """Write and settle users of two partitions, each a few times, some deleted, some records without a key."""
+    topic = log.topic(TOPIC)
+    for n in range(first, first + rounds):
+        keys = [None if i % 97 == 5 else b"user-%d" % ((n * 31 + i * 7) % 150) for i in range(200)]
+        values = [None if (n + i) % 11 == 0 else b"%d/%d" % (n, i) + b"." * 40 for i in range(200)]
+        append(topic, batch_of(values, key=keys, partition=[i % 2 for i in range(200)]))
+        settle(topic, topic.newest()[1].topic_id)
+
+
+def compacted(log: CommitLog) -> list[Record]:
+    """Return all records, of a topic without a fault."""
+    verify(log.topic(TOPIC))
+    return read_topic(log.topic(TOPIC))
+
+
+@pytest.fixture
+def twins(root: str, tmp_path: Path) -> tuple[CommitLog, CommitLog]:
+    """Return two roots with the same bytes: some segments compacted before, more behind them."""
+    log = CommitLog(root)
+    log.create_topic(TOPIC, 2, CONFIG)
+    fill(log, 0, 12)
+    log.alter_topic(TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.1})
+    topic = log.topic(TOPIC)
+    assert engine.compact(topic, topic.newest()[1].topic_id)
+    log.alter_topic(TOPIC, {"cleanup.policy": "delete"})
+    fill(log, 12, 12)
+    log.alter_topic(TOPIC, {"cleanup.policy": "compact"})
+    shutil.copytree(root, tmp_path / "twin")
+    return log, CommitLog(str(tmp_path / "twin"))
+
+
+def test_spark_and_one_process_keep_the_same_records(
+    spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]
+) -> None:
+    log, twin = twins
+    before = read_topic(log.topic(TOPIC))
+    done = compact(spark, root, TOPIC)
+    topic = twin.topic(TOPIC)
+    told = engine.compact(topic, topic.newest()[1].topic_id)
+    assert [(one.partition, one.keyless) for one in done] == [(one.partition, one.keyless) for one in told]
+    assert all(one.keyless for one in done)
+    assert compacted(log) == compacted(twin)
+    assert len(compacted(log)) < len(before) / 2
+    assert compact(spark, root, TOPIC) == [], "nothing is due any more"
+
+
+def test_a_task_that_fails_swaps_nothing(spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]) -> None:
+    log, _ = twins
+    topic = log.topic(TOPIC)
+    topic_id = topic.newest()[1].topic_id
+    row = topic.settled(topic_id)[1].partition(0)
+    last = topic.sealed(topic_id, row)[-1]
+    path = Path(root) / topic.paths(topic_id).segment_file(0, last.stem, "log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(PySparkException, match="restore the file from a copy"):
+        compact(spark, root, TOPIC)
+    assert log.topic(TOPIC).settled(topic_id)[1].partition(0) == row
+
+
+def test_the_example_runs_with_spark_submit(root: str, twins: tuple[CommitLog, CommitLog]) -> None:
+    log, twin = twins
+    assert "partition 1: " in submit("compact.py", "--root", root, "--topic", TOPIC)
+    twin.maintain(TOPIC)
+    assert compacted(log) == compacted(twin)
+    assert "nothing is due" in submit("compact.py", "--root", root, "--topic", TOPIC)
