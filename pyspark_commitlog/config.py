@@ -91,6 +91,9 @@ KEYS: dict[str, Key] = _keys(
     # --- segments (Kafka: LogConfig) ---
     Key("segment.bytes", "1073741824", 1024, 2**31 - 1, doc="Roll when the .log would grow beyond this, bytes."),
     Key("segment.ms", str(7 * DAY_MS), 1, doc="Roll when the first frame is this much older than the next, ms."),
+    Key(
+        "segment.jitter.ms", "0", 0, doc="Up to this much is taken off segment.ms, for each segment another share, ms."
+    ),
     Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
     # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -90,7 +90,8 @@ def usable_bytes(configured: int, entry_bytes: int) -> int:
 class IndexState:
     """What an active segment remembers between appends (``LogSegment``'s fields).
 
-    Offsets are absolute, timestamps in ms; -1 means none yet.
+    Offsets are absolute, timestamps in ms; -1 means none yet. ``first_timestamp`` is the largest of the first frame;
+    where that has none, -1 - the clock's time when the frame came (``begun_at``).
     """
 
     base_offset: int
@@ -141,6 +142,14 @@ def index_frame(
     return Indexed(after, offset_entry, time_entry)
 
 
+def begun_at(state: IndexState, now_ms: int) -> IndexState:
+    """Return the state behind a segment's first frame, with the time that a roll counts from (pure).
+
+    A frame without timestamp (-1) leaves nothing to count from but the clock (``LogSegment.created``).
+    """
+    return replace(state, first_timestamp=-1 - now_ms) if state.first_timestamp < 0 else state
+
+
 def seal_time(state: IndexState) -> bytes:
     """Return the last time-index entry that a roll forces (``LogSegment.onBecomeInactiveSegment``)."""
     if state.max_timestamp <= state.last_time_entry:
@@ -150,11 +159,12 @@ def seal_time(state: IndexState) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RollLimits:
-    """The configs that ``should_roll`` reads: bytes and milliseconds."""
+    """What ``should_roll`` goes by: bytes and milliseconds; ``jitter_ms`` is taken off ``segment_ms``."""
 
     segment_bytes: int
     segment_ms: int
     index_bytes: int
+    jitter_ms: int
 
 
 def should_roll(
@@ -164,16 +174,24 @@ def should_roll(
     incoming_bytes: int,
     incoming_max_timestamp: int,
     incoming_last_offset: int,
+    now_ms: int,
 ) -> bool:
-    """Return whether a new segment must start before the incoming frame (``LogSegment.shouldRoll``).
+    """Return whether a new segment must start before the incoming frame (pure; ``LogSegment.shouldRoll``).
 
-    Full by size, by the time between first and incoming frame, by either index, or by the 32-bit relative offset.
+    Full by size, by the time waited, by either index, or by the 32-bit relative offset.
     """
     if state.position == 0:
         return False
     by_size = state.position > limits.segment_bytes - incoming_bytes
-    by_time = incoming_max_timestamp - state.first_timestamp > limits.segment_ms
+    by_time = _waited(state, incoming_max_timestamp, now_ms) > limits.segment_ms - limits.jitter_ms
     offsets_full = state.offset_bytes >= usable_bytes(limits.index_bytes, OFFSET_ENTRY_BYTES)
     times_full = state.time_bytes >= usable_bytes(limits.index_bytes, TIME_ENTRY_BYTES) - TIME_ENTRY_BYTES
     by_offset = not 0 <= incoming_last_offset - state.base_offset <= 2**31 - 1
     return by_size or by_time or offsets_full or times_full or by_offset
+
+
+def _waited(state: IndexState, incoming_max_timestamp: int, now_ms: int) -> int:
+    """Return how long the segment has waited for its roll, ms (``LogSegment.timeWaitedForRoll``)."""
+    if state.first_timestamp >= 0:
+        return incoming_max_timestamp - state.first_timestamp
+    return now_ms - (-1 - state.first_timestamp)

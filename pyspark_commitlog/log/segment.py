@@ -6,6 +6,7 @@ counts before the settle entry that names the new lengths is put.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from pyspark_commitlog.format.index import (
     TIME_ENTRY_BYTES,
     IndexState,
     RollLimits,
+    begun_at,
     index_frame,
     seal_time,
     should_roll,
@@ -48,6 +50,7 @@ class _Files:
 
     def __init__(self, storage: Storage, paths: TopicPaths, partition: int, active: Active, index_bytes: int) -> None:
         self.active = active
+        self._clock = storage.clock
         self._open: dict[str, AppendFile] = {}
         self._gathered: list[bytes | pa.Buffer] = []
         self._gathered_bytes = 0
@@ -86,7 +89,8 @@ class _Files:
         crc = self.active.crc
         for piece in frame.pieces:
             crc = google_crc32c.extend(crc, piece)
-        self.active = Active(indexed.state, crc, self.active.rewrite)
+        state = indexed.state if self.active.length else begun_at(indexed.state, self._clock.now_ms())
+        self.active = Active(state, crc, self.active.rewrite)
         self._index += indexed.offset_entry
         self._times += indexed.time_entry
         self._gathered += frame.pieces
@@ -140,6 +144,19 @@ def _check_published(storage: Storage, path: str, active: Active) -> None:
         )
 
 
+def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset: int) -> RollLimits:
+    """Return when a segment rolls (pure; Kafka: ``LogConfig.randomSegmentJitter``).
+
+    The jitter lies in [0, min(segment.jitter.ms, segment.ms)). Kafka draws it when it opens a segment; here every
+    settle run opens it anew, in any process, so it is drawn from the segment's name: all agree on it.
+    """
+    segment_ms = config.max_segment_ms
+    most = min(config.number("segment.jitter.ms"), segment_ms)
+    drawn = hashlib.sha256(f"{topic_id}/{partition}/{base_offset}".encode()).digest()
+    jitter_ms = int.from_bytes(drawn[:8]) % most if most else 0
+    return RollLimits(config.number("segment.bytes"), segment_ms, config.number("segment.index.bytes"), jitter_ms)
+
+
 class SegmentWriter:
     """Appends to one partition's segmented log and says what to publish.
 
@@ -166,7 +183,7 @@ class SegmentWriter:
         self._sealed: list[Sealed] = []
         self._index_bytes = config.number("segment.index.bytes")
         self._interval = config.number("index.interval.bytes")
-        self._limits = RollLimits(config.number("segment.bytes"), config.max_segment_ms, self._index_bytes)
+        self._config = config
         self._next = row.settled
         storage.make_directory(paths.partition(partition))
         self._remove_unpublished()
@@ -181,6 +198,7 @@ class SegmentWriter:
                 self._storage.delete(f"{directory}/{name}")
 
     def _open(self, active: Active) -> _Files:
+        self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)
         return _Files(self._storage, self._paths, self._partition, active, self._index_bytes)
 
     @property
@@ -204,6 +222,7 @@ class SegmentWriter:
             incoming_bytes=frame.length,
             incoming_max_timestamp=frame.max_timestamp,
             incoming_last_offset=frame.last_offset,
+            now_ms=self._storage.clock.now_ms(),
         ):
             self._roll()
         self._files.add(frame, self._interval)

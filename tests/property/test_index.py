@@ -161,14 +161,16 @@ def test_an_index_leads_to_the_frame_or_before_it(base: int, drawn: list[Batch],
 # --- rolling ----------------------------------------------------------------------------------------------
 
 
-def kafka_rolls(state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int) -> bool:
-    """Kafka's ``LogSegment.shouldRoll`` for a segment that is not empty and has no jitter."""
+def kafka_rolls(
+    state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int, created: int, now: int
+) -> bool:
+    """Kafka's ``LogSegment.shouldRoll`` for a segment that is not empty."""
     max_offsets, max_times = limits.index_bytes // 8, limits.index_bytes // 12
-    waited = timestamp - state.first_timestamp
+    waited = timestamp - state.first_timestamp if state.first_timestamp >= 0 else now - created
     relative = last_offset - state.base_offset
     return (
         state.position > limits.segment_bytes - size
-        or waited > limits.segment_ms
+        or waited > limits.segment_ms - limits.jitter_ms
         or state.offset_bytes // 8 >= max_offsets
         or state.time_bytes // 12 >= max_times - 1
         or not 0 <= relative <= 2**31 - 1
@@ -181,23 +183,30 @@ def kafka_rolls(state: IndexState, limits: RollLimits, size: int, timestamp: int
         IndexState,
         base_offset=st.just(100),
         position=st.integers(58, 61),
-        first_timestamp=st.integers(9, 11),
+        first_timestamp=st.sampled_from((-1, 0, 9, 10, 11)),
         offset_bytes=st.integers(5, 6).map(lambda n: 8 * n),
         time_bytes=st.integers(1, 3).map(lambda n: 12 * n),
     ),
-    st.builds(RollLimits, st.just(100), st.just(20), st.sampled_from((47, 48, 55, 56))),
+    st.builds(RollLimits, st.just(100), st.just(20), st.sampled_from((47, 48, 55, 56)), st.integers(0, 2)),
     st.integers(39, 41),
     st.integers(29, 31),
     st.integers(100 + 2**31 - 2, 100 + 2**31),
+    st.integers(0, 10),
+    st.integers(25, 31),
 )
 def test_a_segment_rolls_when_kafkas_would(
-    state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int
+    state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int, created: int, now: int
 ) -> None:
     rolls = index.should_roll(
-        state, limits, incoming_bytes=size, incoming_max_timestamp=timestamp, incoming_last_offset=last_offset
+        index.begun_at(state, created),
+        limits,
+        incoming_bytes=size,
+        incoming_max_timestamp=timestamp,
+        incoming_last_offset=last_offset,
+        now_ms=now,
     )
 
-    assert rolls == kafka_rolls(state, limits, size, timestamp, last_offset)
+    assert rolls == kafka_rolls(state, limits, size, timestamp, last_offset, created, now)
 
 
 @quick

@@ -15,6 +15,7 @@ KAFKA_DEFAULTS = {
     "message.timestamp.before.max.ms": 2**63 - 1,
     "segment.bytes": 2**30,
     "segment.ms": 604_800_000,
+    "segment.jitter.ms": 0,
     "segment.index.bytes": 10_485_760,
     "index.interval.bytes": 4096,
     "retention.ms": 604_800_000,

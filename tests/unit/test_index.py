@@ -13,7 +13,7 @@ from pyspark_commitlog.format import frame, index
 from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, TimeEntry
 from pyspark_commitlog.format.paths import parse_segment
 
-LIMITS = RollLimits(segment_bytes=1000, segment_ms=500, index_bytes=96)
+LIMITS = RollLimits(segment_bytes=1000, segment_ms=500, index_bytes=96, jitter_ms=0)
 
 
 def offsets(*entries: tuple[int, int], base: int = 0) -> pa.Buffer:
@@ -186,13 +186,22 @@ def test_an_index_holds_whole_entries() -> None:
 ROOMY = IndexState(base_offset=10, position=600, first_timestamp=1000)
 
 
-def rolls(state: IndexState, *, size: int = 400, timestamp: int = 1500, last_offset: int = 20) -> bool:
+def rolls(
+    state: IndexState,
+    *,
+    size: int = 400,
+    timestamp: int = 1500,
+    last_offset: int = 20,
+    now: int = 10**9,
+    limits: RollLimits = LIMITS,
+) -> bool:
     return index.should_roll(
         state,
-        LIMITS,
+        limits,
         incoming_bytes=size,
         incoming_max_timestamp=timestamp,
         incoming_last_offset=last_offset,
+        now_ms=now,
     )
 
 
@@ -206,6 +215,28 @@ def test_rolls_when_the_frame_would_exceed_segment_bytes() -> None:
 
 def test_rolls_when_the_first_frame_is_older_than_segment_ms() -> None:
     assert rolls(ROOMY, timestamp=1501)
+
+
+def test_jitter_is_taken_off_segment_ms() -> None:
+    early = replace(LIMITS, jitter_ms=200)
+    assert not rolls(ROOMY, timestamp=1300, limits=early)
+    assert rolls(ROOMY, timestamp=1301, limits=early)
+
+
+def test_without_a_timestamp_the_clock_tells_how_long_a_segment_has_waited() -> None:
+    """``timeWaitedForRoll``: what comes in may have a timestamp, or none; only the first frame's counts."""
+    begun = index.begun_at(append(IndexState(10), 14, -1, 60).state, 7000)
+    for timestamp in (-1, 0, 10**12):
+        assert not rolls(begun, timestamp=timestamp, now=7500)
+        assert rolls(begun, timestamp=timestamp, now=7501)
+    assert rolls(begun, timestamp=-1, now=7301, limits=replace(LIMITS, jitter_ms=200))
+
+
+def test_timestamp_0_of_the_first_frame_is_counted_from() -> None:
+    begun = index.begun_at(append(IndexState(10), 14, 0, 60).state, 7000)
+    assert begun.first_timestamp == 0
+    assert not rolls(begun, timestamp=500)
+    assert rolls(begun, timestamp=501, now=0)
 
 
 def test_does_not_roll_for_frames_older_than_the_first() -> None:
