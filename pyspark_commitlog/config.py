@@ -13,6 +13,7 @@ from pyspark_commitlog.errors import ConfigError
 
 LONG_MAX = 2**63 - 1
 DAY_MS = 86_400_000
+FLAG = ("false", "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Key:
         return self._check_choice(text) if self.choices else self._check_number(text)
 
     def _check_choice(self, text: str) -> str:
+        text = text.lower() if self.choices == FLAG else text
         chosen = _listed(text) if self.several else [text]
         if not set(chosen) <= set(self.choices) or len(set(chosen)) < len(chosen):
             many = "one or more" if self.several else "one"
@@ -96,6 +98,7 @@ KEYS: dict[str, Key] = _keys(
     ),
     Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
+    Key("preallocate", "false", choices=FLAG, doc="Reserve segment.bytes of disk for the .log of an active segment."),
     # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---
     Key(
         "cleanup.policy",
@@ -199,6 +202,10 @@ class TopicConfig:
     def text(self, name: str) -> str:
         """Return a config that is one of a list."""
         return self._read(name)
+
+    def flag(self, name: str) -> bool:
+        """Return a config that is true or false."""
+        return self._read(name) == "true"
 
     def resolved(self) -> dict[str, str]:
         """Return every config with its value, defaults included."""

@@ -10,7 +10,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, UsageError
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.paths import parse_segment
-from pyspark_commitlog.log.frames import Located, Span, walk
+from pyspark_commitlog.log.frames import WINDOW_BYTES, Located, Span, walk
 from pyspark_commitlog.storage import Storage
 
 Row = dict[str, Any]
@@ -19,7 +19,8 @@ Row = dict[str, Any]
 def dump(storage: Storage, name: str) -> Iterator[Row]:
     """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest.
 
-    A frame that is damaged is told as such; behind a header that does not parse nothing can be found.
+    A frame that is damaged is told as such; behind a header that does not parse nothing can be found. Zeros to the end
+    of a ``.log`` are told as such: ``preallocate`` leaves them in an active segment.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -43,7 +44,16 @@ def _frames(storage: Storage, name: str) -> Iterator[Row]:
             behind = located.position + located.frame.length
             yield _frame(located)
     except CorruptionError as error:
-        yield {"position": behind, "bytes": size - behind, "fault": str(error)}
+        if name.endswith(".log") and _zeros(storage, name, behind, size):
+            yield {"position": behind, "zeroBytes": size - behind}
+        else:
+            yield {"position": behind, "bytes": size - behind, "fault": str(error)}
+
+
+def _zeros(storage: Storage, name: str, start: int, end: int) -> bool:
+    """Return whether a file holds nothing but zeros from ``start`` to ``end``."""
+    steps = range(start, end, WINDOW_BYTES)
+    return all(not any(storage.read(name, at, min(WINDOW_BYTES, end - at)).strip(b"\0")) for at in steps)
 
 
 def _frame(located: Located) -> Row:

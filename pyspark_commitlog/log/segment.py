@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
+from pyspark_commitlog.format.frame import HEADER_BYTES
 from pyspark_commitlog.format.index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -48,7 +49,9 @@ class Stamped:
 class _Files:
     """The open files of the active segment, with writes gathered."""
 
-    def __init__(self, storage: Storage, paths: TopicPaths, partition: int, active: Active, index_bytes: int) -> None:
+    def __init__(
+        self, storage: Storage, paths: TopicPaths, partition: int, active: Active, index_bytes: int, log_bytes: int
+    ) -> None:
         self.active = active
         self._clock = storage.clock
         self._open: dict[str, AppendFile] = {}
@@ -62,15 +65,27 @@ class _Files:
         try:
             for suffix, path in names.items():
                 self._open[suffix] = storage.open_append(path)
-            self._prepare(index_bytes)
+            self._prepare_log(storage, names["log"], log_bytes)
+            self._prepare_indexes(index_bytes)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, index_bytes: int) -> None:
-        """Cut off what is not published; preallocate the indexes with zeros, as Kafka does."""
+    def _prepare_log(self, storage: Storage, path: str, log_bytes: int) -> None:
+        """Cut off what is not published, and reserve ``log_bytes`` (``preallocate``; 0 for none).
+
+        A reservation in which nothing was written stays, or every run would give it back and ask for it again. (Of a
+        torn tail power loss may keep the end only: that stays too, until it is written over or the roll cuts it off.)
+        """
+        log, end = self._open["log"], self._published.length
+        if not log_bytes or any(storage.read(path, end, HEADER_BYTES)):  # a frame's head is not all zeros
+            log.truncate(end)
+        if log_bytes:
+            log.reserve(log_bytes)
+
+    def _prepare_indexes(self, index_bytes: int) -> None:
+        """Cut off what is not published; preallocate with zeros, as Kafka does."""
         at = self._published.index
-        self._open["log"].truncate(at.position)
         for suffix, used, entry in (
             ("index", at.offset_bytes, OFFSET_ENTRY_BYTES),
             ("timeindex", at.time_bytes, TIME_ENTRY_BYTES),
@@ -111,10 +126,12 @@ class _Files:
         self._open["log"].sync()
 
     def seal(self, end_offset: int) -> Sealed:
-        """Write the forced last time-index entry, trim both indexes, sync all three files."""
+        """Write the forced last time-index entry, trim all three files, sync them."""
         state = self.active.index
         forced = seal_time(state)
         self._times += forced
+        self._write_log()
+        self._open["log"].truncate(state.position)
         self.flush()
         time_bytes = state.time_bytes + len(forced)
         for suffix, used in (("index", state.offset_bytes), ("timeindex", time_bytes)):
@@ -182,6 +199,7 @@ class SegmentWriter:
         self._sealed_before = sealed
         self._sealed: list[Sealed] = []
         self._index_bytes = config.number("segment.index.bytes")
+        self._log_bytes = config.number("segment.bytes") if config.flag("preallocate") else 0
         self._interval = config.number("index.interval.bytes")
         self._config = config
         self._next = row.settled
@@ -199,7 +217,7 @@ class SegmentWriter:
 
     def _open(self, active: Active) -> _Files:
         self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)
-        return _Files(self._storage, self._paths, self._partition, active, self._index_bytes)
+        return _Files(self._storage, self._paths, self._partition, active, self._index_bytes, self._log_bytes)
 
     @property
     def next_offset(self) -> int:

@@ -79,6 +79,13 @@ class AppendFile(Protocol):
     def truncate(self, length: int) -> None:
         """Cut or extend (with zeros) the file to ``length`` bytes."""
 
+    def reserve(self, length: int) -> None:
+        """Extend (with zeros) to ``length`` bytes, the disk for them reserved where the system can; never cut.
+
+        Raises:
+            StorageFullError: the file is as it was.
+        """
+
     def sync(self) -> None:
         """Make what was written durable."""
 

@@ -27,6 +27,7 @@ from pyspark_commitlog.storage.base import Clock, FileInfo, NotPutError, Storage
 
 _TEMPORARY = ".tmp-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 # Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
 # written without appending in place.
@@ -394,6 +395,24 @@ class LocalAppendFile:
     def truncate(self, length: int) -> None:
         """Cut or extend."""
         with _explained(self._root, f"write {self._path}"):
+            os.ftruncate(self._fd, length)
+
+    def reserve(self, length: int) -> None:
+        """Extend with posix_fallocate; without reserving anything where system or filesystem has none."""
+        size = os.fstat(self._fd).st_size
+        if size >= length:
+            return
+        fallocate = getattr(os, "posix_fallocate", None)  # not on macOS
+        with _explained(self._root, f"reserve {length} bytes for {self._path}"):
+            try:
+                if fallocate is not None:
+                    fallocate(self._fd, size, length - size)
+                    return
+            except OSError as error:
+                with suppress(OSError):  # a disk that is full must not stay so by half a reservation
+                    os.ftruncate(self._fd, size)
+                if error.errno not in _NOT_HERE:
+                    raise
             os.ftruncate(self._fd, length)
 
     def sync(self) -> None:

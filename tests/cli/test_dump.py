@@ -83,3 +83,14 @@ def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, told: str)
     assert lines == []
     assert told in errors
     assert "Traceback" not in errors
+
+
+def test_zeros_behind_the_frames_of_a_log_are_no_fault(root: Path) -> None:
+    """An active segment with ``preallocate``; zeros that something follows are a fault."""
+    path = files(root, "*/0/*.log")[-1]
+    whole = path.read_bytes()
+    for zeros in (1, 100, 20 * 2**20):
+        path.write_bytes(whole + bytes(zeros))
+        assert dumped(path)[-1] == {"position": len(whole), "zeroBytes": zeros}
+    path.write_bytes(whole + bytes(20 * 2**20) + b"x")
+    assert dumped(path, code=1)[-1]["bytes"] == 20 * 2**20 + 1

@@ -246,6 +246,18 @@ class StorageContract(ABC):
 
         assert self.raw_read(appending, "0/1.index") == b"entries\0\0\0\0\0!\0\0"
 
+    def test_a_reservation_adds_zeros_and_never_cuts(self, appending: Storage) -> None:
+        file = appending.open_append("0/1.log")
+        try:
+            file.write_at(0, [b"frames"])
+            for length, expected in ((0, 6), (10, 10), (8, 10), (70_000, 70_000)):
+                file.reserve(length)
+                assert appending.info("0/1.log").size == expected
+        finally:
+            file.close()
+
+        assert self.raw_read(appending, "0/1.log") == b"frames" + bytes(69_994)
+
     def test_appending_makes_a_file_but_no_directory(self, appending: Storage) -> None:
         appending.open_append("0/1.log").close()
         assert self.raw_read(appending, "0/1.log") == b""

@@ -186,6 +186,7 @@ def test_what_cannot_be_written_is_told_and_leaves_nothing(
     monkeypatch.setattr(os, "write", failing(code))
     monkeypatch.setattr(os, "pwritev", failing(code))
     monkeypatch.setattr(os, "ftruncate", failing(code))
+    monkeypatch.setattr(os, "posix_fallocate", failing(code))
     calls: list[Callable[[], Any]] = [
         lambda: storage.write_once("d/2", b"table"),
         lambda: log.write_at(0, [b"frames"]),
@@ -194,6 +195,8 @@ def test_what_cannot_be_written_is_told_and_leaves_nothing(
     for call in calls:
         with pytest.raises(expected, match="cannot write"):
             call()
+    with pytest.raises(expected, match=r"cannot reserve 10 bytes for d/1\.log"):
+        log.reserve(10)
     log.close()
 
     assert leftovers(root) == ["1.log"]
@@ -217,6 +220,7 @@ def test_a_disk_that_fills_while_writing_is_told(storage: LocalStorage, root: Pa
         lambda: storage.put_if_absent("d/2", b"x" * 100_000),
         lambda: storage.write_once("d/3", b"x" * 100_000),
         lambda: log.write_at(0, [b"x" * 30_000, b"y" * 70_000]),
+        lambda: log.reserve(100_000),
     ]
     with limited_to(50_000):
         for call in calls:
@@ -237,6 +241,55 @@ def test_a_write_that_is_cut_short_goes_on(storage: LocalStorage, monkeypatch: p
     log.close()
 
     assert storage.read("d/1.log") == b"\0\0abcdefghijkl"
+
+
+# --- reserving disk ---------------------------------------------------------------------------------------
+
+
+def test_a_reservation_is_there_on_the_disk(storage: LocalStorage, root: Path) -> None:
+    log = storage.open_append("d/1.log")
+    log.truncate(2**20)
+    assert blocks(root) == 0
+    log.reserve(2**21)
+    log.close()
+    assert blocks(root) == 2**20
+
+
+def blocks(root: Path) -> int:
+    """Return the bytes of disk that d/1.log takes."""
+    return (root / "d/1.log").stat().st_blocks * 512
+
+
+def test_a_reservation_that_fails_half_way_is_given_back(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.open_append("d/1.log")
+    log.write_at(0, [b"frames"])
+
+    def full(fd: int, start: int, length: int) -> None:
+        os.ftruncate(fd, start + length // 2)
+        raise OSError(errno.ENOSPC, "injected")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageFullError, match="free space"):
+        log.reserve(2**20)
+    log.close()
+    assert (root / "d/1.log").read_bytes() == b"frames"
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, None])
+def test_where_nothing_can_be_reserved_the_file_is_extended(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    """A filesystem without fallocate, and a system without (macOS)."""
+    if code is None:
+        monkeypatch.delattr(os, "posix_fallocate")
+    else:
+        monkeypatch.setattr(os, "posix_fallocate", failing(code))
+    log = storage.open_append("d/1.log")
+    log.reserve(2**20)
+    log.close()
+    assert ((root / "d/1.log").stat().st_size, blocks(root)) == (2**20, 0)
 
 
 # --- failures that leave it open --------------------------------------------------------------------------

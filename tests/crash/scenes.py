@@ -21,7 +21,7 @@ from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World
 
-_CONFIG = {**CHUNKS, "segment.bytes": 2048, "segment.index.bytes": 480, "compression.type": "none"}
+_CONFIG: dict[str, object] = {**CHUNKS, "segment.bytes": 2048, "segment.index.bytes": 480, "compression.type": "none"}
 _WRITER = Transaction("w", 7)
 
 
@@ -29,10 +29,11 @@ class Scene(ABC):
     """One operation."""
 
     name: ClassVar[str]
+    config: ClassVar[dict[str, object]] = _CONFIG
 
     def prepare(self, world: World) -> None:
         """Make what the operation finds."""
-        topic = world.create(3, _CONFIG)
+        topic = world.create(3, self.config)
         append(topic, batch_of([b"a0", b"a1", b"a2"], partition=range(3)))
 
     @abstractmethod
@@ -143,6 +144,13 @@ class Settle(Scene):
         world.collect_all()
         assert world.values() == [b"a0", *numbers, b"next", b"a1", *numbers, b"a2"]
         assert verify(world.handle()) == 10
+
+
+class SettlePreallocated(Settle):
+    """The same with disk reserved for the active segments."""
+
+    name = "settle-preallocated"
+    config: ClassVar[dict[str, object]] = {**_CONFIG, "preallocate": True}
 
 
 class Collect(Settle):
@@ -336,7 +344,19 @@ class Delete(Scene):
 
 SCENES: dict[str, Scene] = {
     scene.name: scene()
-    for scene in (Create, CommitChunk, CommitInline, Settle, Collect, Sweep, SweepThenCommit, Retain, Compact, Delete)
+    for scene in (
+        Create,
+        CommitChunk,
+        CommitInline,
+        Settle,
+        SettlePreallocated,
+        Collect,
+        Sweep,
+        SweepThenCommit,
+        Retain,
+        Compact,
+        Delete,
+    )
 }
 #: Errors that are bugs when an operation is run on a storage that fails.
 NEVER = (ConflictError, CorruptionError)

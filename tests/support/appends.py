@@ -29,6 +29,10 @@ class TellingFile:
         self._told.append(("truncate", self._path, length))
         self._inner.truncate(length)
 
+    def reserve(self, length: int) -> None:
+        """Reserve."""
+        self._inner.reserve(length)
+
     def sync(self) -> None:
         """Sync."""
         self._told.append(("sync", self._path, 0))

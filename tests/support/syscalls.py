@@ -14,6 +14,7 @@ CHANGING = (
     "ftruncate",
     "link",
     "mkdir",
+    "posix_fallocate",
     "pwrite",
     "pwritev",
     "rename",

@@ -92,6 +92,12 @@ def test_a_choice_is_one_of_a_list(key: Key) -> None:
         check_config({key.name: "best"})
 
 
+@pytest.mark.parametrize(("value", "stored"), [(True, "true"), (False, "false"), (" TRUE", "true"), ("False", "false")])
+def test_a_flag_is_true_or_false_in_any_case(value: object, stored: str) -> None:
+    assert check_config({"preallocate": value}) == {"preallocate": stored}
+    assert TopicConfig({"preallocate": stored}).flag("preallocate") == (stored == "true")
+
+
 def test_values_are_stored_as_text() -> None:
     assert check_config({"segment.bytes": 4096, "retention.ms": " -1 ", "compression.type": "zstd"}) == {
         "segment.bytes": "4096",
