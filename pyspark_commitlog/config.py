@@ -98,6 +98,8 @@ KEYS: dict[str, Key] = _keys(
     ),
     Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
+    Key("flush.messages", str(LONG_MAX), 1, doc="Sync the active indexes, too, every so many records of a partition."),
+    Key("flush.ms", str(LONG_MAX), 0, doc="… or every so many ms. A .log is always synced before it counts."),
     Key("preallocate", "false", choices=FLAG, doc="Reserve segment.bytes of disk for the .log of an active segment."),
     # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---
     Key(

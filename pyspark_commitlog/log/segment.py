@@ -117,13 +117,14 @@ class _Files:
         self._open["log"].write_at(self.active.length - self._gathered_bytes, self._gathered)
         self._gathered, self._gathered_bytes = [], 0
 
-    def flush(self) -> None:
-        """Write all that is gathered; sync the log (rule R5), not the indexes, which are hints."""
+    def flush(self, *, sync_indexes: bool) -> None:
+        """Write all that is gathered; sync the log (rule R5), and the indexes, which are hints, only if asked to."""
         self._write_log()
         at = self._published.index
         self._open["index"].write_at(at.offset_bytes, [bytes(self._index)])
         self._open["timeindex"].write_at(at.time_bytes, [bytes(self._times)])
-        self._open["log"].sync()
+        for suffix in ("log", "index", "timeindex") if sync_indexes else ("log",):  # in Kafka's order
+            self._open[suffix].sync()
 
     def seal(self, end_offset: int) -> Sealed:
         """Write the forced last time-index entry, trim all three files, sync them."""
@@ -132,7 +133,7 @@ class _Files:
         self._times += forced
         self._write_log()
         self._open["log"].truncate(state.position)
-        self.flush()
+        self.flush(sync_indexes=False)
         time_bytes = state.time_bytes + len(forced)
         for suffix, used in (("index", state.offset_bytes), ("timeindex", time_bytes)):
             self._open[suffix].truncate(used)
@@ -172,6 +173,24 @@ def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset:
     drawn = hashlib.sha256(f"{topic_id}/{partition}/{base_offset}".encode()).digest()
     jitter_ms = int.from_bytes(drawn[:8]) % most if most else 0
     return RollLimits(config.number("segment.bytes"), segment_ms, config.number("segment.index.bytes"), jitter_ms)
+
+
+def flush_due(config: TopicConfig, offsets: tuple[int, int], times_ms: tuple[int, int]) -> bool:
+    """Return whether a run syncs the active indexes, too: it crosses a multiple of flush.messages or flush.ms (pure).
+
+    Kafka (``LogConfig``, ``UnifiedLog.flush``) counts what was appended since the last flush; with multiples there is
+    nothing to remember between runs.
+
+    Args:
+        config: of the topic.
+        offsets: the partition's next offset before and behind the run.
+        times_ms: when the settle entry built upon was stored, and now.
+    """
+    return _crosses(config.number("flush.messages"), *offsets) or _crosses(config.number("flush.ms"), *times_ms)
+
+
+def _crosses(every: int, before: int, after: int) -> bool:
+    return every == 0 or after // every > before // every
 
 
 class SegmentWriter:
@@ -250,9 +269,16 @@ class SegmentWriter:
         self._sealed.append(self._files.seal(self._next))
         self._files = self._open(Active(IndexState(self._next)))
 
-    def finish(self, settle_sequence: int) -> SettledPartition:
-        """Make all durable and return the partition's row for the settle entry ``settle_sequence``."""
-        self._files.flush()
+    def finish(self, settle_sequence: int, *, published_ms: int) -> SettledPartition:
+        """Make all durable and return the partition's row for the settle entry ``settle_sequence``.
+
+        Args:
+            settle_sequence: the number of the entry that will publish it.
+            published_ms: when the entry before was stored.
+        """
+        now_ms = self._storage.clock.now_ms()
+        due = flush_due(self._config, (self._row.settled, self._next), (published_ms, now_ms))
+        self._files.flush(sync_indexes=due)
         self._files.close()
         self._storage.sync_directory(self._paths.partition(self._partition))
         manifest = self._row.manifest

@@ -163,7 +163,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
             break
         try:
             rows[partition] = _settle_partition(
-                topic, state, partition, rows[partition], sources[partition], base.sequence + 1, budget
+                topic, state, partition, rows[partition], sources[partition], base, budget
             )
         except CorruptionError as error:
             failure = error
@@ -244,7 +244,7 @@ def _settle_partition(
     partition: int,
     row: SettledPartition,
     sources: Sequence[Source],
-    settle_sequence: int,
+    base: Stored,
     budget: Budget,
 ) -> SettledPartition:
     config = topic.config(state)
@@ -252,14 +252,14 @@ def _settle_partition(
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
     merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)
     try:
-        for frame, payload, base in unsettled_frames(topic, state.topic_id, sources, row.settled):
-            for stamped in merger.offer(frame, payload, base, state.leader_epoch):
+        for frame, payload, offset in unsettled_frames(topic, state.topic_id, sources, row.settled):
+            for stamped in merger.offer(frame, payload, offset, state.leader_epoch):
                 writer.append(stamped)
             if budget.spent():
                 break
         for stamped in merger.drain(state.leader_epoch):
             writer.append(stamped)
-        return writer.finish(settle_sequence)
+        return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms)
     finally:
         writer.close()
 

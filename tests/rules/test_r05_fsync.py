@@ -66,6 +66,40 @@ def test_logs_and_their_directory_are_durable_before_the_settle_entry(world: Wor
     assert position(calls, "fsync", "/manifests", position(calls, "rename", "/manifests/")) < published
 
 
+def synced(calls: list[tuple[str, str]]) -> list[str]:
+    """Return the suffixes of the segment files that were synced before the settle entry was linked, in order."""
+    before = calls[: position(calls, "link", "/settle/")]
+    return [path.rsplit(".", 1)[1] for call, path in before if call == "fsync" and f"{0:020d}." in path]
+
+
+@pytest.mark.parametrize(
+    ("config", "due"),
+    [
+        ({}, [False] * 6),
+        ({"flush.messages": 1}, [True] * 6),
+        ({"flush.messages": 4}, [False, True, False, True, False, True]),
+        ({"flush.messages": 5}, [False, False, True, False, True, False]),
+        ({"flush.ms": 0}, [True] * 6),
+        ({"flush.ms": 2000}, [False, False, True, False, True, False]),
+        ({"flush.ms": 2000, "flush.messages": 4}, [False, True, True, True, True, True]),
+    ],
+)
+def test_active_indexes_are_synced_when_due_behind_the_log(
+    world: World, config: dict[str, int], due: list[bool]
+) -> None:
+    """R5: the log always, whatever flush.* says; the indexes every so many records, or ms, in Kafka's order."""
+    world.clock.advance(-(world.clock.now_ms() % 2000))
+    topic = world.create(config={**CHUNKS, **config})
+    for expected in due:
+        append(topic, batch_of([b"a", b"b"]))
+        with recording() as calls:
+            settle(topic, topic.newest()[1].topic_id)
+        assert synced(calls) == (["log", "index", "timeindex"] if expected else ["log"])
+        written = [i for i, (call, path) in enumerate(calls) if call == "pwritev" and f"{0:020d}." in path]
+        assert max(written) < position(calls, "fsync", f"{0:020d}.")
+        world.clock.advance(1000)
+
+
 def test_the_first_publication_of_a_partition_syncs_where_its_directory_lies(world: World) -> None:
     """R5: a settler died between mkdir and its fsync; the next one finds the directory, and must sync it."""
     topic = world.create()

@@ -16,6 +16,8 @@ KAFKA_DEFAULTS = {
     "segment.bytes": 2**30,
     "segment.ms": 604_800_000,
     "segment.jitter.ms": 0,
+    "flush.messages": 2**63 - 1,
+    "flush.ms": 2**63 - 1,
     "segment.index.bytes": 10_485_760,
     "index.interval.bytes": 4096,
     "retention.ms": 604_800_000,
