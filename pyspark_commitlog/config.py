@@ -1,17 +1,18 @@
 """Topic configs: Kafka's names, units and defaults where Kafka has the config.
 
 A config is stored as the text the user gave, so that ``describe`` shows it unchanged; ``TopicConfig`` reads it.
-Defaults live here only.
+Built-in defaults live here only; a root may have its own in their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConfigError
 
 LONG_MAX = 2**63 - 1
+HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 FLAG = ("false", "true")
 
@@ -134,15 +135,44 @@ KEYS: dict[str, Key] = _keys(
 )
 
 
-def check_names(names: Iterable[str]) -> None:
+#: Kafka's broker-wide names of a topic config, the first that is set wins; behind each how many of the topic config's
+#: units are one of its own (Kafka: ``ServerTopicConfigSynonyms``). The topic config's own name, also of those that are
+#: not listed here, comes before all of them.
+BROKER_NAMES: dict[str, dict[str, int]] = {
+    "max.message.bytes": {"message.max.bytes": 1},
+    "message.timestamp.type": {"log.message.timestamp.type": 1},
+    "message.timestamp.before.max.ms": {"log.message.timestamp.before.max.ms": 1},
+    "message.timestamp.after.max.ms": {"log.message.timestamp.after.max.ms": 1},
+    "segment.bytes": {"log.segment.bytes": 1},
+    "segment.ms": {"log.roll.ms": 1, "log.roll.hours": HOUR_MS},
+    "segment.jitter.ms": {"log.roll.jitter.ms": 1, "log.roll.jitter.hours": HOUR_MS},
+    "segment.index.bytes": {"log.index.size.max.bytes": 1},
+    "index.interval.bytes": {"log.index.interval.bytes": 1},
+    "flush.messages": {"log.flush.interval.messages": 1},
+    "flush.ms": {"log.flush.interval.ms": 1, "log.flush.scheduler.interval.ms": 1},
+    "preallocate": {"log.preallocate": 1},
+    "cleanup.policy": {"log.cleanup.policy": 1},
+    "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": HOUR_MS},
+    "retention.bytes": {"log.retention.bytes": 1},
+    "file.delete.delay.ms": {"log.segment.delete.delay.ms": 1},
+    "min.cleanable.dirty.ratio": {"log.cleaner.min.cleanable.ratio": 1},
+    "min.compaction.lag.ms": {"log.cleaner.min.compaction.lag.ms": 1},
+    "max.compaction.lag.ms": {"log.cleaner.max.compaction.lag.ms": 1},
+    "delete.retention.ms": {"log.cleaner.delete.retention.ms": 1},
+    "cleaner.dedupe.buffer.size": {"log.cleaner.dedupe.buffer.size": 1},
+}
+
+
+def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "topic config") -> None:
     """Refuse unknown config names.
 
     Raises:
         ConfigError: the name, the nearest known one, and all known ones.
     """
+    known = list(known)
     for name in names:
-        if name not in KEYS:
-            raise ConfigError(f"unknown topic config {name!r}{_hint(name)}; known: {', '.join(KEYS)}")
+        if name not in known:
+            raise ConfigError(f"unknown {what} {name!r}{_hint(name, known)}; known: {', '.join(known)}")
 
 
 def check_together(config: Mapping[str, str]) -> None:
@@ -167,10 +197,47 @@ def check_config(config: Mapping[str, object]) -> dict[str, str]:
     return {name: KEYS[name].check(value) for name, value in config.items()}
 
 
-def _hint(name: str) -> str:
+def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, str]]:
+    """Check root-wide defaults: Kafka's broker-wide names, and those of topic configs.
+
+    Returns:
+        The names whose value is None, and the others as stored text.
+
+    Raises:
+        ConfigError: unknown name (with the nearest known one) or a value that is not allowed.
+    """
+    keys = dict(KEYS)
+    for topic_name, names in BROKER_NAMES.items():
+        keys |= {name: _in_units(KEYS[topic_name], name, unit) for name, unit in names.items()}
+    check_names(config, keys, "default")
+    removed = {name for name, value in config.items() if value is None}
+    return removed, {name: keys[name].check(value) for name, value in config.items() if name not in removed}
+
+
+def _in_units(key: Key, name: str, unit: int) -> Key:
+    """Return a key under another name, its bounds in larger units; -1 is -1 in all of them."""
+    if key.minimum is None:
+        return replace(key, name=name)
+    low = key.minimum if key.minimum < 0 else -(-key.minimum // unit)
+    return replace(key, name=name, minimum=low, maximum=(LONG_MAX if key.maximum is None else key.maximum) // unit)
+
+
+def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    """Return root-wide defaults by the names of topic configs, in their units (pure)."""
+    found: dict[str, str] = {}
+    for topic_name in KEYS:
+        names = {topic_name: 1, **BROKER_NAMES.get(topic_name, {})}
+        name = next((name for name in names if name in given), None)
+        if name is not None:
+            value, unit = given[name], names[name]
+            found[topic_name] = value if unit == 1 or value == "-1" else str(int(value) * unit)
+    return found
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, KEYS, n=1)
+    close = get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

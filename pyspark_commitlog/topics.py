@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import overload
 
-from pyspark_commitlog.config import TopicConfig, check_config, check_names, check_together
+from pyspark_commitlog.config import check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -25,6 +25,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
 from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.compact import Compacted, compact
+from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
@@ -114,6 +115,32 @@ class CommitLog:
                 if not self._storage.exists(paths.ROOT_MARKER):
                     raise StorageError(f"cannot make a commit log at {self._storage.url}: {error}") from error
         self._check_root()
+
+    def defaults(self) -> dict[str, str]:
+        """Return the root-wide defaults of topic configs that are set, by the names that were given.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            CorruptionError: they are damaged.
+        """
+        self._check_root()
+        return dict(RootDefaults(self._storage).as_given())
+
+    def alter_defaults(self, config: Mapping[str, object]) -> None:
+        """Change root-wide defaults of topic configs; running writers and settlers go by them from their next commit.
+
+        What is set for a topic wins over a default of the root, and that over the built-in one.
+
+        Args:
+            config: Kafka's broker-wide names (``log.retention.hours``, ``log.segment.bytes``, …) and those of topic
+                configs; ``None`` as a value removes a default.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            ConfigError: nothing was changed.
+        """
+        self._check_root()
+        RootDefaults(self._storage).alter(config)
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic, existing or not; the layers below the API work on it.
@@ -218,7 +245,7 @@ class CommitLog:
         return True
 
     def describe(self, name: str) -> TopicDescription:
-        """Return a topic's id, configs (defaults included) and partitions.
+        """Return a topic's id, configs (defaults of the root and built-in ones included) and partitions.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -241,7 +268,7 @@ class CommitLog:
                     unsettled=max(0, state.log_end[number] - row.settled),
                 )
             )
-        return TopicDescription(name, state.topic_id, TopicConfig(state.config).resolved(), tuple(rows))
+        return TopicDescription(name, state.topic_id, topic.config(state).resolved(), tuple(rows))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.
@@ -260,7 +287,7 @@ class CommitLog:
         self._alter(name, change)
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> None:
-        """Change configs of a topic; ``None`` as a value takes a config back to its default.
+        """Change configs of a topic; ``None`` as a value takes a config back to the root's default or the built-in one.
 
         Raises:
             ConfigError: nothing was changed.

@@ -93,6 +93,11 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     names = _names(log, topic)
     if names is None:
         raise typer.Exit(1)
+    try:
+        log.defaults()
+    except CommitLogError as error:
+        failed = True
+        _complain(f"error: {error}")
     for name in _progress(names, "verify"):
         try:
             report = log.verify(name)

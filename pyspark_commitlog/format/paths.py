@@ -3,6 +3,7 @@
 ::
 
     commitlog.json                                     root marker
+    config/journal/<sequence>.json                     root-wide defaults of topic configs
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
@@ -22,6 +23,7 @@ from pyspark_commitlog.errors import UsageError
 
 ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"
+CONFIG_JOURNAL = "config/journal"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
@@ -154,7 +156,7 @@ def parse_manifest(name: str) -> tuple[int, int] | None:
 
 
 def segment_stem(base_offset: int, rewrite: int = 0) -> str:
-    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for one rewritten for settle entry n (rule R4)."""
+    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for one rewritten for settle entry n (R4)."""
     return f"{base_offset:020d}" if rewrite == 0 else f"{base_offset:020d}.{rewrite}"
 
 

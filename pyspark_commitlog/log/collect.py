@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
@@ -61,7 +60,7 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     journal = topic.settle_journal(topic_id)
     retained = read_retained(journal)
     storage.sync_directory(paths.settle)
-    now, delay = storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
+    now, delay = storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
     if proof is None:
         return Collected()
@@ -202,7 +201,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
         stored, state = topic.newest_at(base, topic_id)
         marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
-        floor = plan_floor(marks, now, TopicConfig(state.config).number("staged.retention.ms"))
+        floor = plan_floor(marks, now, topic.config(state).number("staged.retention.ms"))
         if floor <= state.staged_floor:
             return None
         return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()})
@@ -210,11 +209,9 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     topic.journal.append(plan)
     _, state = topic.newest(topic_id)
     paths = topic.paths(topic_id)
-    before = now - TopicConfig(state.config).number("staged.retention.ms")
+    before = now - topic.config(state).number("staged.retention.ms")
     segments = [paths.partition(number) for number in range(state.partitions)]
-    for directory in (
-        names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, *segments
-    ):  # fmt: skip
+    for directory in (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, *segments):
         topic.storage.remove_abandoned(directory, before)
     return _delete_orphans(topic, paths, state)
 
@@ -245,7 +242,7 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
         The number of directories removed.
     """
     state = topic.state_of(newest.entry)
-    now, delay = topic.storage.clock.now_ms(), TopicConfig(state.config).number("file.delete.delay.ms")
+    now, delay = topic.storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
     removed = 0
     for topic_id, ended_ms in former_lives(newest, state):
         home = topic.paths(topic_id).home

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     CorruptionError,
     StagedExpiredError,
@@ -228,6 +227,7 @@ def commit(
     staged = [task for task in staged if task.groups]
     if not staged:
         return Committed(None, 0)
+    topic.forget_defaults()
     staged = _bounded_inline(topic, topic_id, staged)
     rows = sum(task.rows for task in staged)
     ranges: dict[int, tuple[int, int]] = {}
@@ -249,7 +249,7 @@ def commit(
         if writer:
             row = _row(writer, before, rows, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
             after, sides = _remember(topic, stored, after, slot, writer.writer_id, row)
-        retention = TopicConfig(state.config).number("staged.retention.ms")
+        retention = topic.config(state).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
         large = {"extents": [e.to_json() for e in extents], "chunks": chunks_to_json(chunks)}
         tables = place_tables(large, slot.sequence, slot.write_id)
@@ -274,7 +274,7 @@ def _remember(
     table = replace(state.writers, rows=rows)
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(table.to_json())) <= TABLE_BYTES:
         return replace(state, writers=table), {}
-    expiry = stored.info.modified_ms - TopicConfig(state.config).number("producer.id.expiration.ms")
+    expiry = stored.info.modified_ms - topic.config(state).number("producer.id.expiration.ms")
     kept = {name: r.to_json() for name, r in {**topic.snapshot(state), **rows}.items() if r.at_ms >= expiry}
     data = to_json_bytes(kept)
     snapshot = named_side("writers", data, slot.sequence, slot.write_id)

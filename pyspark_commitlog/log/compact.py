@@ -153,6 +153,7 @@ def compact(topic: TopicLog, topic_id: str, worker: Worker | None = None) -> lis
         TopicChangedError: the topic was deleted or made again.
     """
     done: list[Compacted] = []
+    topic.forget_defaults()
     _, state = topic.newest(topic_id)
     if not topic.storage.can_append or not topic.config(state).has_policy("compact"):
         return done

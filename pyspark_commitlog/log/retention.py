@@ -57,7 +57,7 @@ def plan_log_start(
     return log_start
 
 
-def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str) -> tuple[int, ...]:
+def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
     """Return the log start offsets behind ``delete_records``; they never go down (rule R9; pure).
 
     Raises:
@@ -65,7 +65,7 @@ def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str) -> 
         OffsetOutOfRangeError: an offset beyond the high watermark.
     """
     starts = list(state.log_start)
-    if not TopicConfig(state.config).has_policy("delete"):
+    if not config.has_policy("delete"):
         raise UsageError(
             f"topic {topic!r} has cleanup.policy=compact, which deletes by key: write records with a null value"
         )
@@ -93,7 +93,7 @@ def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -
 
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
         _, state = topic.newest_at(base, topic_id)
-        return _raised(state, plan_deletion(offsets, state, topic.name))
+        return _raised(state, plan_deletion(offsets, state, topic.name, topic.config(state)))
 
     topic.journal.append(plan)
     return topic.newest(topic_id)[1].log_start
@@ -112,6 +112,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         CorruptionError: a manifest is damaged.
         TopicChangedError: the topic was deleted or made again.
     """
+    topic.forget_defaults()
     if not topic.storage.can_append:
         return Retained({})
     with topic.storage.try_lock(topic.paths(topic_id).lock) as held:

@@ -247,7 +247,7 @@ class _Segment:
         self._where, self._rules = where, rules
         self._state = IndexState(base_offset)
         self._index, self._times = bytearray(), bytearray()
-        self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes)
+        self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes, jitter_ms=0)
         self._log = where.storage.create(self._path("log"))
 
     def _path(self, suffix: str) -> str:
@@ -262,6 +262,7 @@ class _Segment:
             incoming_bytes=frame.length,
             incoming_max_timestamp=frame.max_timestamp,
             incoming_last_offset=frame.last_offset,
+            now_ms=self._rules.now_ms,
         )
 
     def append(self, frame: Frame) -> None:

@@ -101,15 +101,22 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
         CorruptionError: a source or the active segment is damaged; nothing of that partition was published.
         StorageError: no space or permission; nothing was published.
     """
-    paths = topic.paths(topic_id)
+    topic.forget_defaults()
+    return _settle(topic, topic_id, budget_seconds)
+
+
+def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
     if not topic.storage.can_append:
         return Settled(None)
-    with topic.storage.try_lock(paths.lock) as held:
+    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
         return _settle_locked(topic, topic_id, budget_seconds) if held else Settled(None)
 
 
 def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
-    """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5)."""
+    """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5).
+
+    With the root's defaults that the commit found.
+    """
     from pyspark_commitlog.log.collect import collect
 
     try:
@@ -117,7 +124,7 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
         config = topic.config(state)
         if not due(topic, stored, state).reached(config):
             return Settled(None)
-        done = settle(topic, topic_id, budget_seconds=config.number("settle.budget.ms") / 1000)
+        done = _settle(topic, topic_id, config.number("settle.budget.ms") / 1000)
         if done.sequence is not None:
             collect(topic, topic_id)
         return done

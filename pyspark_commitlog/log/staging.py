@@ -82,12 +82,18 @@ class Stager:
         state: the topic as the task read it.
         sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
         partitioner: chooses partitions.
+        config: of the topic.
     """
 
     def __init__(
-        self, storage: Storage, paths: TopicPaths, state: TopicState, sequence: int, partitioner: Partitioner
+        self,
+        storage: Storage,
+        paths: TopicPaths,
+        state: TopicState,
+        sequence: int,
+        partitioner: Partitioner,
+        config: TopicConfig,
     ) -> None:
-        config = TopicConfig(state.config)
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)

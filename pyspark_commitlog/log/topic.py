@@ -12,6 +12,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Extent,
@@ -50,6 +51,8 @@ class TopicLog:
         self._settles: dict[str, Journal] = {}
         self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
         self._settled: tuple[Stored, SettleState] | None = None
+        self._root_defaults = RootDefaults(storage)
+        self._defaults: Mapping[str, str] | None = None
 
     def _side(self, topic_id: str, file: str) -> str:
         return f"{TopicPaths(self.name, topic_id).side}/{file}"
@@ -183,5 +186,17 @@ class TopicLog:
         return tuple(Sealed(*segment) for segment in json.loads(data))
 
     def config(self, state: TopicState) -> TopicConfig:
-        """Return the topic's config."""
-        return TopicConfig(state.config)
+        """Return the topic's config: what is set for it, else for the root, else the built-in default.
+
+        The root is asked once per operation (``forget_defaults``).
+
+        Raises:
+            CorruptionError: the root's defaults are damaged.
+        """
+        if self._defaults is None:
+            self._defaults = self._root_defaults.by_topic_name()
+        return TopicConfig({**self._defaults, **state.config})
+
+    def forget_defaults(self) -> None:
+        """Have the next ``config`` ask for the root's defaults anew: what starts an operation calls this."""
+        self._defaults = None

@@ -94,9 +94,10 @@ class _Writing:
 
     def _stager(self, topic: TopicLog, task: int) -> Stager:
         stored, state = topic.newest()
-        batch_bytes = topic.config(state).number("batch.size")
+        config = topic.config(state)
+        batch_bytes = config.number("batch.size")
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
-        return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner)
+        return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config)
 
     def _query_id(self) -> str | None:
         """Return the streaming query of this task; batch writes have none, also inside foreachBatch."""

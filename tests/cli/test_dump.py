@@ -58,6 +58,12 @@ def test_an_entry_is_shown_with_the_bytes_behind_it(root: Path) -> None:
     assert entry["inline"] == {**entry["inline"], "length": inline["inlineBytes"]}  # type: ignore[dict-item]
 
 
+def test_an_entry_of_the_roots_defaults_is_shown(root: Path) -> None:
+    CommitLog(str(root)).alter_defaults({"log.retention.hours": 48})
+    (entry,) = dumped(next(root.glob("config/journal/*.json")))
+    assert (entry["journal"], entry["kind"], entry["config"]) == ("config", "alter", {"log.retention.hours": "48"})
+
+
 def test_a_manifest_is_shown_segment_by_segment(root: Path) -> None:
     rows = dumped(files(root, "*/manifests/*.json")[-1])
     assert rows[0]["segment"][:2] == [0, 10]  # type: ignore[index]

@@ -134,6 +134,18 @@ def test_verify_tells_a_sound_root_and_a_damaged_one(root: str, log: Log) -> Non
     assert any(line.startswith("flights: no fault") for line in lines)
 
 
+def test_verify_tells_damaged_defaults_and_goes_on(root: str, log: Log) -> None:
+    log.alter_defaults({"log.retention.hours": 48})
+    assert len(run("verify", root)[0]) == 2
+    (newest,) = Path(root).glob("config/journal/*.json")
+    newest.write_bytes(newest.read_bytes().replace(b"48", b"49"))
+    lines, errors = run("verify", root, code=1)
+    assert len(lines) == 2
+    assert all("no fault" in line for line in lines)
+    assert f"config/journal/{newest.name}" in errors
+    assert run("maintain", root, "--once", code=1)[0] == []
+
+
 def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError(\"No module named 'typer'\", name='typer')")
     done = subprocess.run(

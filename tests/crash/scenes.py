@@ -315,6 +315,33 @@ class Compact(Scene):
         verify(world.handle())
 
 
+class AlterDefaults(Scene):
+    """Change the root's defaults."""
+
+    name = "defaults"
+
+    def prepare(self, world: World) -> None:
+        """Some were set, several times."""
+        super().prepare(world)
+        for number in range(3):
+            world.log().alter_defaults({"log.segment.bytes": 4096 + number})
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Set two more, take one back."""
+        world.log(hook).alter_defaults({"log.segment.bytes": None, "log.roll.hours": 2, "settle.entries": 1})
+
+    def check(self, world: World) -> None:
+        """As before, or all of it; then it is done, and no entry is left that could go."""
+        after = {"log.roll.hours": "2", "settle.entries": "1"}
+        assert world.log().defaults() in ({"log.segment.bytes": "4098"}, after)
+        self.act(world)
+        assert world.log().defaults() == after
+        world.log().alter_defaults({"log.roll.ms": 5})
+        assert len([path for path in world.files(root="config") if ".tmp-" not in path]) == 2
+        append(world.handle(), batch_of([b"more"], partition=[0]))
+        assert world.log().describe("t").config["segment.ms"] == "5"
+
+
 class Delete(Scene):
     """Delete a topic and remove its files."""
 
@@ -355,6 +382,7 @@ SCENES: dict[str, Scene] = {
         SweepThenCommit,
         Retain,
         Compact,
+        AlterDefaults,
         Delete,
     )
 }

@@ -84,7 +84,8 @@ def stage_for(world: World, state: object, sequence: int) -> object:
 
     assert isinstance(state, TopicState)
     topic = world.handle()
-    stager = Stager(topic.storage, topic.paths(state.topic_id), state, sequence, Partitioner(1, "sticky", 2**20))
+    paths, choose = topic.paths(state.topic_id), Partitioner(1, "sticky", 2**20)
+    stager = Stager(topic.storage, paths, state, sequence, choose, topic.config(state))
     stager.add(batch_of([b"zombie"]))
     return stager.finish()[0]
 

@@ -419,3 +419,15 @@ def test_timestamps_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(Exception, match=told):
         read(spark, root, TOPIC, **options).collect()
+
+
+def test_tasks_write_by_the_roots_defaults(spark: SparkSession, root: str, log: CommitLog) -> None:
+    """Whose clock stamps the records, and how large one may be."""
+    log.create_topic(TOPIC)
+    log.alter_defaults({"log.message.timestamp.type": "LogAppendTime", "message.max.bytes": 100})
+    write(frame(spark, [[Sent(value=b"v", timestamp=AUTUMN)]]), root, TOPIC)
+    (row,) = read(spark, root, TOPIC).collect()
+    assert row.timestampType == 1
+    assert row.timestamp.year > AUTUMN.year
+    with pytest.raises(PySparkException, match=r"max\.message\.bytes"):
+        write(frame(spark, [[Sent(value=b"v" * 200)]]), root, TOPIC)

@@ -49,8 +49,9 @@ def stage_all(
 ) -> tuple[Staged, ...]:
     """Stage batches as one write task does."""
     stored, state = topic.newest()
-    choose = Partitioner(state.partitions, partitioner, topic.config(state).number("batch.size"), first=task)
-    stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose)
+    config = topic.config(state)
+    choose = Partitioner(state.partitions, partitioner, config.number("batch.size"), first=task)
+    stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config)
     for batch in batches:
         stager.add(batch)
     return stager.finish()

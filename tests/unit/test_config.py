@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.config import KEYS, Key, TopicConfig, check_config, check_names, check_together
+from pyspark_commitlog.config import (
+    BROKER_NAMES,
+    KEYS,
+    Key,
+    TopicConfig,
+    check_config,
+    check_defaults,
+    check_names,
+    check_together,
+    topic_defaults,
+)
 from pyspark_commitlog.errors import ConfigError
 
 NUMBERS = [key for key in KEYS.values() if not key.choices]
@@ -113,6 +123,57 @@ def test_an_unknown_name_is_told_with_the_nearest_and_all_known_ones() -> None:
         check_config({"segment.byte": 1})
     with pytest.raises(ConfigError, match="unknown topic config 'colour'; known: "):
         check_names(["retention.ms", "colour"])
+
+
+BROKER = [(name, topic, unit) for topic, names in BROKER_NAMES.items() for name, unit in names.items()]
+
+
+@pytest.mark.parametrize(("name", "topic_name", "unit"), BROKER)
+def test_a_brokers_name_takes_what_its_topic_config_takes_in_its_own_unit(
+    name: str, topic_name: str, unit: int
+) -> None:
+    key = KEYS[topic_name]
+    given = key.choices[-1] if key.choices else "77777"
+    removed, checked = check_defaults({name: given, "batch.size": None})
+    assert (removed, checked) == ({"batch.size"}, {name: given})
+    found = topic_defaults(checked)
+    assert found == {topic_name: given if key.choices else str(77777 * unit)}
+    assert check_config(found) == found
+    if key.minimum is not None:
+        highest = (2**63 - 1 if key.maximum is None else key.maximum) // unit
+        for edge in (max(key.minimum, 1) if unit == 1 else 1, highest):
+            assert check_config(topic_defaults(check_defaults({name: edge})[1]))
+        with pytest.raises(ConfigError, match=rf"{name}={highest + 1} .* to {highest}"):
+            check_defaults({name: highest + 1})
+        with pytest.raises(ConfigError, match=f"{name}=-2"):
+            check_defaults({name: -2})
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"log.retention.hours": "1"}, {"retention.ms": "3600000"}),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, {"retention.ms": "120000"}),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, {"retention.ms": "3"}),
+        ({"log.retention.ms": "3", "retention.ms": "4"}, {"retention.ms": "4"}),
+        ({"log.retention.hours": "-1"}, {"retention.ms": "-1"}),
+        ({"log.retention.ms": "-1", "log.retention.hours": "1"}, {"retention.ms": "-1"}),
+        ({"log.roll.hours": "1", "log.roll.ms": "5"}, {"segment.ms": "5"}),
+        ({"log.roll.jitter.hours": "1", "log.roll.jitter.ms": "0"}, {"segment.jitter.ms": "0"}),
+        ({"log.flush.scheduler.interval.ms": "9", "log.flush.interval.ms": "8"}, {"flush.ms": "8"}),
+        ({"compression.type": "zstd", "settle.bytes": "5"}, {"compression.type": "zstd", "settle.bytes": "5"}),
+        ({"of.a.later.release": "1"}, {}),
+    ],
+)
+def test_of_several_names_the_first_in_kafkas_order_counts(given: dict[str, str], found: dict[str, str]) -> None:
+    assert topic_defaults(given) == found
+
+
+def test_a_brokers_name_is_none_of_a_topics() -> None:
+    assert not {name for name, _, _ in BROKER} & set(KEYS)
+    assert set(BROKER_NAMES) <= set(KEYS)
+    with pytest.raises(ConfigError, match=r"unknown topic config 'log\.segment\.bytes'"):
+        check_config({"log.segment.bytes": 4096})
 
 
 def test_what_was_set_is_read_and_the_rest_is_default() -> None:

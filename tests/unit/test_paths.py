@@ -17,6 +17,7 @@ def test_the_tree() -> None:
     number = "0000000000000000000"
 
     assert paths.ROOT_MARKER == "commitlog.json"
+    assert paths.CONFIG_JOURNAL == "config/journal"
     assert paths.topic("orders") == "topics/orders"
     assert f"{paths.journal('orders')}/{paths.entry_name(7)}" == f"topics/orders/journal/{number}7.json"
     assert PATHS.home == HOME

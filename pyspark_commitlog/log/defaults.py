@@ -1,0 +1,64 @@
+"""Root-wide defaults of topic configs: what Kafka's broker configs are to its topics.
+
+They lie in a journal of their own, whose newest entry holds all of them. A root that never set any has no such
+journal: that costs who asks one failed look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_commitlog.config import DAY_MS, check_defaults, topic_defaults
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.storage import Storage
+
+_KEPT_ENTRIES = 2
+
+
+def _no_side(topic_id: str, file: str) -> str:
+    raise AssertionError("entries of this journal are small")
+
+
+class RootDefaults:
+    """A handle on a root's defaults. Opening touches nothing; every answer comes from the newest entry."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", _no_side)
+
+    def as_given(self) -> Mapping[str, str]:
+        """Return what is set, by the names that were given.
+
+        Raises:
+            CorruptionError: names the damaged entry. There is no falling back: retention would delete by it.
+        """
+        return _config(self._journal.newest())
+
+    def by_topic_name(self) -> Mapping[str, str]:
+        """Return what is set, by the names of topic configs; raises as ``as_given``."""
+        return topic_defaults(self.as_given())
+
+    def alter(self, config: Mapping[str, object]) -> None:
+        """Set defaults; ``None`` as a value removes one. Entries but the newest two go.
+
+        Raises:
+            ConfigError: nothing was changed.
+        """
+        removed, checked = check_defaults(config)
+        self._storage.make_directory(paths.CONFIG_JOURNAL)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft | None:
+            before = _config(base)
+            after = {**{name: value for name, value in before.items() if name not in removed}, **checked}
+            return None if after == before else Draft("alter", "", {"config": after})
+
+        self._journal.append(plan)
+        for sequence in self._journal.sequences()[:-_KEPT_ENTRIES]:
+            self._journal.delete(sequence)
+        self._storage.remove_abandoned(paths.CONFIG_JOURNAL, self._storage.clock.now_ms() - DAY_MS)
+
+
+def _config(stored: Stored | None) -> Mapping[str, str]:
+    config: Mapping[str, str] = {} if stored is None else stored.entry.body["config"]
+    return config
