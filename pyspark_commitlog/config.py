@@ -215,11 +215,8 @@ def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, st
 
 
 def _in_units(key: Key, name: str, unit: int) -> Key:
-    """Return a key under another name, its bounds in larger units; -1 is -1 in all of them."""
-    if key.minimum is None:
-        return replace(key, name=name)
-    low = key.minimum if key.minimum < 0 else -(-key.minimum // unit)
-    return replace(key, name=name, minimum=low, maximum=(LONG_MAX if key.maximum is None else key.maximum) // unit)
+    """Return a key under another name, in larger units; the least of a time, -1, 0 or 1, is the same in all of them."""
+    return replace(key, name=name, maximum=(LONG_MAX if key.maximum is None else key.maximum) // unit)
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
