@@ -133,11 +133,11 @@ def test_a_brokers_name_takes_what_its_topic_config_takes_in_its_own_unit(
     name: str, topic_name: str, unit: int
 ) -> None:
     key = KEYS[topic_name]
-    given = key.choices[-1] if key.choices else "77777"
+    given = key.choices[-1] if key.choices else "0.25" if key.ratio else "77777"
     removed, checked = check_defaults({name: given, "batch.size": None})
     assert (removed, checked) == ({"batch.size"}, {name: given})
     found = topic_defaults(checked)
-    assert found == {topic_name: given if key.choices else str(77777 * unit)}
+    assert found == {topic_name: str(77777 * unit) if given == "77777" else given}
     assert check_config(found) == found
     if key.minimum is not None:
         highest = (2**63 - 1 if key.maximum is None else key.maximum) // unit
