@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import overload
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, overload
 
 from pyspark_commitlog.config import check_config, check_names, check_together
 from pyspark_commitlog.errors import (
@@ -27,6 +27,7 @@ from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
+from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
 from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
@@ -36,11 +37,12 @@ from pyspark_commitlog.model import PartitionDescription, TopicDescription
 from pyspark_commitlog.storage import Storage, open_storage
 
 MAX_PARTITIONS = 10_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What ``CommitLog.maintain`` did to one topic."""
+    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments."""
 
     topic: str
     settled_records: int
@@ -49,6 +51,7 @@ class Maintained:
     collected: Collected
     swept_chunks: int
     removed_lives: int
+    rebuilt_indexes: int = 0
 
 
 class CommitLog:
@@ -378,15 +381,17 @@ class CommitLog:
     def maintain(self, name: None = None) -> tuple[Maintained, ...]: ...
 
     def maintain(self, name: str | None = None) -> Maintained | tuple[Maintained, ...]:
-        """Settle all of a topic, retain, compact, sweep orphans, collect what nothing needs, remove former lives.
+        """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former lives.
 
         Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
+        Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
         Args:
             name: of the topic; None for all of them.
 
         Raises:
             UnknownTopicError: there is no such topic.
+            CorruptionError: stored bytes are damaged; names each fault.
             ExceptionGroup: of all topics some failed; the others were maintained.
         """
         return self._maintain_all() if name is None else self._maintain(name)
@@ -416,18 +421,56 @@ class CommitLog:
         if stored is not None and topic.state_of(stored.entry).deleted:
             return Maintained(name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
         stored, state = topic.newest()
-        moved = 0
-        while True:
-            done: Settled = settle(topic, state.topic_id)
-            moved += done.records
-            if done.sequence is None or done.complete:
-                break
-        retained = retain(topic, state.topic_id)
-        compacted = tuple(compact(topic, state.topic_id))
-        swept = sweep(topic, state.topic_id)
-        collected = collect(topic, state.topic_id)
-        collected = replace(collected, segments=collect_segments(topic, state.topic_id))
-        return Maintained(name, moved, retained, compacted, collected, swept, remove_former(topic, stored))
+        topic_id, faults = state.topic_id, _Faults()
+        settled = faults.of(lambda: _settle_all(topic, topic_id), Settled(None))
+        retained = faults.of(lambda: retain(topic, topic_id), Retained({}))
+        rebuilt = faults.of(lambda: recover(topic, topic_id), 0)
+        compacted = faults.of(lambda: compact(topic, topic_id), [])
+        swept = faults.of(lambda: sweep(topic, topic_id), 0)
+        collected = faults.of(lambda: collect(topic, topic_id), Collected())
+        segments = faults.of(lambda: collect_segments(topic, topic_id), 0)
+        removed = remove_former(topic, stored)
+        faults.tell()
+        return Maintained(
+            topic=name,
+            settled_records=settled.records,
+            retained=retained,
+            compacted=tuple(compacted),
+            collected=replace(collected, segments=segments),
+            swept_chunks=swept,
+            removed_lives=removed,
+            rebuilt_indexes=settled.rebuilt + rebuilt,
+        )
+
+
+def _settle_all(topic: TopicLog, topic_id: str) -> Settled:
+    """Settle until nothing is left; return the last run's outcome, with the sums of all."""
+    moved, rebuilt = 0, 0
+    while True:
+        done = settle(topic, topic_id)
+        moved, rebuilt = moved + done.records, rebuilt + done.rebuilt
+        if done.sequence is None or done.complete:
+            return replace(done, records=moved, rebuilt=rebuilt)
+
+
+@dataclass
+class _Faults:
+    """Damage that steps of ``maintain`` met; the steps behind them run all the same."""
+
+    found: list[CorruptionError] = field(default_factory=list)
+
+    def of(self, step: Callable[[], _T], otherwise: _T) -> _T:
+        """Return what a step returns, ``otherwise`` when it meets damage."""
+        try:
+            return step()
+        except CorruptionError as error:
+            self.found.append(error)
+            return otherwise
+
+    def tell(self) -> None:
+        """Raise what was found, as one error."""
+        if self.found:
+            raise CorruptionError("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]
 
 
 def _check_partitions(partitions: int) -> None:

@@ -21,6 +21,8 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         (many, few), (large, small) = one.segments, one.size_bytes
         told = f"compacted {many} segments ({large:,} bytes) to {few} ({small:,} bytes)"
         yield f"{name}: partition {one.partition}: {told}"
+    if done.rebuilt_indexes:
+        yield f"{name}: rebuilt the indexes of {done.rebuilt_indexes} segments"
     if gone.segments:
         yield f"{name}: removed {gone.segments} segment files"
     if done.swept_chunks:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 _OFFSET = struct.Struct(">ii")
@@ -20,6 +21,8 @@ OFFSET_ENTRY_BYTES = _OFFSET.size
 TIME_ENTRY_BYTES = _TIME.size
 # Kafka reads a warm tail of the index first: 8,192 bytes, which stay in the page cache (AbstractIndex).
 _WARM_BYTES = 8192
+_OFFSETS = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIMES = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -155,6 +158,72 @@ def seal_time(state: IndexState) -> bytes:
     if state.max_timestamp <= state.last_time_entry:
         return b""
     return encode_time(TimeEntry(state.max_timestamp, state.max_timestamp_offset), state.base_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is published of a segment and its indexes: lengths in bytes, absolute offsets, a timestamp in ms.
+
+    ``last_position`` is where the frame of the last offset entry starts, 0 for no entry, None where nobody knows (a
+    sealed segment); ``last_timestamp`` that of the last time entry, -1 for none.
+    """
+
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    offset_bytes: int
+    time_bytes: int
+    last_position: int | None
+    last_timestamp: int
+
+
+def offset_index_fault(data: bytes, published: Published) -> str:
+    """Return why ``data`` can't be the offset index of a segment, "" if it can (pure; ``OffsetIndex.sanityCheck``).
+
+    Nothing is compared with the log: the frame that an entry leads to is checked by who goes there.
+    """
+    told = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
+    if told:
+        return told
+    entries = np.frombuffer(data, _OFFSETS)
+    offsets, positions = entries["offset"], entries["position"]
+    last = int(positions[-1]) if len(entries) else 0
+    if not (_rises(offsets) and _rises(positions)):
+        return "its entries do not rise"
+    if len(entries) and not (offsets[0] > 0 and published.base_offset + int(offsets[-1]) < published.end_offset):
+        return f"an offset lies outside {published.base_offset + 1} to {published.end_offset - 1}"
+    if len(entries) and not (positions[0] > 0 and last < published.log_bytes):
+        return f"a position lies outside the {published.log_bytes} bytes of the log"
+    if published.last_position not in (None, last):
+        return f"its last entry is at position {last}, expected {published.last_position}"
+    return ""
+
+
+def time_index_fault(data: bytes, published: Published) -> str:
+    """Return why ``data`` can't be the time index of a segment, "" if it can (pure; ``TimeIndex.sanityCheck``)."""
+    told = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
+    if told:
+        return told
+    entries = np.frombuffer(data, _TIMES)
+    stamps, offsets = entries["timestamp"], entries["offset"]
+    last = int(stamps[-1]) if len(entries) else -1
+    if not (_rises(stamps) and _rises(offsets)):
+        return "its entries do not rise"
+    if len(entries) and not (offsets[0] >= 0 and published.base_offset + int(offsets[-1]) < published.end_offset):
+        return f"an offset lies outside {published.base_offset} to {published.end_offset - 1}"
+    if last != published.last_timestamp:
+        return f"its last timestamp is {last}, expected {published.last_timestamp}"
+    return ""
+
+
+def _length_fault(found: int, expected: int, entry_bytes: int) -> str:
+    if found != expected:
+        return f"it has {'more' if found > expected else found} bytes, expected {expected}"
+    return f"{expected} bytes are no whole entries" if expected % entry_bytes else ""
+
+
+def _rises(column: np.ndarray[tuple[int], np.dtype[np.signedinteger]]) -> bool:
+    return bool(np.all(column[1:] > column[:-1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Append frames to a partition's active segment, keep its sparse indexes, roll it. Only a settler does, under its lock.
 
 Nothing below a published length is touched. What lies beyond it (a torn tail) is cut off first. Nothing written here
-counts before the settle entry that names the new lengths is put.
+counts before the settle entry that names the new lengths is put. Indexes that do not bear out what is published are
+rebuilt first.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyspark_commitlog.format.index import (
     usable_bytes,
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
+from pyspark_commitlog.log.indexes import Home, mended
 from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition
 from pyspark_commitlog.storage import AppendFile, Storage
 
@@ -224,7 +226,9 @@ class SegmentWriter:
         self._next = row.settled
         storage.make_directory(paths.partition(partition))
         self._remove_unpublished()
-        self._files = self._open(row.active)
+        #: Whether the indexes of the active segment had to be rebuilt.
+        self.rebuilt = False
+        self._files = self._open(self._sound(row.active))
 
     def _remove_unpublished(self) -> None:
         """Remove segments that an interrupted settler rolled to: the published active one is the last."""
@@ -233,6 +237,16 @@ class SegmentWriter:
             found = parse_segment(name)
             if found is not None and found[0] > self._row.active.base_offset:
                 self._storage.delete(f"{directory}/{name}")
+
+    def _sound(self, active: Active) -> Active:
+        """Return the segment to append to, its indexes in order; another one when rebuilding them sealed it."""
+        home = Home(self._storage, self._paths, self._partition)
+        found = mended(home, active, self._next, self._interval)
+        self.rebuilt = found is not None
+        if isinstance(found, Sealed):
+            self._sealed.append(found)
+            return Active(IndexState(self._next))
+        return found or active
 
     def _open(self, active: Active) -> _Files:
         self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)

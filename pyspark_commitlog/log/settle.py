@@ -72,11 +72,15 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved."""
+    """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
+
+    ``rebuilt`` counts segments whose indexes had to be rebuilt.
+    """
 
     sequence: int | None
     records: int = 0
     complete: bool = True
+    rebuilt: int = 0
 
 
 class Budget:
@@ -165,13 +169,15 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     start = [before.partition(p) for p in range(state.partitions)]
     rows = list(start)
     failure: CorruptionError | None = None
+    rebuilt = 0
     for partition in sorted(sources, key=lambda p: (sources[p][0].entry.sequence, p)):  # who waits longest first
         if budget.spent() and rows != start:
             break
         try:
-            rows[partition] = _settle_partition(
+            rows[partition], mended = _settle_partition(
                 topic, state, partition, rows[partition], sources[partition], base, budget
             )
+            rebuilt += mended
         except CorruptionError as error:
             failure = error
     after = _after(before, rows, entries, stored)
@@ -180,7 +186,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     if failure is not None:
         raise failure
     complete = after.oldest_unsettled > stored.sequence
-    return Settled(published.sequence if published else None, moved, complete)
+    return Settled(published.sequence if published else None, moved, complete, rebuilt)
 
 
 def _unsettled_entries(
@@ -253,7 +259,8 @@ def _settle_partition(
     sources: Sequence[Source],
     base: Stored,
     budget: Budget,
-) -> SettledPartition:
+) -> tuple[SettledPartition, bool]:
+    """Return the partition's row to publish, and whether its indexes were rebuilt."""
     config = topic.config(state)
     paths = topic.paths(state.topic_id)
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
@@ -266,7 +273,7 @@ def _settle_partition(
                 break
         for stamped in merger.drain(state.leader_epoch):
             writer.append(stamped)
-        return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms)
+        return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms), writer.rebuilt
     finally:
         writer.close()
 

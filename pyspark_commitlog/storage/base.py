@@ -6,6 +6,8 @@ Contract (every implementation passes ``tests/contract``):
 * ``put_if_absent`` is atomic: the file appears with its full content or not at all, and at most one put at a
   path ever succeeds while the file exists. It makes no directory.
 * What returned from ``put_if_absent``, ``write_once`` or ``OutputFile.close`` is there after power loss.
+* ``write_once`` and ``create`` put a new file in the place of one that has the name (a rebuilt index): who has the
+  old one mapped keeps it.
 * ``FileNotFoundError`` and ``FileExistsError`` mean exactly what they say. Any other failure of ``put_if_absent``
   is *ambiguous* (it may have landed) unless it is a ``NotPutError``, ``StorageFullError`` or
   ``StorageReadOnlyError``.

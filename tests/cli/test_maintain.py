@@ -62,6 +62,15 @@ def test_retention_is_told_by_offset(root: str, log: Log) -> None:
     assert "orders: partition 0: retention deleted offsets 0 to 1" in lines
 
 
+def test_rebuilt_indexes_are_told(root: str, log: Log) -> None:
+    log.maintain()
+    (index,) = Path(root).glob("topics/orders/*/0/*.index")
+    before = index.read_bytes()
+    index.unlink()
+    assert run("maintain", root, "--once")[0] == ["orders: rebuilt the indexes of 1 segments"]
+    assert index.read_bytes() == before
+
+
 def test_a_topic_that_fails_is_told_and_the_others_are_maintained(root: str, log: Log) -> None:
     for chunk in Path(root).glob("topics/flights/*/staged/*.chunk"):
         chunk.write_bytes(chunk.read_bytes()[:-1] + b"!")

@@ -173,6 +173,16 @@ class StorageContract(ABC):
         assert self.raw_read(storage, "side/a/1") == b"table"
         assert self.raw_names(storage, "side/a") == ["1"]
 
+    def test_a_file_in_the_place_of_another_leaves_the_old_one_to_who_has_it_mapped(self, storage: Storage) -> None:
+        storage.write_once("0/1.index", b"old" * 10_000)
+        mapped = storage.map("0/1.index", 0, 30_000)
+
+        storage.write_once("0/1.index", b"new")
+
+        assert mapped.to_pybytes() == b"old" * 10_000
+        assert self.raw_read(storage, "0/1.index") == b"new"
+        assert self.raw_names(storage, "0") == ["1.index"]
+
     def test_a_file_under_way_is_not_there_yet(self, storage: Storage) -> None:
         output = storage.create("staged/1.chunk")
         output.write(b"frames" * 1000)

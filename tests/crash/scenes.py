@@ -15,6 +15,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.log.collect import collect, sweep
 from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.settle import settle
 from tests.support.faults import Hook
 from tests.support.records import append, batch_of, stage
@@ -342,6 +343,38 @@ class AlterDefaults(Scene):
         assert world.log().describe("t").config["segment.ms"] == "5"
 
 
+class Recover(Scene):
+    """Rebuild indexes, of other lengths than published."""
+
+    name = "recover"
+
+    def prepare(self, world: World) -> None:
+        """Sealed segments and an active one with no index left; index.interval.bytes has changed."""
+        topic = world.create(1, {**_CONFIG, "segment.bytes": 3000, "batch.size": 1024})
+        for number in range(9):
+            append(topic, batch_of([b"%d" % number + b"x" * 500]))
+        settle(topic, topic.newest()[1].topic_id)
+        for path in world.files("index"):
+            (world.path / path).unlink()
+        world.log().alter_topic("t", {"index.interval.bytes": 0})
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Rebuild."""
+        topic = world.handle(hook)
+        recover(topic, topic.newest()[1].topic_id)
+
+    def check(self, world: World) -> None:
+        """The same records all the time; in the end every index is as it must be."""
+        expected = [b"%d" % number + b"x" * 500 for number in range(9)]
+        assert world.values() == expected
+        self.act(world)
+        assert verify(world.handle()) == 9
+        append(world.handle(), batch_of([b"next"]))
+        world.collect_all()
+        assert world.values() == [*expected, b"next"]
+        assert verify(world.handle()) == 10
+
+
 class Delete(Scene):
     """Delete a topic and remove its files."""
 
@@ -381,6 +414,7 @@ SCENES: dict[str, Scene] = {
         Sweep,
         SweepThenCommit,
         Retain,
+        Recover,
         Compact,
         AlterDefaults,
         Delete,

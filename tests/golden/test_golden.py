@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format import frame
+from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import LocalStorage
@@ -62,6 +64,25 @@ def test_our_reader_starts_and_ends_at_any_offset(topic: str, partition: int) ->
         for end in (start + 1, state.log_end[partition]):
             read = [record.offset for record in read_partition(log, partition, start, end)]
             assert read == [offset for offset in offsets if start <= offset < end], f"[{start}, {end})"
+
+
+@pytest.mark.parametrize("topic", sorted(EXPECTED))
+def test_indexes_are_a_function_of_the_log(topic: str, tmp_path: Path) -> None:
+    """All of them are lost, of rewritten segments too, and rebuilt to the same bytes."""
+    root = tmp_path / "root"
+    shutil.copytree(make_golden.ROOT, root)
+    handle = TopicLog(LocalStorage(root), topic)
+    topic_id = handle.newest()[1].topic_id
+    files = sorted((root / handle.paths(topic_id).home).glob("*/*index"))
+    before = {path: path.read_bytes() for path in files}
+    for path in files:
+        path.unlink()
+
+    rebuilt = recover(handle, topic_id)
+
+    assert rebuilt == len(before) // 2
+    assert {path: path.read_bytes() for path in files} == before
+    assert recover(handle, topic_id) == 0
 
 
 def test_the_strangers_reader_needs_only_pyarrow() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format import frame, index
-from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, TimeEntry
+from pyspark_commitlog.format.index import IndexState, OffsetEntry, Published, RollLimits, TimeEntry
 from pyspark_commitlog.format.paths import parse_segment
 
 LIMITS = RollLimits(segment_bytes=1000, segment_ms=500, index_bytes=96, jitter_ms=0)
@@ -260,3 +260,70 @@ def test_rolls_when_an_offset_would_not_fit_into_32_bits() -> None:
 
 def test_an_empty_segment_never_rolls() -> None:
     assert not rolls(IndexState(10), size=10**9, timestamp=2**60)
+
+
+# --- what is published, and what is there ------------------------------------------------------------------
+
+PUBLISHED = Published(
+    base_offset=100, end_offset=131, log_bytes=900, offset_bytes=24, time_bytes=24, last_position=800, last_timestamp=9
+)
+
+
+def by_offset(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+def by_time(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *entry) for entry in entries)
+
+
+def test_sound_indexes_have_no_fault() -> None:
+    assert index.offset_index_fault(by_offset((1, 1), (7, 300), (30, 800)), PUBLISHED) == ""
+    assert index.time_index_fault(by_time((0, 0), (9, 30)), PUBLISHED) == ""
+    sealed = replace(PUBLISHED, last_position=None)
+    assert index.offset_index_fault(by_offset((1, 1), (7, 300), (30, 899)), sealed) == ""
+    empty = replace(PUBLISHED, offset_bytes=0, time_bytes=0, last_position=0, last_timestamp=-1)
+    assert (index.offset_index_fault(b"", empty), index.time_index_fault(b"", empty)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "has 0 bytes, expected 24"),
+        (bytes(23), "has 23 bytes"),
+        (bytes(25), "has more bytes"),
+        (bytes(24), "do not rise"),
+        (by_offset((1, 1), (7, 300), (7, 800)), "do not rise"),
+        (by_offset((1, 1), (7, 300), (9, 300)), "do not rise"),
+        (by_offset((1, 300), (2, 1), (9, 800)), "do not rise"),
+        (by_offset((0, 1), (7, 300), (30, 800)), "an offset lies outside 101 to 130"),
+        (by_offset((1, 1), (7, 300), (31, 800)), "an offset lies outside 101 to 130"),
+        (by_offset((1, 0), (7, 300), (30, 800)), "a position lies outside the 900 bytes"),
+        (by_offset((1, 1), (7, 300), (30, 900)), "a position lies outside the 900 bytes"),
+        (by_offset((1, 1), (7, 300), (30, 799)), "its last entry is at position 799, expected 800"),
+        (by_offset((-(2**31), 1), (7, 300), (2**31 - 1, 800)), "an offset lies outside"),
+    ],
+)
+def test_an_offset_index_that_can_not_be(data: bytes, told: str) -> None:
+    assert told in index.offset_index_fault(data, PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "has 0 bytes, expected 24"),
+        (bytes(24), "do not rise"),
+        (by_time((5, 0), (5, 30)), "do not rise"),
+        (by_time((5, 7), (9, 7)), "do not rise"),
+        (by_time((5, -1), (9, 30)), "an offset lies outside 100 to 130"),
+        (by_time((5, 0), (9, 31)), "an offset lies outside 100 to 130"),
+        (by_time((5, 0), (8, 30)), "its last timestamp is 8, expected 9"),
+    ],
+)
+def test_a_time_index_that_can_not_be(data: bytes, told: str) -> None:
+    assert told in index.time_index_fault(data, PUBLISHED)
+
+
+def test_lengths_that_are_no_whole_entries() -> None:
+    assert "no whole entries" in index.offset_index_fault(bytes(20), replace(PUBLISHED, offset_bytes=20))
+    assert "no whole entries" in index.time_index_fault(bytes(20), replace(PUBLISHED, time_bytes=20))

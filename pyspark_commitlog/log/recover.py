@@ -1,0 +1,128 @@
+"""Recover: check the indexes of all segments, and rebuild those that are missing or damaged. A step of ``maintain``.
+
+Reads indexes only; a log is walked when an index of it must be rebuilt. Kafka does this at start (``LogLoader``). A log
+that is damaged below its published length is an error: nothing is rebuilt over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.indexes import Home, index_fault, mended
+from pyspark_commitlog.log.segment import SegmentWriter, write_manifest
+from pyspark_commitlog.log.settle import publish
+from pyspark_commitlog.log.state import Sealed, SettledPartition
+from pyspark_commitlog.log.topic import TopicLog
+
+
+def recover(topic: TopicLog, topic_id: str) -> int:
+    """Rebuild what indexes need it, under the settler's lock (rule R3); nothing when another settler is at work.
+
+    Returns:
+        The number of segments whose indexes were rebuilt.
+
+    Raises:
+        CorruptionError: a log that is needed for this, or a manifest, is damaged; all other segments were seen to.
+        TopicChangedError: the topic was deleted or made again.
+    """
+    topic.forget_defaults()
+    if not topic.storage.can_append or _sound(topic, topic_id):
+        return 0
+    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+        return _recover_locked(topic, topic_id) if held else 0
+
+
+def _sound(topic: TopicLog, topic_id: str) -> bool:
+    """Look without the lock: what looks wrong may only have changed meanwhile, and is looked at again with it."""
+    topic.newest(topic_id)
+    _, settled = topic.settled(topic_id)
+    homes = (Home(topic.storage, topic.paths(topic_id), partition) for partition in range(len(settled.partitions)))
+    try:
+        return not any(
+            index_fault(home, row.active, row.settled)
+            or any(index_fault(home, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
+            for home, row in zip(homes, settled.partitions, strict=True)
+        )
+    except (FileNotFoundError, CorruptionError):  # a manifest
+        return False
+
+
+def _recover_locked(topic: TopicLog, topic_id: str) -> int:
+    topic.journal.forget()
+    topic.settle_journal(topic_id).forget()
+    _, state = topic.newest(topic_id)
+    base, settled = topic.settled(topic_id)
+    rows, rebuilt, failures = list(settled.partitions), 0, list[CorruptionError]()
+    for partition, row in enumerate(settled.partitions):
+        mender = _Mender(topic, topic_id, partition, topic.config(state), base, failures)
+        rows[partition] = mender.mend(row)
+        rebuilt += mender.rebuilt
+    if tuple(rows) != settled.partitions:
+        publish(topic, base, replace(settled, partitions=tuple(rows)))
+    if failures:
+        raise CorruptionError("; ".join(str(error) for error in failures)) from failures[0]
+    return rebuilt
+
+
+class _Mender:
+    """Sees to the segments of one partition; a failure of one is written down, and the next is looked at."""
+
+    def __init__(
+        self,
+        topic: TopicLog,
+        topic_id: str,
+        partition: int,
+        config: TopicConfig,
+        base: Stored,
+        failures: list[CorruptionError],
+    ) -> None:
+        self._topic, self._id, self._config = topic, topic_id, config
+        self._home = Home(topic.storage, topic.paths(topic_id), partition)
+        self._base, self._failures = base, failures
+        self.rebuilt = 0
+
+    def mend(self, row: SettledPartition) -> SettledPartition:
+        """Return the partition's row to publish: ``row`` itself when no length has changed."""
+        try:
+            row = self._active(row)
+        except CorruptionError as error:
+            self._failures.append(error)
+        try:
+            before = self._topic.sealed(self._id, row)
+        except CorruptionError as error:
+            self._failures.append(error)
+            return row
+        after = [self._sealed(segment) for segment in before]
+        if after == list(before):
+            return row
+        home = self._home
+        return replace(
+            row, manifest=write_manifest(home.storage, home.paths, home.partition, self._base.sequence + 1, after)
+        )
+
+    def _active(self, row: SettledPartition) -> SettledPartition:
+        home = self._home
+        if not index_fault(home, row.active, row.settled):
+            return row
+        writer = SegmentWriter(home.storage, home.paths, home.partition, row, self._sealed_of(row), self._config)
+        try:
+            self.rebuilt += 1
+            return writer.finish(self._base.sequence + 1, published_ms=self._base.info.modified_ms)
+        finally:
+            writer.close()
+
+    def _sealed_of(self, row: SettledPartition) -> Callable[[], Sequence[Sealed]]:
+        return lambda: self._topic.sealed(self._id, row)
+
+    def _sealed(self, segment: Sealed) -> Sealed:
+        try:
+            found = mended(self._home, segment, segment.end_offset, self._config.number("index.interval.bytes"))
+        except CorruptionError as error:
+            self._failures.append(error)
+            return segment
+        self.rebuilt += found is not None
+        return found if isinstance(found, Sealed) else segment
