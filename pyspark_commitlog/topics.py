@@ -33,6 +33,7 @@ from pyspark_commitlog.log.settle import Settled, settle
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.verify import Report, verify
+from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.model import PartitionDescription, TopicDescription
 from pyspark_commitlog.storage import Storage, open_storage
 
@@ -345,6 +346,36 @@ class CommitLog:
         starts = delete_records(topic, topic.newest()[1].topic_id, offsets)
         return {partition: starts[partition] for partition in offsets}
 
+    def void(
+        self,
+        name: str,
+        ranges: Mapping[int, tuple[int, int]] | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[GivenUp, ...]:
+        """Give up unsettled records whose chunk or journal entry is lost or damaged, for ever.
+
+        Readers skip their offsets, with a warning, and the partition goes on. Records that can be read stay, unless
+        ``force`` is set.
+
+        Args:
+            name: of the topic.
+            ranges: partition -> (first offset, offset behind the last); None for all that can't be read. A range must
+                not end inside what can only be given up whole: a frame, or all that a lost file holds.
+            force: give up everything in ``ranges``.
+            dry_run: change nothing, only tell.
+
+        Returns:
+            What was given up, or would be; empty when all can be read, or is voided already.
+
+        Raises:
+            UsageError: nothing of a range is damaged, or part of it is settled; nothing was voided.
+            ConflictError: the topic is being settled all the time; nothing was voided.
+        """
+        topic = self.topic(name)
+        return void(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.
 
@@ -425,7 +456,7 @@ class CommitLog:
         settled = faults.of(lambda: _settle_all(topic, topic_id), Settled(None))
         retained = faults.of(lambda: retain(topic, topic_id), Retained({}))
         rebuilt = faults.of(lambda: recover(topic, topic_id), 0)
-        compacted = faults.of(lambda: compact(topic, topic_id), [])
+        compacted = faults.of(lambda: compact(topic, topic_id), list[Compacted]())
         swept = faults.of(lambda: sweep(topic, topic_id), 0)
         collected = faults.of(lambda: collect(topic, topic_id), Collected())
         segments = faults.of(lambda: collect_segments(topic, topic_id), 0)

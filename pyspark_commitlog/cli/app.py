@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from pyspark_commitlog.cli.tell import fault_lines, maintained_lines
+from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.log.dump import dump as dump_file
 from pyspark_commitlog.storage import open_storage
@@ -111,6 +111,38 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         for line in lines:
             typer.echo(line)
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def void(
+    root: Root,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    partition: Annotated[int | None, typer.Option(help="Only this partition; with --from and --to.")] = None,
+    first: Annotated[int | None, typer.Option("--from", help="The first offset.")] = None,
+    end: Annotated[int | None, typer.Option("--to", help="The offset behind the last.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also records that can be read.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell what would be lost.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up unsettled records whose bytes are lost, for ever, so that their partition can go on.
+
+    Without a range: all that can't be read. Nothing is changed without --execute.
+    """
+    given = (partition, first, end)
+    if None in given and given != (None, None, None):
+        _complain("error: --partition, --from and --to go together")
+        raise typer.Exit(2)
+    ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
+    try:
+        found = CommitLog(root).void(topic, ranges, force=force, dry_run=not execute)
+    except CommitLogError as error:
+        _complain(f"error: {error}")
+        raise typer.Exit(1) from error
+    lines: Iterable[str] = (
+        (json.dumps(asdict(each)) for each in found) if as_json else void_lines(topic, found, execute=execute)
+    )
+    for line in lines:
+        typer.echo(line)
 
 
 def _names(log: CommitLog, only: list[str] | None) -> list[str] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyspark_commitlog.log.verify import Report
+from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.topics import Maintained
 
 
@@ -34,6 +35,17 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: removed {removed} that nothing needs any more"
     if done.removed_lives:
         yield f"{name}: removed {done.removed_lives} earlier lives of the topic"
+
+
+def void_lines(topic: str, found: Sequence[GivenUp], *, execute: bool) -> Iterator[str]:
+    """Yield a line per range that was given up, or would be."""
+    for each in found:
+        told = f"{'gave' if execute else 'would give'} up offsets {each.start} to {each.end - 1}"
+        yield f"{topic}: partition {each.partition}: {told} ({each.records:,} records): {each.why}"
+    if not found:
+        yield f"{topic}: nothing to give up"
+    elif not execute:
+        yield f"{topic}: nothing was changed; --execute gives them up for ever"
 
 
 def fault_lines(report: Report) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
@@ -81,13 +82,16 @@ def read_retained(journal: Journal) -> list[Stored]:
     return _read_all(journal, journal.sequences())
 
 
-def _read_all(journal: Journal, sequences: Sequence[int]) -> list[Stored]:
+def _read_all(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> list[Stored]:
     found = []
     for sequence in sequences:
         try:
             found.append(journal.read(sequence))
         except FileNotFoundError:  # another collector was here
             continue
+        except CorruptionError:
+            if not damaged_too:
+                raise
     return found
 
 
@@ -103,19 +107,21 @@ def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tu
     """Delete, for each entry in ascending order, its chunks and then itself (rule R13).
 
     A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
-    committed them under a later number. What nobody commits is the sweep's.
+    committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named.
     """
     paths = topic.paths(topic_id)
     gone = plan_entries(topic.journal.sequences(), settled.oldest_unsettled)
-    doomed = _read_all(topic.journal, gone)
+    doomed = _read_all(topic.journal, gone, damaged_too=True)
     genuine = _chain(topic.journal, settled.through, doomed)
     chunks = 0
-    for stored in doomed:
-        if stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
-            for chunk in _chunks(topic, stored):
+    known = {stored.sequence: stored for stored in doomed}
+    for sequence in gone:
+        stored = known.get(sequence)
+        if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
+            for chunk in _readable_chunks(topic, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
-        topic.journal.delete(stored.sequence)
+        topic.journal.delete(sequence)
     return chunks, len(gone)
 
 
@@ -127,13 +133,20 @@ def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored])
     while doomed and sequence >= doomed[0].sequence:
         try:
             link = (known.get(sequence) or journal.read(sequence)).entry
-        except FileNotFoundError:
+        except (FileNotFoundError, CorruptionError):
             break
         if link.write_id != write_id:
             break
         found.add(write_id)
         sequence, write_id = sequence - 1, link.prev
     return found
+
+
+def _readable_chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
+    try:
+        return _chunks(topic, stored)
+    except CorruptionError:  # voided, and settled; the sweep takes its chunks
+        return ()
 
 
 def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
@@ -222,6 +235,8 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     if not below:
         return 0
     entries = read_retained(topic.journal)
+    if entries and entries[-1].sequence - entries[0].sequence >= len(entries):
+        return 0  # an entry is lost: what it named is no orphan while it may be restored
     named = {chunk.name for stored in entries for chunk in _chunks(topic, stored)}
     orphans = [name for name in below if name not in named]
     for name in orphans:

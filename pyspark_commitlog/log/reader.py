@@ -2,11 +2,13 @@
 
 A reader resolves files when it runs, from the newest entries (rule R8), opens only what they name (rule R4), and reads
 the logical journal before the settle journal (rule R12). When a file turns out gone, short or damaged it looks again:
-it is an error only when the newest entries still name that very file.
+it is an error only when the newest entries still name that very file. What an operator has voided is passed over, with
+a warning.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +31,23 @@ from pyspark_commitlog.log.state import (
     SettledPartition,
     SettleState,
     TopicState,
+    Void,
 )
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import (
+    WAY_OUT,
+    Pending,
+    Source,
+    load_pending,
+    lost_entry,
+    overlaps,
+    scan,
+    span_of,
+    void_at,
+)
 from pyspark_commitlog.model import OffsetRange
+
+log = logging.getLogger("pyspark_commitlog")
 
 _MAX_LOOKS = 20
 _LOOK_SECONDS = 0.005
@@ -70,12 +86,13 @@ def read_view(topic: TopicLog, topic_id: str) -> View:
 
 @dataclass(frozen=True, slots=True)
 class _Unsettled:
-    """What a reader of one partition keeps of an unsettled entry: not its whole state."""
+    """What a reader of one partition keeps of an unsettled entry: not its whole state. ``why`` tells of a lost one."""
 
-    head: Entry
+    head: Entry | None
     log_end: int
     extents: tuple[Extent, ...]
     chunks: tuple[ChunkRef, ...]
+    why: str
 
 
 class PartitionReader:
@@ -94,6 +111,7 @@ class PartitionReader:
         self._paths = topic.paths(topic_id)
         self._entries: dict[int, _Unsettled] = {}
         self._view = read_view(topic, topic_id)
+        self._told: set[Void] = set()
 
     def read(self, start: int, end: int) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
@@ -106,15 +124,20 @@ class PartitionReader:
         self._check_range(start, end)
         position, failed, looks = start, "", 0
         while position < end:
+            position, stop = self._pass_voids(position, end)
+            if position == end:
+                return
             span, before = self._resolve(position), position
             try:
                 for located in walk(self._topic.storage, span):
-                    if located.base_offset >= end:
-                        return
+                    if located.base_offset >= stop:
+                        position = stop
+                        break
                     if located.next_offset > position:
-                        yield from self._decode(located, span, position, end)
+                        yield from self._decode(located, span, position, stop)
                         position, looks = located.next_offset, 0
-                position = max(position, self._end_of(before))
+                else:
+                    position = max(position, self._end_of(before))
                 if position == before:
                     raise CorruptionError(f"it ends before offset {position}")
             except (FileNotFoundError, CorruptionError) as error:
@@ -124,6 +147,24 @@ class PartitionReader:
                     raise self._explained(error, span, position) from error
                 failed = place
                 self._look_again()
+
+    def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
+        """Return the next offset that is not voided, and where the void behind it starts; both at most ``end``.
+
+        Settled offsets are not looked at: there, frames without rows stand in for what was voided.
+        """
+        voids = self._view.topic.voids_of(self._partition)
+        while offset < end and offset >= self._row().settled and (void := void_at(voids, offset)):
+            if void not in self._told:
+                self._told.add(void)
+                log.warning(
+                    "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
+                    self._topic.name, self._partition, void.start, void.end - 1,
+                )  # fmt: skip
+            offset = min(void.end, end)
+        settled = self._row().settled
+        stop = min((max(void.start, settled) for void in voids if void.end > max(offset, settled)), default=end)
+        return offset, min(stop, end)
 
     @property
     def view(self) -> View:
@@ -255,18 +296,29 @@ class PartitionReader:
 
     def _extent_span(self, offset: int) -> Span:
         entry = self._entry_of(offset)
+        if entry.head is None:
+            raise CorruptionError(
+                f"topic {self._topic.name!r} partition {self._partition} offset {offset}: {entry.why}. {WAY_OUT}"
+            )
         at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
         if at < 0 or offset >= entry.extents[at].end_offset:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
-        if extent.chunk == INLINE:
-            path = f"inline frames of entry {entry.head.sequence} of topic {self._topic.name}"
-            data = pa.py_buffer(self._topic.journal.inline(entry.head))
-        else:
-            path, data = self._paths.chunk(entry.chunks[extent.chunk].name), None
+        source = Source(entry.head, extent, None if extent.chunk == INLINE else entry.chunks[extent.chunk])
+        span = span_of(self._topic, self._id, source)
+        if overlaps(self._view.topic.voids_of(self._partition), extent.base_offset, extent.end_offset):
+            span = self._behind_damage(source, span, offset)
         self._check_genuine(entry.head.sequence)
-        end = extent.position + extent.length
-        return Span(path, extent.position, end, 0, extent.base_offset, self._id, self._partition, data=data)
+        return span
+
+    def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
+        """Return the frames from the one that holds ``offset`` on: damage before it may have been voided."""
+        for piece in scan(self._topic, self._id, source):
+            if piece.located is not None and piece.end > offset:
+                return replace(whole, start=piece.located.position, base_offset=piece.located.frame.base_offset)
+            if piece.end > offset:
+                break
+        return whole
 
     def _check_genuine(self, sequence: int) -> None:
         """Refuse an entry that may have been collected, and put again by a zombie, before it was read (anchor rule)."""
@@ -286,16 +338,31 @@ class PartitionReader:
 
     def _load(self, sequence: int) -> _Unsettled:
         if sequence not in self._entries:
-            newest = self._view.newest
-            entry = newest if sequence == newest.sequence else self._topic.journal.read(sequence).entry
-            ends = entry.body["state"]["logEnd"]
+            found = self._pending(sequence)
             self._entries[sequence] = _Unsettled(
-                head=replace(entry, body={}),
-                log_end=ends[self._partition] if self._partition < len(ends) else 0,
-                extents=tuple(e for e in self._topic.extents(entry) if e.partition == self._partition),
-                chunks=self._topic.chunks(entry),
+                head=found.entry and replace(found.entry, body={}),
+                log_end=found.log_end[self._partition] if self._partition < len(found.log_end) else 0,
+                extents=tuple(e for e in found.extents if e.partition == self._partition),
+                chunks=found.chunks,
+                why=found.why,
             )
         return self._entries[sequence]
+
+    def _pending(self, sequence: int) -> Pending:
+        """Return an entry; of a lost one what those behind it tell, as it need not hold anything of this partition."""
+        newest, lost = self._view.newest, list[tuple[int, Exception]]()
+        for number in range(sequence, newest.sequence):
+            try:
+                found = load_pending(self._topic, self._topic.journal.read(number).entry)
+                break
+            except (FileNotFoundError, CorruptionError) as error:
+                self._check_genuine(number)
+                lost.append((number, error))
+        else:
+            found = load_pending(self._topic, newest)
+        for number, cause in reversed(lost):
+            found = lost_entry(number, cause, found)
+        return found
 
     # --- rows --------------------------------------------------------------------------------------------
 

@@ -257,6 +257,13 @@ class SegmentWriter:
         """Return the offset that comes next."""
         return self._next
 
+    def latest_timestamp(self) -> int:
+        """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
+        if self._files.active.length:
+            return self._files.active.index.max_timestamp
+        sealed = self._sealed or self._sealed_before()
+        return sealed[-1].max_timestamp if sealed else -1
+
     def append(self, frame: Stamped) -> None:
         """Append a frame, in a new segment when a roll is due.
 

@@ -7,7 +7,7 @@ settle entry is put. Interrupted anywhere, it leaves bytes beyond published leng
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -16,41 +16,22 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.entry import Entry, Json
-from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, THINNED, Frame, Identity, Payload, Times
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.frames import Span, check, walk
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.staging import encode_frame
-from pyspark_commitlog.log.state import (
-    INLINE,
-    ChunkRef,
-    Extent,
-    SettledPartition,
-    SettleState,
-    TopicState,
-    place_tables,
-)
+from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, place_tables
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
 from pyspark_commitlog.storage import Clock
 
 log = logging.getLogger("pyspark_commitlog")
 
-#: Entries that one settle run looks at.
-MAX_ENTRIES = 10_000
 # Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
 # compared after compression, which the header knows).
 _SMALL = 8
 _MERGED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One extent to settle, and where its frames lie."""
-
-    entry: Entry
-    extent: Extent
-    chunk: ChunkRef | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +129,7 @@ def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
         return Due(0, 0, 0)
     try:
         age = newest.info.modified_ms - topic.journal.read(oldest).info.modified_ms
-    except FileNotFoundError:
+    except (FileNotFoundError, CorruptionError):
         age = 0
     return Due(_unsettled_bytes(topic, newest, entries), entries, age)
 
@@ -164,13 +145,13 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     stored, state = topic.newest(topic_id)
     base, before = topic.settled(topic_id)
     budget = Budget(topic.storage.clock, budget_seconds)
-    entries = _unsettled_entries(topic, before, state, stored, budget)
-    sources = _sources(topic, entries, before)
+    pending = read_pending(topic, before, state, stored, budget.spent)
+    sources = sources_of(pending, before, state.partitions)
     start = [before.partition(p) for p in range(state.partitions)]
     rows = list(start)
     failure: CorruptionError | None = None
     rebuilt = 0
-    for partition in sorted(sources, key=lambda p: (sources[p][0].entry.sequence, p)):  # who waits longest first
+    for partition in sorted(sources, key=lambda p: (_waits_since(sources[p]), p)):  # who waits longest first
         if budget.spent() and rows != start:
             break
         try:
@@ -180,7 +161,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
             rebuilt += mended
         except CorruptionError as error:
             failure = error
-    after = _after(before, rows, entries, stored)
+    after = _after(before, rows, pending)
     moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
     published = publish(topic, base, after) if after != before else None
     if failure is not None:
@@ -189,47 +170,15 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     return Settled(published.sequence if published else None, moved, complete, rebuilt)
 
 
-def _unsettled_entries(
-    topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored, budget: Budget
-) -> list[Entry]:
-    """Return the oldest entries that are not settled whole: at least one, if there are any, whatever the budget."""
-    oldest = max(settled.oldest_unsettled, state.created + 1)
-    entries: list[Entry] = []
-    for sequence in range(oldest, min(newest.sequence, oldest + MAX_ENTRIES - 1) + 1):
-        if entries and budget.spent():
-            break
-        try:
-            stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
-        except FileNotFoundError as error:
-            raise CorruptionError(
-                f"topic {topic.name!r}: journal entry {sequence} is missing ({error}) and not settled yet: "
-                "restore it from a copy"
-            ) from error
-        entries.append(stored.entry)
-    return entries
+def _waits_since(sources: Sequence[Source | Hole]) -> int:
+    return min((source.entry.sequence for source in sources if isinstance(source, Source)), default=0)
 
 
-def _sources(topic: TopicLog, entries: Sequence[Entry], settled: SettleState) -> dict[int, list[Source]]:
-    """Return per partition the extents that are not settled whole, in offset order."""
-    sources: dict[int, list[Source]] = {}
-    for entry in entries:
-        chunks = topic.chunks(entry)
-        for extent in topic.extents(entry):
-            row = settled.partition(extent.partition)
-            if extent.end_offset > row.settled:
-                chunk = None if extent.chunk == INLINE else chunks[extent.chunk]
-                sources.setdefault(extent.partition, []).append(Source(entry, extent, chunk))
-    return sources
-
-
-def _after(
-    before: SettleState, rows: Sequence[SettledPartition], entries: Sequence[Entry], newest: Stored
-) -> SettleState:
+def _after(before: SettleState, rows: Sequence[SettledPartition], pending: Sequence[Pending]) -> SettleState:
     """Return the state to publish: how far everything is settled, by the entries' own log ends (pure)."""
     oldest, through = before.oldest_unsettled, before.through
-    for entry in entries:
-        ends = entry.body["state"]["logEnd"]
-        if any(end > rows[p].settled for p, end in enumerate(ends)):
+    for entry in pending:
+        if any(end > rows[p].settled for p, end in enumerate(entry.log_end)):
             break
         oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
     return SettleState(before.topic_id, through, oldest, tuple(rows))
@@ -256,7 +205,7 @@ def _settle_partition(
     state: TopicState,
     partition: int,
     row: SettledPartition,
-    sources: Sequence[Source],
+    sources: Sequence[Source | Hole],
     base: Stored,
     budget: Budget,
 ) -> tuple[SettledPartition, bool]:
@@ -265,45 +214,58 @@ def _settle_partition(
     paths = topic.paths(state.topic_id)
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
     merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)
+    voids, epoch = state.voids_of(partition), state.leader_epoch
+    lost: list[Void] = []
     try:
-        for frame, payload, offset in unsettled_frames(topic, state.topic_id, sources, row.settled):
-            for stamped in merger.offer(frame, payload, offset, state.leader_epoch):
-                writer.append(stamped)
+        for found in unsettled_frames(topic, state.topic_id, sources, row.settled, voids):
+            if isinstance(found, Void):
+                _append(writer, merger.drain(epoch))
+                lost.append(found)
+            else:
+                _fill(writer, merger, lost, found[0].max_timestamp, epoch)
+                _append(writer, merger.offer(*found, epoch))
             if budget.spent():
                 break
-        for stamped in merger.drain(state.leader_epoch):
-            writer.append(stamped)
+        _append(writer, merger.drain(epoch))
+        _fill(writer, merger, lost, topic.storage.clock.now_ms(), epoch)
         return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms), writer.rebuilt
     finally:
         writer.close()
 
 
-def unsettled_frames(
-    topic: TopicLog, topic_id: str, sources: Sequence[Source], settled: int
-) -> Iterator[tuple[Frame, Payload, int]]:
-    """Yield every unsettled frame with its payload and real offset, checked against CRC, identity and extent (R11)."""
-    paths = topic.paths(topic_id)
-    for source in sources:
-        extent = source.extent
-        if source.chunk is None:
-            path, data = (
-                f"inline frames of entry {source.entry.sequence} of {topic.name}",
-                topic.journal.inline(source.entry),
-            )
-            buffer = pa.py_buffer(data)
-        else:
-            path, buffer = paths.chunk(source.chunk.name), None
-        end = extent.position + extent.length
-        span = Span(path, extent.position, end, 0, extent.base_offset, topic_id, extent.partition, data=buffer)
-        offset = extent.base_offset
-        for located in walk(topic.storage, span):
-            offset = located.next_offset
-            if located.base_offset >= settled:
-                yield located.frame, check(located, span), located.base_offset
-        if offset != extent.end_offset:
-            raise CorruptionError(
-                f"{path}: partition {extent.partition} has rows to offset {offset}, its entry says {extent.end_offset}"
-            )
+def _append(writer: SegmentWriter, ready: Iterable[Stamped]) -> None:
+    for stamped in ready:
+        writer.append(stamped)
+
+
+def _fill(writer: SegmentWriter, merger: Merger, lost: list[Void], otherwise_ms: int, leader_epoch: int) -> None:
+    """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
+
+    Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is
+    none it is ``otherwise_ms``.
+    """
+    for void in lost:
+        latest = writer.latest_timestamp()
+        at_ms = latest if latest >= 0 else otherwise_ms
+        for start in range(void.start, void.end, MAX_ROWS):
+            rows = min(MAX_ROWS, void.end - start)
+            frame = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
+            writer.append(_stamped(frame, start, leader_epoch))
+    lost.clear()
+
+
+def empty_frame(topic_id: str, partition: int, codec_name: str, base_offset: int, offsets: int, at_ms: int) -> Frame:
+    """Return a thinned frame that covers some offsets and has no row (pure)."""
+    data = codec.encode(
+        columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), codec_name),
+        rows=offsets,
+        times=Times(at_ms, at_ms),
+        identity=Identity(topic_id, partition, codec_name, THINNED, base_offset=base_offset),
+        base_offset=base_offset,
+    )
+    parsed = codec.parse(pa.py_buffer(data), 0)
+    assert parsed is not None
+    return parsed
 
 
 @dataclass

@@ -6,7 +6,7 @@ side files which the entry names (``Slots`` decides).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,6 +111,26 @@ class Mark:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Void:
+    """Offsets [start, end) of a partition that an operator gave up: readers pass over them."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
+    """Return the same offsets in as few ranges as can be, sorted (pure)."""
+    found: list[Void] = []
+    for void in sorted(voids):
+        if found and found[-1].partition == void.partition and void.start <= found[-1].end:
+            found[-1] = replace(found[-1], end=max(found[-1].end, void.end))
+        else:
+            found.append(void)
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """What a topic IS after an entry: the same on every replica.
@@ -131,11 +151,16 @@ class TopicState:
     marks: tuple[Mark, ...] = ()
     former_ids: tuple[tuple[str, int], ...] = ()
     former_queries: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
 
     @property
     def partitions(self) -> int:
         """Return the number of partitions."""
         return len(self.log_end)
+
+    def voids_of(self, partition: int) -> tuple[Void, ...]:
+        """Return the voided ranges of a partition, ascending."""
+        return tuple(void for void in self.voids if void.partition == partition)
 
     def to_json(self) -> Json:
         """Return the JSON form."""
@@ -153,6 +178,7 @@ class TopicState:
             "marks": [[mark.sequence, mark.at_ms] for mark in self.marks],
             "formerIds": [list(former) for former in self.former_ids],
             "formerQueries": list(self.former_queries),
+            "voids": [[void.partition, void.start, void.end] for void in self.voids],
         }
 
     @classmethod
@@ -172,6 +198,7 @@ class TopicState:
             marks=tuple(Mark(*mark) for mark in data["marks"]),
             former_ids=tuple((name, at) for name, at in data["formerIds"]),
             former_queries=tuple(data["formerQueries"]),
+            voids=tuple(Void(*void) for void in data["voids"]),
         )
 
 

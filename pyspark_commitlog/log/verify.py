@@ -15,9 +15,9 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
-from pyspark_commitlog.log.settle import Source, unsettled_frames
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import Source, unsettled_frames
 
 _TRIES = 3
 

@@ -375,6 +375,38 @@ class Recover(Scene):
         assert verify(world.handle()) == 10
 
 
+class Void(Scene):
+    """Give up a chunk that is lost, and settle."""
+
+    name = "void"
+
+    def prepare(self, world: World) -> None:
+        """The second of three chunks is gone."""
+        super().prepare(world)
+        topic = world.handle()
+        before = set(world.files(".chunk"))
+        append(topic, batch_of([b"b1"], partition=[1]))
+        (lost,) = set(world.files(".chunk")) - before
+        append(topic, batch_of([b"c1"], partition=[1]))
+        (world.path / lost).unlink()
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Void; settle."""
+        world.log(hook).void("t")
+        topic = world.handle(hook)
+        settle(topic, topic.newest()[1].topic_id)
+
+    def check(self, world: World) -> None:
+        """Voided or not; in the end it is, and settled."""
+        if world.handle().newest()[1].voids:
+            assert world.values() == [b"a0", b"a1", b"c1", b"a2"]
+        self.act(world)
+        assert world.values() == [b"a0", b"a1", b"c1", b"a2"]
+        assert verify(world.handle()) == 5
+        world.collect_all()
+        assert world.values() == [b"a0", b"a1", b"c1", b"a2"]
+
+
 class Delete(Scene):
     """Delete a topic and remove its files."""
 
@@ -415,6 +447,7 @@ SCENES: dict[str, Scene] = {
         SweepThenCommit,
         Retain,
         Recover,
+        Void,
         Compact,
         AlterDefaults,
         Delete,

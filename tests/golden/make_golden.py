@@ -157,6 +157,7 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     log.alter_topic("golden", {"inline.max.bytes": 65536})
     with small_tables():
         maker.write({0: 2, 3: 5}, Transaction("query 1", 9))
+    lose(log, maker)
     write_at_append_time(log, maker)
     leave_rubbish(maker)
     return {str(partition): rows for partition, rows in sorted(maker.partitions.items())}
@@ -171,6 +172,25 @@ def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     second = Maker(log.topic("again"), clock, made=100)
     second.write({0: 3})
     return {str(partition): rows for partition, rows in second.partitions.items()}
+
+
+def lose(log: CommitLog, maker: Maker) -> None:
+    """Lose a chunk, and a frame in the middle of another, and void both."""
+    log.alter_topic("golden", {"inline.max.bytes": 0, "batch.size": 1024})
+    _, now = maker.topic.newest()
+    before = set(maker.topic.storage.names(maker.topic.paths(now.topic_id).staged))
+    for counts in ({3: 2}, {3: 150}):
+        maker.write(counts)
+    whole, part = sorted(set(maker.topic.storage.names(maker.topic.paths(now.topic_id).staged)) - before)
+    paths = maker.topic.paths(now.topic_id)
+    maker.topic.storage.delete(paths.chunk(whole))
+    second = 12 + int.from_bytes(maker.topic.storage.read(paths.chunk(part), 8, 4), "big")
+    damaged = maker.topic.storage.open_append(paths.chunk(part))
+    damaged.write_at(second + 200, [b"lost"])
+    damaged.close()
+    for each in log.void("golden"):
+        rows = maker.partitions[each.partition]
+        maker.partitions[each.partition] = [row for row in rows if not each.start <= row[0] < each.end]
 
 
 def write_at_append_time(log: CommitLog, maker: Maker) -> None:

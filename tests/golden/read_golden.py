@@ -39,8 +39,7 @@ def load(path: Path, length: int, crc: str) -> Any:
 
 
 def table(home: Path, value: Any) -> Any:
-    named = isinstance(value, dict)
-    return load(home / "side" / value["file"], value["length"], value["crc"]) if named else value
+    return load(home / "side" / value["file"], value["length"], value["crc"]) if isinstance(value, dict) else value
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -63,18 +62,19 @@ def open_frame(data: bytes) -> tuple[bytes, dict[str, str]]:
     return message, dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def rows(data: bytes, topic_id: str, partition: int, shift: int = 0) -> Iterator[list[Any]]:
+def rows(data: bytes, topic_id: str, partition: int, shift: int = 0, voids: Any = ()) -> Iterator[list[Any]]:
     while data:
         base, length = struct.unpack_from(">qi", data)
-        message, told = open_frame(data[: 12 + length])
+        frame, data = data[: 12 + length], data[12 + length :]
+        if base + shift in voids:
+            continue
+        message, told = open_frame(frame)
         assert (told["topic"], told["partition"]) == (topic_id, str(partition)), "a foreign frame"
-        schema = THINNED if told["kind"] == "arrow-ipc-thinned" else DENSE
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), THINNED if "base" in told else DENSE)
         for i, row in enumerate(batch.to_pylist()):
             headers = row["headers"] and [[header["key"], header["value"]] for header in row["headers"]]
             offset = base + shift + row.get("offsetDelta", i)
             yield [offset, row["key"], row["value"], row["timestamp"], headers]
-        data = data[12 + length :]
 
 
 def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
@@ -85,7 +85,7 @@ def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
     known = dict(enumerate(table(home, settle["partitions"])))
     settled, manifest, active = known.get(partition, [0, None, [0, 0, 0, 0]])[:3]
     sealed = load(home / "manifests" / manifest[0], *manifest[1:3]) if manifest else []
-    found: list[list[Any]] = []
+    found, voids = list[Any](), {o for p, *v in state["voids"] if p == partition for o in range(*v)}
     for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), active[:4]]:
         log = home / f"{partition}" / (f"{base:020}.{rewrite}.log" if rewrite else f"{base:020}.log")
         data = log.read_bytes()[:length] if length else b""
@@ -93,8 +93,8 @@ def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
     for sequence in range(max(settle["oldestUnsettled"], state["created"] + 1), logical["sequence"] + 1):
         fields, inline = entry(root / "topics" / topic / "journal" / f"{sequence:020}.json")
         for chunk, owner, position, length, count, base in table(home, fields.get("extents", [])):
-            if owner == partition and base + count > settled:
+            if owner == partition and base + count > settled and not voids.issuperset(range(base, base + count)):
                 file = home / "staged" / table(home, fields["chunks"])[chunk]["name"] if chunk >= 0 else None
                 data = (file.read_bytes() if file else inline)[position : position + length]
-                found += (row for row in rows(data, topic_id, partition, base) if row[0] >= settled)
+                found += (row for row in rows(data, topic_id, partition, base, voids) if row[0] >= settled)
     return [row for row in found if state["logStart"][partition] <= row[0] < state["logEnd"][partition]]

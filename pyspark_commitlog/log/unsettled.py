@@ -1,0 +1,299 @@
+"""What is committed and not settled yet: entries, their extents, and what of them can be read.
+
+An entry that is lost, or a chunk, leaves a hole in the offsets of some partitions; the others go on. A hole that an
+operator has voided is passed over; any other is an error, and nothing behind it is handed out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.frame import Frame, Payload
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Storage
+
+#: Entries that are looked at in one go.
+MAX_ENTRIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One extent that is not settled, and where its frames lie."""
+
+    entry: Entry
+    extent: Extent
+    chunk: ChunkRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets of a partition that no readable entry holds, and why."""
+
+    partition: int
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An entry that is not settled whole.
+
+    ``log_end`` is that behind it, ``starts`` that before it as far as it tells. Of a lost entry (``why`` is set) the
+    next one tells them, and its write id.
+    """
+
+    sequence: int
+    write_id: str
+    prev: str
+    log_end: tuple[int, ...]
+    starts: tuple[int, ...]
+    entry: Entry | None = None
+    extents: tuple[Extent, ...] = ()
+    chunks: tuple[ChunkRef, ...] = ()
+    why: str = ""
+
+
+def load_pending(topic: TopicLog, entry: Entry) -> Pending:
+    """Return an entry with its tables; without them, and with the reason, where they can't be read."""
+    ends = tuple(entry.body["state"]["logEnd"])
+    try:
+        extents, chunks = topic.extents(entry), topic.chunks(entry)
+    except (FileNotFoundError, CorruptionError) as error:
+        why = f"a table of journal entry {entry.sequence} is lost ({error})"
+        return Pending(entry.sequence, entry.write_id, entry.prev, ends, ends, why=why)
+    starts = list(ends)
+    for extent in extents:
+        starts[extent.partition] -= extent.rows
+    return Pending(entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), entry, extents, chunks)
+
+
+def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
+    """Return what the entry behind a lost one tells of it (pure)."""
+    why = f"journal entry {sequence} is missing or damaged ({error}) and not settled yet"
+    return Pending(sequence, following.prev, "", following.starts, following.starts, why=why)
+
+
+def read_pending(
+    topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored, enough: Callable[[], bool]
+) -> list[Pending]:
+    """Return the oldest entries that are not settled whole: at least one, if there are any, until it is ``enough``.
+
+    The last one is not a lost one: what a lost one held, only the next tells.
+    """
+    oldest = max(settled.oldest_unsettled, state.created + 1)
+    found: list[Pending | tuple[int, Exception]] = []
+    for sequence in range(oldest, newest.sequence + 1):
+        if found and isinstance(found[-1], Pending) and (len(found) >= MAX_ENTRIES or enough()):
+            break
+        try:
+            stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
+            found.append(load_pending(topic, stored.entry))
+        except (FileNotFoundError, CorruptionError) as error:
+            found.append((sequence, error))
+    pending: list[Pending] = []
+    for each in reversed(found):
+        pending.append(each if isinstance(each, Pending) else lost_entry(*each, pending[-1]))
+    return pending[::-1]
+
+
+def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
+    """Return per partition, in offset order, the extents that are not settled whole, and the holes between (pure)."""
+    sources: dict[int, list[Source | Hole]] = {}
+    ends = [settled.partition(partition).settled for partition in range(partitions)]
+    why = "; ".join(each.why for each in pending if each.why)
+
+    def reach(partition: int, offset: int) -> None:
+        if offset > ends[partition]:
+            sources.setdefault(partition, []).append(Hole(partition, ends[partition], offset, why))
+            ends[partition] = offset
+
+    for each in pending:
+        for extent in each.extents:
+            if extent.end_offset > ends[extent.partition]:
+                reach(extent.partition, extent.base_offset)
+                assert each.entry is not None
+                chunk = None if extent.chunk == INLINE else each.chunks[extent.chunk]
+                sources.setdefault(extent.partition, []).append(Source(each.entry, extent, chunk))
+                ends[extent.partition] = extent.end_offset
+    for partition, end in enumerate(pending[-1].log_end if pending else ()):
+        reach(partition, end)
+    return sources
+
+
+# --- frames -----------------------------------------------------------------------------------------------
+
+
+def unsettled_frames(
+    topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int, voids: Sequence[Void] = ()
+) -> Iterator[tuple[Frame, Payload, int] | Void]:
+    """Yield every unsettled frame of a partition with its payload and real offset, and voided ranges as such.
+
+    Each frame is checked against CRC, identity and extent (rule R11).
+
+    Args:
+        topic, topic_id: whose.
+        sources: of one partition, in offset order.
+        settled: where to start.
+        voids: of that partition.
+    """
+    for source in sources:
+        if isinstance(source, Hole):
+            start = max(source.start, settled)
+            if not covered(voids, start, source.end):
+                raise CorruptionError(
+                    f"topic {topic.name!r} partition {source.partition} offsets {start} to {source.end - 1}: "
+                    f"{source.why}. {WAY_OUT}"
+                )
+            yield Void(source.partition, start, source.end)
+        elif overlaps(voids, source.extent.base_offset, source.extent.end_offset):
+            yield from _with_voids(topic, topic_id, source, settled, voids)
+        else:
+            yield from _frames(topic, topic_id, source, settled)
+
+
+#: What to do about unsettled data that is damaged.
+WAY_OUT = "Restore it from a copy; if there is none, `commitlog void` gives it up"
+
+
+def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Iterator[tuple[Frame, Payload, int]]:
+    extent = source.extent
+    span = span_of(topic, topic_id, source)
+    offset = extent.base_offset
+    try:
+        for located in walk(topic.storage, span):
+            offset = located.next_offset
+            if located.base_offset >= settled:
+                yield located.frame, check(located, span), located.base_offset
+    except FileNotFoundError as error:
+        raise CorruptionError(
+            f"topic {topic.name!r} partition {extent.partition} offsets {offset} to {extent.end_offset - 1}: "
+            f"{span.path} is missing. {WAY_OUT}"
+        ) from error
+    if offset != extent.end_offset:
+        raise CorruptionError(
+            f"{span.path}: partition {extent.partition} has rows to offset {offset}, its entry says {extent.end_offset}"
+        )
+
+
+def _with_voids(
+    topic: TopicLog, topic_id: str, source: Source, settled: int, voids: Sequence[Void]
+) -> Iterator[tuple[Frame, Payload, int] | Void]:
+    for piece in scan(topic, topic_id, source):
+        start = max(piece.start, settled)
+        if start >= piece.end:
+            continue
+        if covered(voids, start, piece.end):
+            yield Void(source.extent.partition, start, piece.end)
+        elif piece.located is None:
+            raise CorruptionError(
+                f"topic {topic.name!r} partition {source.extent.partition} offsets {start} to {piece.end - 1}: "
+                f"{piece.why}. {WAY_OUT}"
+            )
+        else:
+            yield piece.located.frame, check(piece.located, span_of(topic, topic_id, source)), start
+
+
+def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
+    """Return the frames of an extent.
+
+    Raises:
+        CorruptionError: inline bytes are damaged.
+    """
+    extent = source.extent
+    if source.chunk is None:
+        path = f"inline frames of entry {source.entry.sequence} of {topic.name}"
+        buffer = pa.py_buffer(topic.journal.inline(source.entry))
+    else:
+        path, buffer = topic.paths(topic_id).chunk(source.chunk.name), None
+    end = extent.position + extent.length
+    return Span(path, extent.position, end, 0, extent.base_offset, topic_id, extent.partition, data=buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets of an extent: one frame, or some that can't be read (``located`` is None), and why."""
+
+    start: int
+    end: int
+    located: Located | None
+    why: str = ""
+
+
+def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Piece]:
+    """Yield an extent piece by piece, whatever its bytes are.
+
+    Behind a damaged frame it goes on only where that frame's own length and rows lead to a frame which begins at just
+    that offset: two witnesses, or an offset might mean another record (I2). Else all the rest counts as damaged.
+    """
+    extent = source.extent
+    try:
+        span = span_of(topic, topic_id, source)
+    except (FileNotFoundError, CorruptionError) as error:
+        yield Piece(extent.base_offset, extent.end_offset, None, str(error))
+        return
+    position, offset = span.start, extent.base_offset
+    while offset < extent.end_offset:
+        try:
+            located = _frame_at(topic.storage, span, position, offset)
+            check(located, span)
+            if located.next_offset > extent.end_offset:
+                raise CorruptionError(f"{span.path} position {position}: more rows than its entry says")
+        except (FileNotFoundError, CorruptionError) as error:
+            position, end = _behind(topic.storage, span, position, offset, extent.end_offset)
+            why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
+            yield Piece(offset, end, None, why)
+            offset = end
+        else:
+            yield Piece(offset, located.next_offset, located)
+            position, offset = position + located.frame.length, located.next_offset
+
+
+def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -> Located:
+    """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
+    base = None if offset is None else offset - span.shift
+    for located in walk(storage, replace(span, start=position, base_offset=base)):
+        return located
+    raise CorruptionError(f"{span.path} position {position}: the extent ends, rows are missing")
+
+
+def _behind(storage: Storage, span: Span, position: int, offset: int, end: int) -> tuple[int, int]:
+    """Return position and offset behind a damaged frame, or the extent's end."""
+    try:
+        damaged = _frame_at(storage, span, position, None).frame
+        following = position + damaged.length, offset + damaged.last_offset_delta + 1
+        if following[1] < end:
+            _frame_at(storage, span, *following)
+            return following
+    except (FileNotFoundError, CorruptionError):
+        pass
+    return span.end, end
+
+
+# --- ranges (pure) ----------------------------------------------------------------------------------------
+
+
+def void_at(voids: Sequence[Void], offset: int) -> Void | None:
+    """Return the voided range of a partition that holds an offset."""
+    at = bisect_right(voids, offset, key=lambda void: void.start) - 1
+    return voids[at] if at >= 0 and offset < voids[at].end else None
+
+
+def covered(voids: Sequence[Void], start: int, end: int) -> bool:
+    """Return whether a partition's offsets [start, end) are voided, all of them."""
+    found = void_at(voids, start)
+    return found is not None and end <= found.end
+
+
+def overlaps(voids: Sequence[Void], start: int, end: int) -> bool:
+    """Return whether any of a partition's offsets [start, end) is voided."""
+    return any(void.start < end and start < void.end for void in voids)

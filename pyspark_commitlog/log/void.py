@@ -1,0 +1,182 @@
+"""Void: give up unsettled records whose bytes are lost, so that their partition can go on. An operator's decision.
+
+One entry says which offsets; readers pass over them with a warning, and the settler puts frames without rows in their
+place. The one exception to I2 and I3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.errors import ConflictError, UsageError
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
+from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.log.unsettled import Hole, Piece, Source, covered, read_pending, scan, sources_of
+
+_LOCK_TRIES = 100
+_LOCK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Offsets [start, end) that are voided, or would be.
+
+    ``records`` of them were visible (those below the log start offset were not); ``why`` names the file and the fault.
+    """
+
+    partition: int
+    start: int
+    end: int
+    records: int
+    why: str
+
+
+def void(
+    topic: TopicLog,
+    topic_id: str,
+    ranges: Mapping[int, tuple[int, int]] | None,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+) -> tuple[GivenUp, ...]:
+    """Void what can't be read; see ``CommitLog.void``. Every attempt looks at all of it anew (rule R9).
+
+    The settler's lock is held meanwhile: what is given up by force must not be settled at the same time.
+
+    Raises:
+        UsageError: see ``choose``; nothing was voided.
+        ConflictError: a settler holds the lock all the time.
+        TopicChangedError: the topic was deleted or made again.
+    """
+    if force and not ranges:
+        raise UsageError("force gives up records that can be read: say which, by partition and offsets")
+    found: list[GivenUp] = []
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        stored, state = topic.newest_at(base, topic_id)
+        _, settled = topic.settled(topic_id)
+        found[:] = look(topic, stored, state, settled, ranges, force=force)
+        if dry_run or not found:
+            return None
+        kept = [each for each in state.voids if each.end > state.log_start[each.partition]]
+        voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
+        return Draft("void", topic_id, {"state": replace(state, voids=voids).to_json()})
+
+    if dry_run:
+        plan(topic.journal.newest(), Slot(0, ""))
+    else:
+        with _settling_stopped(topic, topic_id):
+            topic.journal.append(plan)
+    return tuple(found)
+
+
+@contextmanager
+def _settling_stopped(topic: TopicLog, topic_id: str) -> Iterator[None]:
+    for _ in range(_LOCK_TRIES):
+        with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+            if held:
+                topic.settle_journal(topic_id).forget()
+                yield
+                return
+        topic.storage.clock.sleep(_LOCK_SECONDS)
+    raise ConflictError(
+        f"topic {topic.name!r} is being settled or maintained all the time; nothing was voided: try again"
+    )
+
+
+def look(
+    topic: TopicLog,
+    newest: Stored,
+    state: TopicState,
+    settled: SettleState,
+    ranges: Mapping[int, tuple[int, int]] | None,
+    *,
+    force: bool,
+) -> list[GivenUp]:
+    """Return what is to be given up, now."""
+    for partition, each in (ranges or {}).items():
+        check_range(topic.name, state, settled, partition, each)
+    pending = read_pending(topic, settled, state, newest, lambda: False)
+    sources = sources_of(pending, settled, state.partitions)
+    found: list[GivenUp] = []
+    for partition in sorted(sources if ranges is None else ranges):
+        start = settled.partition(partition).settled
+        pieces = list(_pieces(topic, state.topic_id, sources.get(partition, ()), start))
+        where = f"topic {topic.name!r} partition {partition}"
+        wanted = ranges[partition] if ranges else None
+        chosen = choose(pieces, wanted, state.voids_of(partition), force=force, where=where)
+        found += _given_up(partition, chosen, state.log_start[partition])
+    return found
+
+
+def check_range(topic: str, state: TopicState, settled: SettleState, partition: int, wanted: tuple[int, int]) -> None:
+    """Refuse a range that can't be voided (pure).
+
+    Raises:
+        UsageError: names what can.
+    """
+    check_partition(topic, state, partition)
+    (start, end), low, high = wanted, settled.partition(partition).settled, state.log_end[partition]
+    if start < low:
+        raise UsageError(
+            f"topic {topic!r} partition {partition}: offsets below {low} are settled into segments, and offset {start} "
+            "is one of them; only what is not settled can be voided. Restore the segment's file from a copy"
+        )
+    if not start < end <= high:
+        raise UsageError(
+            f"topic {topic!r} partition {partition}: {start} to {end} (exclusive) is no range of offsets between {low} "
+            f"and the high watermark {high}"
+        )
+
+
+def _pieces(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int) -> Iterator[Piece]:
+    for source in sources:
+        if isinstance(source, Hole):
+            pieces: Iterable[Piece] = (Piece(source.start, source.end, None, source.why),)
+        else:
+            pieces = scan(topic, topic_id, source)
+        for piece in pieces:
+            if piece.end > settled:
+                yield replace(piece, start=max(piece.start, settled))
+
+
+def choose(
+    pieces: Sequence[Piece], wanted: tuple[int, int] | None, voids: Sequence[Void], *, force: bool, where: str
+) -> list[Piece]:
+    """Return the pieces to give up (pure): those that can't be read; with ``force`` all in the range.
+
+    Raises:
+        UsageError: the range holds nothing that can't be read, or it ends inside a piece.
+    """
+    start, end = wanted or (pieces[0].start, pieces[-1].end) if pieces else (0, 0)
+    inside = [piece for piece in pieces if piece.start < end and start < piece.end]
+    chosen = [p for p in inside if (p.located is None or force) and not covered(voids, p.start, p.end)]
+    for piece in chosen:
+        if piece.start < start or piece.end > end:
+            what = "can only be given up whole" if piece.located is None else "are one frame"
+            raise UsageError(f"{where}: offsets {piece.start} to {piece.end} (exclusive) {what}; nothing was voided")
+    if wanted and not chosen and not all(covered(voids, p.start, p.end) for p in inside):
+        raise UsageError(
+            f"{where}: all offsets from {start} to {end - 1} can be read; nothing was voided. force gives them up all "
+            "the same"
+        )
+    return chosen
+
+
+def _given_up(partition: int, pieces: Sequence[Piece], log_start: int) -> Iterator[GivenUp]:
+    """Yield one range per run of pieces with one fault (pure)."""
+    before: GivenUp | None = None
+    for piece in pieces:
+        records = max(0, piece.end - max(piece.start, log_start))
+        why = piece.why or "these can be read, and are given up by force"
+        if before is not None and (before.end, before.why) == (piece.start, why):
+            before = replace(before, end=piece.end, records=before.records + records)
+            continue
+        if before is not None:
+            yield before
+        before = GivenUp(partition, piece.start, piece.end, records, why)
+    if before is not None:
+        yield before
