@@ -35,6 +35,7 @@ from pyspark_commitlog.log.state import (
     with_mark,
 )
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import is_whole, read_pending
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -208,7 +209,12 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
 
 
 def commit(
-    topic: TopicLog, topic_id: str, staged: Sequence[Staged], writer: Transaction | ProducerBatch | None = None
+    topic: TopicLog,
+    topic_id: str,
+    staged: Sequence[Staged],
+    writer: Transaction | ProducerBatch | None = None,
+    *,
+    durable: bool = True,
 ) -> Committed:
     """Commit what the tasks staged, in their order, as one entry.
 
@@ -217,6 +223,8 @@ def commit(
         topic_id: the life of the topic that was staged for.
         staged: one per task, in task order; tasks without records may be left out.
         writer: makes a repetition change nothing (invariant I5); None for at least once.
+        durable: whether the records must survive power loss. False: the chunks were staged without fsync (acks=0); the
+            entry itself is durable always.
 
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
@@ -244,7 +252,10 @@ def commit(
         _check_chunks(topic, topic_id, chunks)
         ranges.clear()
         ranges.update(_ranges(state.log_end, ends))
-        after = replace(state, log_end=tuple(ends))
+        unsynced = _synced_up(topic, stored, state) if durable else state.unsynced_from
+        if not durable and chunks and unsynced is None:
+            unsynced = slot.sequence
+        after = replace(state, log_end=tuple(ends), unsynced_from=unsynced)
         sides: dict[str, bytes] = {}
         if writer:
             row = _row(writer, before, rows, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
@@ -259,6 +270,32 @@ def commit(
 
     entry = topic.journal.append(plan)
     return Committed(None, rows) if entry is None else Committed(entry.sequence, rows, ranges)
+
+
+def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:
+    """Make chunks durable that earlier commits left unsynced: what comes behind them must not outlive them (rule R5).
+
+    Returns:
+        The first entry whose chunks can't be told to be what was written; None when all are durable now.
+    """
+    if state.unsynced_from is None:
+        return None
+    _, settled = topic.settled(state.topic_id)
+    paths = topic.paths(state.topic_id)
+    first = max(state.unsynced_from, settled.oldest_unsettled)
+    found = read_pending(topic, settled, state, newest, lambda: False)
+    chunks = [(entry.sequence, chunk) for entry in found if entry.sequence >= first for chunk in entry.chunks]
+    for sequence, chunk in chunks:
+        try:
+            topic.storage.sync_file(paths.chunk(chunk.name))
+            whole = is_whole(topic.storage, paths.chunk(chunk.name), chunk)
+        except FileNotFoundError:
+            whole = sequence < topic.settled(state.topic_id)[1].oldest_unsettled  # settled and collected meanwhile
+        if not whole:  # power was lost already: not ours to bless
+            return sequence
+    if chunks:
+        topic.storage.sync_directory(paths.staged)
+    return None
 
 
 def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, int]]:

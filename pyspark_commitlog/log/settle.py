@@ -24,6 +24,7 @@ from pyspark_commitlog.log.staging import encode_frame
 from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, place_tables
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
+from pyspark_commitlog.log.void import void_unsynced
 from pyspark_commitlog.storage import Clock
 
 log = logging.getLogger("pyspark_commitlog")
@@ -94,7 +95,14 @@ def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Set
     if not topic.storage.can_append:
         return Settled(None)
     with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
-        return _settle_locked(topic, topic_id, budget_seconds) if held else Settled(None)
+        if not held:
+            return Settled(None)
+        try:
+            return _settle_locked(topic, topic_id, budget_seconds)
+        except CorruptionError:
+            if not void_unsynced(topic, topic_id):
+                raise
+        return _settle_locked(topic, topic_id, budget_seconds)
 
 
 def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:

@@ -83,6 +83,7 @@ class Stager:
         sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
         partitioner: chooses partitions.
         config: of the topic.
+        durable: whether chunks must survive power loss (all but acks=0; rule R5).
     """
 
     def __init__(
@@ -93,7 +94,10 @@ class Stager:
         sequence: int,
         partitioner: Partitioner,
         config: TopicConfig,
+        *,
+        durable: bool = True,
     ) -> None:
+        self._durable = durable
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)
@@ -196,13 +200,13 @@ class Stager:
         return tuple(self._staged)
 
     def _write_chunk(self) -> None:
-        """Write the finished frames as one chunk, synced; offsets count from 0 again behind it."""
+        """Write the finished frames as one chunk; offsets count from 0 again behind it."""
         name = chunk_name(self._sequence, self._storage.new_id())
         output = self._storage.create(self._paths.chunk(name))
         try:
             for data in self._frames():
                 output.write(data)
-            length, crc = output.close()
+            length, crc = output.close(durable=self._durable)
         except BaseException:
             output.discard()
             raise

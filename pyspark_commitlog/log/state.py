@@ -137,6 +137,7 @@ class TopicState:
 
     ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier lives of the name
     with the storage time (ms) at which they ended, ``former_queries`` the streaming queries that wrote to those.
+    ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for none.
     """
 
     topic_id: str
@@ -152,6 +153,7 @@ class TopicState:
     former_ids: tuple[tuple[str, int], ...] = ()
     former_queries: tuple[str, ...] = ()
     voids: tuple[Void, ...] = ()
+    unsynced_from: int | None = None
 
     @property
     def partitions(self) -> int:
@@ -174,7 +176,7 @@ class TopicState:
             "stagedFloor": self.staged_floor,
             "leaderEpoch": self.leader_epoch,
             "schemas": {},
-            "unsyncedFrom": None,
+            "unsyncedFrom": self.unsynced_from,
             "marks": [[mark.sequence, mark.at_ms] for mark in self.marks],
             "formerIds": [list(former) for former in self.former_ids],
             "formerQueries": list(self.former_queries),
@@ -199,6 +201,7 @@ class TopicState:
             former_ids=tuple((name, at) for name, at in data["formerIds"]),
             former_queries=tuple(data["formerQueries"]),
             voids=tuple(Void(*void) for void in data["voids"]),
+            unsynced_from=data["unsyncedFrom"],
         )
 
 

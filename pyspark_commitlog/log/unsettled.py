@@ -10,13 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import google_crc32c
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.frames import WINDOW_BYTES, Located, Span, check, walk
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
@@ -217,6 +218,14 @@ def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
         path, buffer = topic.paths(topic_id).chunk(source.chunk.name), None
     end = extent.position + extent.length
     return Span(path, extent.position, end, 0, extent.base_offset, topic_id, extent.partition, data=buffer)
+
+
+def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
+    """Return whether a chunk's file is what was written."""
+    crc, size = 0, storage.info(path).size
+    for start in range(0, chunk.length, WINDOW_BYTES):
+        crc = google_crc32c.extend(crc, storage.map(path, start, min(WINDOW_BYTES, chunk.length - start)))
+    return (size, crc) == (chunk.length, chunk.crc)
 
 
 @dataclass(frozen=True, slots=True)

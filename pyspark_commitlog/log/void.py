@@ -6,6 +6,7 @@ place. The one exception to I2 and I3.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.unsettled import Hole, Piece, Source, covered, read_pending, scan, sources_of
+
+log = logging.getLogger("pyspark_commitlog")
 
 _LOCK_TRIES = 100
 _LOCK_SECONDS = 0.1
@@ -61,9 +64,7 @@ def void(
         found[:] = look(topic, stored, state, settled, ranges, force=force)
         if dry_run or not found:
             return None
-        kept = [each for each in state.voids if each.end > state.log_start[each.partition]]
-        voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
-        return Draft("void", topic_id, {"state": replace(state, voids=voids).to_json()})
+        return _voided(state, found)
 
     if dry_run:
         plan(topic.journal.newest(), Slot(0, ""))
@@ -71,6 +72,39 @@ def void(
         with _settling_stopped(topic, topic_id):
             topic.journal.append(plan)
     return tuple(found)
+
+
+def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
+    """Void what power loss took of chunks that were never synced (acks=0; rule R5). Only a settler calls it, locked.
+
+    Any other damage stays: it is an operator's to judge.
+
+    Returns:
+        Whether there was any.
+    """
+    found: list[GivenUp] = []
+
+    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        stored, state = topic.newest_at(base, topic_id)
+        if state.unsynced_from is None:
+            return None
+        _, settled = topic.settled(topic_id)
+        found[:] = look(topic, stored, state, settled, None, force=False, since=state.unsynced_from)
+        return _voided(state, found) if found else None
+
+    topic.journal.append(plan)
+    for each in found:
+        log.error(
+            "topic %r partition %d: offsets %d to %d (%d records), written with acks=0, are lost and voided: %s",
+            topic.name, each.partition, each.start, each.end - 1, each.records, each.why,
+        )  # fmt: skip
+    return bool(found)
+
+
+def _voided(state: TopicState, found: Sequence[GivenUp]) -> Draft:
+    kept = [each for each in state.voids if each.end > state.log_start[each.partition]]
+    voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
+    return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()})
 
 
 @contextmanager
@@ -95,12 +129,15 @@ def look(
     ranges: Mapping[int, tuple[int, int]] | None,
     *,
     force: bool,
+    since: int = 0,
 ) -> list[GivenUp]:
-    """Return what is to be given up, now."""
+    """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names."""
     for partition, each in (ranges or {}).items():
         check_range(topic.name, state, settled, partition, each)
     pending = read_pending(topic, settled, state, newest, lambda: False)
     sources = sources_of(pending, settled, state.partitions)
+    if since:
+        sources = {partition: [each for each in some if _since(each, since)] for partition, some in sources.items()}
     found: list[GivenUp] = []
     for partition in sorted(sources if ranges is None else ranges):
         start = settled.partition(partition).settled
@@ -110,6 +147,10 @@ def look(
         chosen = choose(pieces, wanted, state.voids_of(partition), force=force, where=where)
         found += _given_up(partition, chosen, state.log_start[partition])
     return found
+
+
+def _since(source: Source | Hole, sequence: int) -> bool:
+    return isinstance(source, Source) and source.chunk is not None and source.entry.sequence >= sequence
 
 
 def check_range(topic: str, state: TopicState, settled: SettleState, partition: int, wanted: tuple[int, int]) -> None:

@@ -135,6 +135,7 @@ class SinkOptions:
     partitioner: str
     txn: tuple[str, int] | None
     skip_older: bool
+    durable: bool
     storage: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -216,9 +217,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """
     given = _Given(options, _SINK, _LATER_SINK, "sink")
     acks = (given.text("acks") or "all").lower()
-    if acks not in ("all", "-1", "1"):
-        known = "acks=0 is not in this version yet; " if acks == "0" else ""
-        raise OptionError(f"option 'acks'={acks!r}: {known}use all (the default) or 1")
+    if acks not in ("all", "-1", "1", "0"):
+        raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
     partitioner = (given.text("partitioner") or "sticky").lower()
     if partitioner not in PARTITIONERS:
         raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
@@ -232,5 +232,6 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         partitioner=partitioner,
         txn=(app, version) if app is not None and version is not None else None,
         skip_older=given.flag("skipOlderBatches", False),
+        durable=acks != "0",
         storage=given.storage,
     )

@@ -97,7 +97,8 @@ class _Writing:
         config = topic.config(state)
         batch_bytes = config.number("batch.size")
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
-        return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config)
+        return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
+                      durable=self._options.durable)  # fmt: skip
 
     def _query_id(self) -> str | None:
         """Return the streaming query of this task; batch writes have none, also inside foreachBatch."""
@@ -119,7 +120,7 @@ class _Writing:
                     "to it: run the write again"
                 )
             topic = log.topic(name)
-            if not commit(topic, staged[0].topic_id, staged, writer).skipped:
+            if not commit(topic, staged[0].topic_id, staged, writer, durable=self._options.durable).skipped:
                 settle_after_commit(topic, staged[0].topic_id)
 
     def _abort(self) -> None:

@@ -65,8 +65,8 @@ class OutputFile(Protocol):
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Append ``data``."""
 
-    def close(self) -> tuple[int, int]:
-        """Make the file visible and durable; return (length in bytes, CRC-32C)."""
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """Make the file visible and (if asked) durable; return (length in bytes, CRC-32C)."""
 
     def discard(self) -> None:
         """Give up: nothing becomes visible."""
@@ -162,6 +162,15 @@ class Storage(ABC):
     @abstractmethod
     def make_directory(self, directory: str) -> None:
         """Make a directory and its parents, durably."""
+
+    @abstractmethod
+    def sync_file(self, path: str) -> None:
+        """Make the bytes of a file durable that was closed without; its name: see ``sync_directory``.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            SyncFailedError: it may not survive power loss.
+        """
 
     @abstractmethod
     def sync_directory(self, directory: str) -> None:

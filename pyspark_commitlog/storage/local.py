@@ -207,6 +207,16 @@ class LocalStorage(Storage):
                     self._sync_path(path.parent, directory)
                     self._durable.add(path)
 
+    def sync_file(self, path: str) -> None:
+        """See ``Storage.sync_file``."""
+        with open(self._name(path), "rb") as file:
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise SyncFailedError(
+                    f"fsync of {path} failed ({error.strerror}): it may not survive power loss; nothing was committed"
+                ) from error
+
     def sync_directory(self, directory: str) -> None:
         """See ``Storage.sync_directory``."""
         self._sync_path(self._full(directory), directory)
@@ -347,17 +357,19 @@ class LocalOutputFile:
         self._crc = google_crc32c.extend(self._crc, buffer)
         self._length += buffer.size
 
-    def close(self) -> tuple[int, int]:
-        """Sync, rename, sync the directory."""
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """Sync, rename, sync the directory; only rename where it need not be durable."""
         try:
-            os.fsync(self._file.fileno())
+            if durable:
+                os.fsync(self._file.fileno())
         except OSError as error:
             raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
         with _explained(self._target.parent, f"write {self._path}"):
             self._file.close()
             self._storage._stamp(self._temporary)
             os.rename(self._temporary, self._target)
-        self._storage._sync_path(self._target.parent, self._path)
+        if durable:
+            self._storage._sync_path(self._target.parent, self._path)
         return self._length, self._crc
 
     def discard(self) -> None:

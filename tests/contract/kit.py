@@ -204,6 +204,16 @@ class StorageContract(ABC):
         assert output.close() == (11, google_crc32c.value(b"onetwothree"))
         assert self.raw_read(storage, "staged/1.chunk") == b"onetwothree"
 
+    def test_a_file_may_be_made_durable_later(self, storage: Storage) -> None:
+        output = storage.create("staged/1.chunk")
+        output.write(b"frames")
+
+        assert output.close(durable=False) == (6, google_crc32c.value(b"frames"))
+        storage.sync_file("staged/1.chunk")
+        assert self.raw_read(storage, "staged/1.chunk") == b"frames"
+        with pytest.raises(FileNotFoundError):
+            storage.sync_file("staged/2.chunk")
+
     def test_a_discarded_file_leaves_nothing(self, storage: Storage) -> None:
         output = storage.create("staged/1.chunk")
         output.write(b"frames")

@@ -67,6 +67,16 @@ def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
     assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
 
 
+def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, config={"inline.max.bytes": 0, "retention.ms": -1})
+    tasks = [[Sent(value=b"a"), Sent(value=b"b")]]
+    write(frame(spark, tasks), root, TOPIC, acks="0")
+    assert log.topic(TOPIC).newest()[1].unsynced_from == 2
+    write(frame(spark, tasks), root, TOPIC, acks="1")
+    assert log.topic(TOPIC).newest()[1].unsynced_from is None
+    assert read(spark, root, TOPIC).count() == 4
+
+
 def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096, "retention.ms": -1})
     model = Topic(3)

@@ -80,7 +80,6 @@ def test_a_reader_refuses_wrong_options(
         (ONE, {"topic": "other"}, "unknown topic 'other'"),
         (ONE, {"topic": "__groups"}, "names that start with '__' are reserved"),
         (ONE, {"topic": TOPIC, "acks": "2"}, "option 'acks'='2': use all"),
-        (ONE, {"topic": TOPIC, "acks": "0"}, "option 'acks'='0': acks=0 is not in this version yet"),
         (ONE, {"topic": TOPIC, "partitioner": "random"}, "option 'partitioner'='random': use one of sticky, round"),
         (ONE, {"topic": TOPIC, "txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
         (ONE, {"topic": TOPIC, "txnVersion": "1"}, "'txnAppId' and 'txnVersion' go together: give both or none"),

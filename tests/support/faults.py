@@ -17,6 +17,7 @@ MUTATING = (
     "open_append",
     "make_directory",
     "sync_directory",
+    "sync_file",
     "delete",
     "delete_tree",
     "remove_abandoned",
