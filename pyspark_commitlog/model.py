@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,6 +26,39 @@ class OffsetRange:
     partition: int
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, as ``CommitLog.read`` returns it (Kafka: ``ConsumerRecord``).
+
+    ``timestamp_us`` is exact, in microseconds since 1970; ``timestamp`` is Kafka's, in milliseconds.
+    ``timestamp_type`` is 0 for CreateTime, the producer's clock, and 1 for LogAppendTime. A key or a value may be
+    None. ``headers`` are pairs of name and value, in order; a name may come twice.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def timestamp(self) -> int:
+        """Return the timestamp in milliseconds since 1970, cut off as in Kafka's frames."""
+        return self.timestamp_us // 1000
+
+    @property
+    def datetime(self) -> datetime:
+        """Return the exact timestamp, in UTC.
+
+        Raises:
+            OverflowError: beyond the year 9999, which Python can't say.
+        """
+        return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from pyspark_commitlog.log.collect import Collected, collect, former_lives, remo
 from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
@@ -34,7 +35,7 @@ from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, T
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.log.void import GivenUp, void
-from pyspark_commitlog.model import PartitionDescription, TopicDescription
+from pyspark_commitlog.model import PartitionDescription, Record, TopicDescription
 from pyspark_commitlog.storage import Storage, open_storage
 
 MAX_PARTITIONS = 10_000
@@ -307,6 +308,26 @@ class CommitLog:
             return replace(state, config=changed)
 
         self._alter(name, change)
+
+    def read(self, topic: str, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
+        """Return the record that a topic, a partition and an offset name, and those behind it.
+
+        Args:
+            topic: its name.
+            partition: its number.
+            offset: of the first record. Where a rewritten segment has left it out, the next one that is there is first.
+            max_records: how many at most, 1 or more.
+
+        Returns:
+            The records in order, fewer where the log ends: none at the high watermark, as Kafka's fetch.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: a partition that does not exist, or ``max_records`` below 1.
+            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            CorruptionError: stored bytes are damaged.
+        """
+        return fetch(self.topic(topic), partition, offset, max_records)
 
     def offsets_for_times(self, name: str, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record that is not before a timestamp (Kafka: ``offsetsForTimes``).

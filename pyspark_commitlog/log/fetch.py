@@ -1,0 +1,57 @@
+"""Read single records: the ones that a (topic, partition, offset) names, as Python values.
+
+For Python code and tools. Spark takes whole columns (``reader``), which nothing here is fast enough to replace.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.model import Record
+
+
+def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tuple[Record, ...]:
+    """Return up to ``max_records`` records from ``offset`` on; see ``CommitLog.read``."""
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
+        raise UsageError(f"max_records={max_records!r} is not allowed: it takes 1 or more")
+    _, state = topic.newest()
+    check_partition(topic.name, state, partition)
+    reader = PartitionReader(topic, state.topic_id, partition)
+    low, high = reader.view.topic.log_start[partition], reader.view.topic.log_end[partition]
+    if not low <= offset <= high:
+        raise OffsetOutOfRangeError(
+            f"topic {topic.name!r} partition {partition}: offset {offset} was asked, log start offset is {low} and "
+            f"high watermark {high}; start from an offset between them"
+        )
+    found: list[Record] = []
+    for rows in reader.read(offset, high):
+        found += _records(topic.name, partition, rows, max_records - len(found))
+        if len(found) == max_records:
+            break
+    return tuple(found)
+
+
+def _records(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
+    """Return the first ``most`` rows as records: only these become Python values."""
+    assert rows.batch is not None
+    batch = rows.batch.slice(0, most)
+    count = batch.num_rows
+    offsets = range(rows.first_offset, rows.first_offset + count) if rows.offsets is None else rows.offsets[:count]
+    instants = batch.column("timestamp").cast(pa.int64())
+    columns = (batch.column("key"), batch.column("value"), instants, batch.column("headers"))
+    return [
+        Record(
+            topic=topic,
+            partition=partition,
+            offset=int(offset),
+            timestamp_us=instant,
+            timestamp_type=int(rows.log_append_time),
+            key=key,
+            value=value,
+            headers=tuple((header["key"], header["value"]) for header in headers or ()),
+        )
+        for offset, key, value, instant, headers in zip(offsets, *(c.to_pylist() for c in columns), strict=True)
+    ]
