@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from dataclasses import replace
 
 import pyarrow as pa
@@ -22,50 +21,6 @@ def offsets(*entries: tuple[int, int], base: int = 0) -> pa.Buffer:
 
 def times(*entries: tuple[int, int], base: int = 0) -> pa.Buffer:
     return pa.py_buffer(b"".join(index.encode_time(TimeEntry(*entry), base) for entry in entries))
-
-
-def header(base_offset: int, last_offset: int, size: int) -> bytes:
-    """Return a frame of ``size`` bytes that is all header: enough to walk."""
-    fields = (base_offset, size - 12, 0, 2, 0, 0, last_offset - base_offset, 0, 0, -1, -1, -1, 1)
-    return struct.pack(">qiibIhiqqqhii", *fields).ljust(size, b"\0")
-
-
-# --- worked examples --------------------------------------------------------------------------------------
-
-
-def test_offset_23_is_found_from_entry_22_656_at_position_762() -> None:
-    log = pa.py_buffer(bytes(656) + header(18, 22, 762 - 656) + header(23, 27, 100))
-
-    entry = index.lookup_offset(offsets((10, 320), (22, 656), (27, 762)), 0, 23)
-    assert entry == OffsetEntry(22, 656)
-
-    before = frame.parse(log, entry.position)
-    assert before is not None
-    assert before.last_offset == 22
-    found = frame.parse(log, entry.position + before.length)
-    assert found is not None
-    assert (entry.position + before.length, found.base_offset) == (762, 23)
-
-
-def test_offset_268_is_relative_17_in_segment_251() -> None:
-    files = ["00000000000000000000.log", "00000000000000000251.log", "00000000000000000500.log"]
-    bases = [parsed[0] for name in files if (parsed := parse_segment(name))]
-
-    base = bases[bisect_right(bases, 268) - 1]
-    assert base == 251
-    assert index.encode_offset(OffsetEntry(268, 4321), base) == struct.pack(">ii", 17, 4321)
-    found = index.lookup_offset(offsets((260, 100), (268, 4321), base=base), base, 268)
-    assert found == OffsetEntry(268, 4321)
-
-
-def test_a_timestamp_leads_through_both_indexes() -> None:
-    by_time = times((1526384718270, 17), (1526384718283, 28), (1526384718290, 35))
-    by_offset = offsets((17, 320), (26, 838), (35, 1200))
-
-    found = index.lookup_time(by_time, 0, 1526384718288)
-
-    assert found == TimeEntry(1526384718283, 28)
-    assert index.lookup_offset(by_offset, 0, found.offset) == OffsetEntry(26, 838)
 
 
 # --- entries and lookup -----------------------------------------------------------------------------------
