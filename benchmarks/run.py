@@ -1,9 +1,10 @@
 """``make bench``: our reads and writes against floors and Parquet, as ratios within one run.
 
-    python benchmarks/run.py [--records 4000000] [--runs 3] [--only read,write,stream,small] [--work DIR]
+    python benchmarks/run.py [--records 4000000] [--runs 3] [--only read,write,stream,small,find] [--large] [--work DIR]
 
 Every row is the median of alternating runs (ours, peer, ours, peer, …) in one warm session, page cache warm; what a run
 wrote is removed before the next. A ratio above 1 means that ours is faster. Absolute rates are of this machine only.
+``find`` is told in ``find.py``: it needs no Spark, and runs only where it is asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 from data import CHUNK, prepare
+from find import measure
 from floors import FloorSink, FloorSource
 from pyspark.sql import SparkSession
 
@@ -263,20 +265,33 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", default="write,read,stream,small")
+    parser.add_argument("--large", action="store_true", help="find: in a segment of 1 GB too, which takes minutes")
     parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench")
     args = parser.parse_args()
-    bench = Bench(args.work.resolve(), args.records, args.runs)
+    parts = args.only.split(",")
     versions = f"PySpark {pyspark.__version__}, pyarrow {pa.__version__}, Python {platform.python_version()}"
-    print(f"{args.records:,} records, median of {args.runs} alternating runs; {os.cpu_count()} cores; {versions}\n")
+    rows = []
+    if "find" in parts:
+        parts.remove("find")
+        print(f"{os.cpu_count()} cores; {versions}\n")
+        rows += measure(args.work.resolve(), large=args.large)
+    if parts:
+        print(f"{args.records:,} records, median of {args.runs} alternating runs; {os.cpu_count()} cores; {versions}\n")
+        rows += compare(Bench(args.work.resolve(), args.records, args.runs), parts)
+    args.work.mkdir(parents=True, exist_ok=True)
+    with (args.work / "results.jsonl").open("a") as out:
+        for row in rows:
+            out.write(json.dumps(row) + "\n")
+
+
+def compare(bench: Bench, parts: list[str]) -> list[dict[str, object]]:
+    """Run what was asked for against its peers, print the table, return its rows."""
     print(f"{'work':<44} {'peer':<34} {'ours/s':>12} {'peer/s':>12} {'ratio':>7}")
-    for part in args.only.split(","):
+    for part in parts:
         getattr(bench, part)()
     bench.spark.stop()
-    results = args.work / "results.jsonl"
-    with results.open("a") as out:
-        for row in bench.rows:
-            out.write(json.dumps({**row.__dict__, "ratio": row.ratio, "records": args.records}) + "\n")
     shutil.rmtree(bench.scratch, ignore_errors=True)
+    return [{**row.__dict__, "ratio": row.ratio, "records": bench.records} for row in bench.rows]
 
 
 if __name__ == "__main__":

@@ -65,9 +65,8 @@ class _Search:
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
         settled = min(row.settled, high)
-        for sealed in self._topic.sealed(self._id, row):
-            if sealed.max_timestamp >= self._time and sealed.end_offset > low:
-                yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
+        for sealed in self._topic.segments(self._id, row).not_before(self._time, low):
+            yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
         if row.active.index.max_timestamp >= self._time and settled > low:
             yield max(low, self._hint(row.active, row.active.index.time_bytes)), settled
         if max(settled, low) < high:

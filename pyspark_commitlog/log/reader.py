@@ -249,11 +249,10 @@ class PartitionReader:
         return found.end_offset if found.rewrite else offset
 
     def _sealed_at(self, row: SettledPartition, offset: int) -> Sealed:
-        sealed = self._topic.sealed(self._id, row)
-        at = bisect_right(sealed, offset, key=lambda s: s.base_offset) - 1
-        if at < 0:  # the settle entry is newer than the logical one: retention came between (rule R12)
+        found = self._topic.segments(self._id, row).holding(offset)
+        if found is None:  # the settle entry is newer than the logical one: retention came between (rule R12)
             raise FileNotFoundError(f"no segment holds offset {offset}")
-        return sealed[at]
+        return found
 
     def _segment_span(self, row: SettledPartition, offset: int) -> Span:
         active = row.active

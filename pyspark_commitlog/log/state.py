@@ -6,8 +6,10 @@ side files which the entry names (``Slots`` decides).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from pyspark_commitlog.format.entry import Checked, Json, to_json_bytes
@@ -282,6 +284,38 @@ class Sealed:
         """Return the JSON form."""
         return [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
                 self.time_bytes, self.max_timestamp]  # fmt: skip
+
+
+_BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A partition's sealed segments for look-ups, by bisection: a row becomes a value when it is the answer.
+
+    ``rows`` by base offset; ``latest`` is the largest timestamp up to each of them, which ascends where the segments'
+    own need not.
+    """
+
+    rows: Sequence[Sequence[int]]
+    latest: Sequence[int]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Segments:
+        """Return the segments in a manifest's rows."""
+        return cls(rows, tuple(accumulate((row[_LATEST] for row in rows), max)))
+
+    def holding(self, offset: int) -> Sealed | None:
+        """Return the last segment that does not start behind ``offset``."""
+        at = bisect_right(self.rows, offset, key=lambda row: row[_BASE]) - 1
+        return None if at < 0 else Sealed(*self.rows[at])
+
+    def not_before(self, timestamp_ms: int, offset: int) -> Iterator[Sealed]:
+        """Yield the segments with offsets from ``offset`` on and a record that is not before ``timestamp_ms``."""
+        first = bisect_right(self.rows, offset, key=lambda row: row[_END])
+        for at in range(max(first, bisect_left(self.latest, timestamp_ms)), len(self.rows)):
+            if self.rows[at][_LATEST] >= timestamp_ms:
+                yield Sealed(*self.rows[at])
 
 
 @dataclass(frozen=True, slots=True)

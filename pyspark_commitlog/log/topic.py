@@ -16,7 +16,9 @@ from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Extent,
+    Manifest,
     Sealed,
+    Segments,
     SettledPartition,
     SettleState,
     TopicState,
@@ -26,6 +28,9 @@ from pyspark_commitlog.log.state import (
     read_writer_rows,
 )
 from pyspark_commitlog.storage import Storage
+
+#: Manifests that a handle remembers: one with 10,000 segments takes a few MB.
+MANIFESTS = 16
 
 
 def check_partition(topic: str, state: TopicState, partition: int) -> None:
@@ -53,6 +58,7 @@ class TopicLog:
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
+        self._manifests: dict[Manifest, Segments] = {}
 
     def _side(self, topic_id: str, file: str) -> str:
         return f"{TopicPaths(self.name, topic_id).side}/{file}"
@@ -173,17 +179,32 @@ class TopicLog:
         )
 
     def sealed(self, topic_id: str, row: SettledPartition) -> tuple[Sealed, ...]:
-        """Return a partition's sealed segments, by base offset.
+        """Return a partition's sealed segments, by base offset, as they are stored now.
 
         Raises:
             CorruptionError: the manifest is not what the settle entry names.
         """
-        if row.manifest is None:
-            return ()
+        return () if row.manifest is None else tuple(Sealed(*segment) for segment in self._rows(topic_id, row.manifest))
 
-        path = f"{self.paths(topic_id).manifests}/{row.manifest.name}"
-        data = row.manifest.checked.check(self.storage.read(path), path)
-        return tuple(Sealed(*segment) for segment in json.loads(data))
+    def segments(self, topic_id: str, row: SettledPartition) -> Segments:
+        """Return a partition's sealed segments for look-ups; raises as ``sealed`` does.
+
+        Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
+        it is written once, under a name with a uuid, and the key holds its CRC too.
+        """
+        manifest = row.manifest
+        if manifest is None:
+            return Segments((), ())
+        if manifest not in self._manifests:
+            if len(self._manifests) == MANIFESTS:
+                del self._manifests[next(iter(self._manifests))]
+            self._manifests[manifest] = Segments.of(self._rows(topic_id, manifest))
+        return self._manifests[manifest]
+
+    def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
+        path = f"{self.paths(topic_id).manifests}/{manifest.name}"
+        rows: list[list[int]] = json.loads(manifest.checked.check(self.storage.read(path), path))
+        return rows
 
     def config(self, state: TopicState) -> TopicConfig:
         """Return the topic's config: what is set for it, else for the root, else the built-in default.

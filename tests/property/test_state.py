@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
@@ -17,6 +18,7 @@ from pyspark_commitlog.log.state import (
     Manifest,
     Mark,
     Sealed,
+    Segments,
     SettledPartition,
     TopicState,
     WriterRow,
@@ -117,3 +119,50 @@ def test_a_table_lies_in_the_entry_or_in_the_side_file_that_the_entry_names(
         else:
             assert placed.body[kind] == table
             assert len(json.dumps(table)) <= 16 * 1024
+
+
+# --- look-ups in a manifest -------------------------------------------------------------------------------
+
+
+@st.composite
+def sealed_segments(draw: st.DrawFn) -> list[Sealed]:
+    """Segments one behind the other, whose largest timestamps come in any order."""
+    bases = sorted(draw(st.sets(st.integers(0, 15), min_size=1, max_size=12)))
+    latest = draw(st.lists(st.integers(-1, 9), min_size=len(bases), max_size=len(bases)))
+    return [Sealed(base, end, 0, 1, 1, 0, 0, at) for (base, end), at in zip(pairwise(bases), latest, strict=False)]
+
+
+@given(found=sealed_segments(), offset=st.integers(0, 16), timestamp=st.integers(-1, 10))
+@quick
+def test_segments_are_found_as_by_a_look_at_all(found: list[Sealed], offset: int, timestamp: int) -> None:
+    segments = Segments.of([sealed.to_json() for sealed in found])
+
+    below = [sealed for sealed in found if sealed.base_offset <= offset]
+    assert segments.holding(offset) == (below[-1] if below else None)
+    late = [sealed for sealed in found if sealed.end_offset > offset and sealed.max_timestamp >= timestamp]
+    assert list(segments.not_before(timestamp, offset)) == late
+
+
+class Counted(list[list[int]]):
+    """Rows that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Any:
+        raise AssertionError("a look at all of them")
+
+
+def test_a_look_up_among_10_000_segments_looks_at_few() -> None:
+    rows = [[base, base + 10, 0, 1, 1, 0, 0, base * 100] for base in range(0, 100_000, 10)]
+    counted = Counted(rows)
+    segments = Segments(counted, Segments.of(rows).latest)
+
+    assert segments.holding(77_777) == Sealed(77_770, 77_780, 0, 1, 1, 0, 0, 7_777_000)
+    found = next(segments.not_before(7_777_700, 5))
+
+    assert found == Sealed(77_780, 77_790, 0, 1, 1, 0, 0, 7_778_000)
+    assert counted.looks < 40

@@ -14,6 +14,9 @@ import pytest
 from pyspark_commitlog import CommitLog, Record
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import columns
+from pyspark_commitlog.log.fetch import fetch
+from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.topic import MANIFESTS
 from tests.golden import make_golden
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, Recorder, World
@@ -163,3 +166,32 @@ def test_no_frame_is_decoded_that_holds_none_of_the_records(world: World, offset
         found = world.log().read("t", 0, offset, most)
     assert [record.offset for record in found] == list(range(offset, min(offset + most, 200)))
     assert decode.call_count == frames
+
+
+def test_a_handle_reads_a_manifest_once_and_a_new_one_when_there_is_one(world: World) -> None:
+    """Its name carries a uuid and it is written once: parsing it again would cost every look-up all its segments."""
+    values = numbered(world)
+    seen = Recorder()
+    topic = world.handle(seen)
+    for offset in range(5):
+        assert fetch(topic, 0, offset, 1)[0].value == values[offset]
+        assert find_time(topic, topic.newest()[1].topic_id, 0, 0) is not None
+    assert len([path for path in seen.paths("read") if "/manifests/" in path]) == 1
+    world.maintain()
+    for offset in range(9):
+        assert fetch(topic, 0, offset, 1)[0].value == values[offset]
+    assert len([path for path in seen.paths("read") if "/manifests/" in path]) == 2
+
+
+def test_a_handle_remembers_a_bounded_number_of_manifests(world: World) -> None:
+    partitions = MANIFESTS + 3
+    topic = world.create(partitions, ONE_EACH)
+    for number in range(2):
+        append(topic, batch_of([b"%d" % number * 700] * partitions, partition=range(partitions)))
+    world.maintain()
+    seen = Recorder()
+    topic = world.handle(seen)
+    for partition in [*range(partitions), partitions - 1, 0]:
+        assert fetch(topic, partition, 0, 1)[0].value == b"0" * 700
+    read = [path.rsplit("/", 1)[1].split("-")[0] for path in seen.paths("read") if "/manifests/" in path]
+    assert read == [*map(str, range(partitions)), "0"]
