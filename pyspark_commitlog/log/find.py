@@ -43,7 +43,13 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
             return _Search(topic, topic_id, partition, timestamp_ms).run()
         except (OffsetOutOfRangeError, FileNotFoundError):  # retention or a collector overtook the search
             continue
-    return _Search(topic, topic_id, partition, timestamp_ms).run()
+    try:
+        return _Search(topic, topic_id, partition, timestamp_ms).run()
+    except FileNotFoundError as error:
+        raise CorruptionError(
+            f"topic {topic.name!r} partition {partition}: {error.filename or error} is missing, and the newest entries "
+            "still name it: restore it from a copy"
+        ) from error
 
 
 class _Search:

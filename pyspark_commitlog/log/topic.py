@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.paths import TopicPaths
@@ -150,6 +150,7 @@ class TopicLog:
 
         Raises:
             TopicChangedError: this life of the topic is gone.
+            CorruptionError: the newest settle entry is damaged, or its table is missing.
         """
         journal = self.settle_journal(topic_id)
         while (stored := journal.newest()) is not None:
@@ -158,9 +159,12 @@ class TopicLog:
             try:
                 self._settled = stored, self.settle_state(stored.entry)
                 return self._settled
-            except FileNotFoundError:  # its table was collected meanwhile: there is a newer entry
+            except FileNotFoundError as error:  # its table was collected meanwhile: there is a newer entry
                 if journal.newest() == stored:
-                    raise
+                    raise CorruptionError(
+                        f"topic {self.name!r}: {error.filename or error} is missing, and the newest settle entry "
+                        "names it: restore it from a copy"
+                    ) from error
         raise TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} has no settle journal: it was deleted"
         )

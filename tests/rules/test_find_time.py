@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
@@ -116,3 +116,13 @@ def test_offsets_for_times_answers_for_each_partition(world: World, tmp_path: Pa
     assert log.offsets_for_times("t", {0: 6}) == {0: None}
     with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
         log.offsets_for_times("t", {2: 0})
+
+
+def test_a_missing_manifest_is_an_error_that_names_it(world: World, topic: TopicLog) -> None:
+    topic_id = topic.newest()[1].topic_id
+    row = topic.settled(topic_id)[1].partition(0)
+    assert row.manifest is not None
+    path = f"{topic.paths(topic_id).manifests}/{row.manifest.name}"
+    (world.path / path).unlink()
+    with pytest.raises(CorruptionError, match=f"{path} is missing, and the newest entries still name it"):
+        find_time(world.handle(), topic_id, 0, START_MS)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.log import state as state_module
 from pyspark_commitlog.log.collect import collect
 from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
+from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World, once
@@ -47,46 +50,10 @@ def test_a_sound_topic_has_no_fault(topic: TopicLog) -> None:
     assert report.segment_bytes > 20_000
 
 
-def flip(path: Path, chance: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    path.write_bytes(bytes(data))
-
-
-def cut(path: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: chance.randrange(path.stat().st_size)])
-
-
-def zero(path: Path, chance: random.Random) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def remove(path: Path, chance: random.Random) -> None:
-    path.unlink()
-
-
-def published(world: World, topic: TopicLog) -> list[str]:
-    """Return the files all of whose bytes count: sealed segments with indexes, manifests, unsettled chunks, entries."""
-    state = topic.newest()[1]
-    paths, settled = topic.paths(state.topic_id), topic.settled(state.topic_id)[1]
-    files = [path for path in world.files(".chunk") if any(name in path for name in unsettled(topic))]
-    for partition, row in enumerate(settled.partitions):
-        assert row.manifest is not None
-        files.append(f"{paths.manifests}/{row.manifest.name}")
-        for segment in topic.sealed(state.topic_id, row):
-            files += [paths.segment_file(partition, segment.stem, s) for s in ("log", "index", "timeindex")]
-    entries = range(settled.oldest_unsettled, topic.newest()[0].sequence)
-    files += [f"topics/t/journal/{sequence:020d}.json" for sequence in entries]
-    return [path for path in files if (world.path / path).stat().st_size]
-
-
-def unsettled(topic: TopicLog) -> list[str]:
-    """Return the names of the chunks that are not settled."""
-    state = topic.newest()[1]
-    oldest = topic.settled(state.topic_id)[1].oldest_unsettled
-    newest = topic.newest()[0].sequence
-    entries = (topic.journal.read(sequence).entry for sequence in range(oldest, newest + 1))
-    return [chunk.name for entry in entries for chunk in topic.chunks(entry)]
+def whole(world: World, topic: TopicLog) -> list[str]:
+    """Return the files all of whose bytes count, but for the newest entries."""
+    counted = published(world, topic)
+    return [p for p, n in counted.items() if n == (world.path / p).stat().st_size and p not in newest(topic)]
 
 
 @pytest.mark.parametrize("damage", [flip, cut, zero, remove])
@@ -94,7 +61,7 @@ def test_damage_to_any_file_that_counts_is_named(
     world: World, topic: TopicLog, damage: Callable[[Path, random.Random], None]
 ) -> None:
     chance = random.Random(damage.__name__)
-    files = published(world, topic)
+    files = whole(world, topic)
     assert {path.rsplit(".", 1)[1] for path in files} == {"chunk", "index", "timeindex", "log", "json"}
     for path in files:
         for _ in range(20 if damage is flip else 2):
@@ -111,7 +78,7 @@ def test_damage_to_any_file_that_counts_is_named(
 def test_what_no_frame_covers_is_covered_by_the_file(world: World, topic: TopicLog) -> None:
     """A leader epoch lies outside its frame's CRC: the running CRC of a segment, and a chunk's own, tell."""
     for suffix in (".log", ".chunk"):
-        path = next(path for path in published(world, topic) if path.endswith(suffix))
+        path = next(path for path in whole(world, topic) if path.endswith(suffix))
         data = bytearray((world.path / path).read_bytes())
         data[15] ^= 1
         (world.path / path).write_bytes(bytes(data))
@@ -126,7 +93,7 @@ def test_damage_to_inline_frames_is_named(world: World, topic: TopicLog) -> None
 
 
 def test_two_segments_that_were_swapped_are_named(world: World, topic: TopicLog) -> None:
-    logs = [path for path in published(world, topic) if path.endswith(".log")]
+    logs = [path for path in whole(world, topic) if path.endswith(".log")]
     first, second = (world.path / logs[0]), (world.path / logs[1])
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -159,7 +126,7 @@ def test_a_topic_that_is_settled_and_collected_meanwhile_has_no_fault(world: Wor
 
 
 def test_damage_in_several_places_is_told_all(world: World, topic: TopicLog) -> None:
-    chunks = [path for path in published(world, topic) if path.endswith(".chunk")]
+    chunks = [path for path in whole(world, topic) if path.endswith(".chunk")]
     for path in chunks:
         (world.path / path).unlink()
     faults = verify(world.handle()).faults
@@ -190,3 +157,28 @@ def test_a_topic_that_is_always_being_written_has_no_fault(world: World, topic: 
 
     late = world.handle(on_path(".log", "info", write, times=10**6))
     assert verify(late).faults == ()
+
+
+def test_a_missing_table_of_the_newest_settle_entry_is_named_to_readers_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "TABLE_BYTES", 60)
+    topic = world.create(2, CONFIG)
+    append(topic, batch_of([b"x"] * 8))
+    settle(topic, topic.newest()[1].topic_id)
+    table = world.files(".partitions")[-1]
+    (world.path / table).unlink()
+    assert any(table in fault and "missing" in fault for fault in verify(world.handle()).faults)
+    with pytest.raises(CorruptionError, match=f"{table} is missing"):
+        world.values()
+
+
+def test_a_zeroed_index_is_named_where_the_first_frame_has_one_record(world: World) -> None:
+    """Offset 0 at position 0 is a frame, but the first one of a segment never gets an entry."""
+    topic = world.create(1, {**CONFIG, "segment.bytes": 10**6, "index.interval.bytes": 0})
+    for _ in range(2):
+        append(topic, batch_of([b"x" * 700]))
+    settle(topic, topic.newest()[1].topic_id)
+    (path,) = world.files(".index")
+    zero(world.path / path, random.Random(0))
+    assert any(path in fault and "names no frame" in fault for fault in verify(world.handle()).faults)
