@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,12 +67,16 @@ def append(topic: TopicLog, *batches: pa.RecordBatch, writer: Transaction | Prod
 
 def read_partition(topic: TopicLog, partition: int, start: int | None = None, end: int | None = None) -> list[Record]:
     """Return the records of a partition, by default all that are visible."""
+    return list(each_record(topic, partition, start, end))
+
+
+def each_record(topic: TopicLog, partition: int, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+    """Yield the records of a partition, as far as it can be read."""
     _, state = topic.newest()
     start = state.log_start[partition] if start is None else start
     end = state.log_end[partition] if end is None else end
-    found: list[Record] = []
     if start == end:
-        return found
+        return
     for rows in PartitionReader(topic, state.topic_id, partition).read(start, end):
         assert rows.batch is not None
         columns = rows.batch.set_column(3, "timestamp", rows.batch.column("timestamp").cast(pa.int64())).to_pylist()
@@ -80,8 +84,7 @@ def read_partition(topic: TopicLog, partition: int, start: int | None = None, en
         for offset, row in zip(offsets, columns, strict=True):
             headers = row["headers"]
             told = None if headers is None else tuple((h["key"], h["value"]) for h in headers)
-            found.append(Record(partition, int(offset), row["key"], row["value"], row["timestamp"], told))
-    return found
+            yield Record(partition, int(offset), row["key"], row["value"], row["timestamp"], told)
 
 
 def read_topic(topic: TopicLog) -> list[Record]:

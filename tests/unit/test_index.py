@@ -8,9 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.format import frame, index
+from pyspark_commitlog.format import index
 from pyspark_commitlog.format.index import IndexState, OffsetEntry, Published, RollLimits, TimeEntry
-from pyspark_commitlog.format.paths import parse_segment
 
 LIMITS = RollLimits(segment_bytes=1000, segment_ms=500, index_bytes=96, jitter_ms=0)
 
