@@ -26,7 +26,7 @@ and time-index checks come out right. Its headers are the frame's identity, unde
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import google_crc32c
 import pyarrow as pa
@@ -66,6 +66,8 @@ THINNED = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
+#: Kafka's ``RecordBatch.NO_TIMESTAMP``.
+NO_TIMESTAMP = -1
 _KNOWN_KINDS = (DENSE, THINNED)
 
 
@@ -74,7 +76,8 @@ class Identity:
     """What the record's headers say, so that a swapped or foreign file is noticed.
 
     ``codec`` is Arrow's body compression (``none``, ``lz4``, ``zstd``): for tools and merging, decoding does not need
-    it. ``base_offset`` is set for thinned frames only (rows carry an ``offsetDelta`` column).
+    it. ``base_offset`` is set for thinned frames only (rows carry an ``offsetDelta`` column). ``chunk`` is the unique
+    part in the name of the chunk that the frame was staged for.
     """
 
     topic_id: str
@@ -83,6 +86,7 @@ class Identity:
     kind: str = DENSE
     schema: str = UNTYPED
     base_offset: int | None = None
+    chunk: str | None = None
 
     def encode(self) -> bytes:
         """Return the record's headers: their count, then name and value of each."""
@@ -96,6 +100,8 @@ class Identity:
         ]
         if self.base_offset is not None:
             pairs.append(("base", str(self.base_offset)))
+        if self.chunk is not None:
+            pairs.append(("chunk-uuid", self.chunk))
         out = [varint.encode(len(pairs))]
         for name, value in pairs:
             for part in (name.encode(), value.encode()):
@@ -192,6 +198,22 @@ def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.
     return head, frame.buffer.slice(STAMP_BYTES)
 
 
+def restage(frame: Frame, chunk: str) -> bytes:
+    """Return a dense frame as if it had been staged for that chunk.
+
+    Raises:
+        CorruptionError: the frame is damaged.
+    """
+    payload = open_payload(frame)
+    return encode(
+        payload.message,
+        rows=frame.last_offset_delta + 1,
+        times=Times(frame.base_timestamp, frame.max_timestamp, frame.log_append_time),
+        identity=replace(payload.identity, chunk=chunk),
+        base_offset=frame.base_offset,
+    )
+
+
 def parse(buffer: pa.Buffer, position: int) -> Frame | None:
     """Return the frame at ``position``; None when the buffer ends before the frame does.
 
@@ -284,4 +306,5 @@ def _identity(headers: dict[str, str]) -> Identity:
             f"this version reads kinds {_KNOWN_KINDS}, version {VERSION!r}, schema {UNTYPED!r}; upgrade to read it"
         )
     base = int(headers["base"]) if kind == THINNED else None
-    return Identity(headers["topic"], int(headers["partition"]), headers["codec"], kind, schema, base)
+    partition, codec = int(headers["partition"]), headers["codec"]
+    return Identity(headers["topic"], partition, codec, kind, schema, base, headers.get("chunk-uuid"))

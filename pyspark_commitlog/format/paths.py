@@ -133,6 +133,18 @@ def parse_chunk(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def chunk_id(name: str) -> str:
+    """Return the unique part of a chunk's name.
+
+    Raises:
+        ValueError: it is no chunk's name.
+    """
+    match = _CHUNK.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no chunk's name")
+    return match[2]
+
+
 def side_name(sequence: int, write_id: str, kind: str) -> str:
     """Return the name of a side file made for the entry ``sequence``."""
     return f"{sequence:020d}.{write_id}.{kind}"

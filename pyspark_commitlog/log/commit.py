@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json, to_json_bytes
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.staging import Group, Staged
+from pyspark_commitlog.log.staging import Group, Staged, restaged
 from pyspark_commitlog.log.state import (
     INLINE,
     TABLE_BYTES,
@@ -339,20 +339,21 @@ def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged]) ->
     if sum(len(task.inline) for task in staged) <= MAX_INLINE_BYTES:
         return list(staged)
     stored, _ = topic.newest(topic_id)
-    name = chunk_name(stored.sequence, topic.storage.new_id())
-    data = b"".join(task.inline for task in staged)
-    output = topic.storage.create(topic.paths(topic_id).chunk(name))
+    unique = topic.storage.new_id()
+    name = chunk_name(stored.sequence, unique)
+    output, position = topic.storage.create(topic.paths(topic_id).chunk(name)), 0
+    moved: list[Staged] = []
     try:
-        output.write(data)
+        for task in staged:
+            groups: list[Group] = []
+            for group in task.groups if task.chunk is None else ():
+                data = restaged(task.inline[group.position : group.position + group.length], unique)
+                output.write(data)
+                groups.append(Group(group.partition, position, len(data), group.rows))
+                position += len(data)
+            moved.append(replace(task, groups=tuple(groups), inline=b"") if task.chunk is None else task)
         chunk = ChunkRef(name, *output.close())
     except BaseException:
         output.discard()
         raise
-    moved, shift = [], 0
-    for task in staged:
-        if task.chunk is None:
-            groups = tuple(Group(g.partition, g.position + shift, g.length, g.rows) for g in task.groups)
-            shift += len(task.inline)
-            task = replace(task, groups=groups, chunk=chunk, inline=b"")
-        moved.append(task)
-    return moved
+    return [replace(task, chunk=task.chunk or chunk) for task in moved]

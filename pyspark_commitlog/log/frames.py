@@ -28,7 +28,7 @@ class Span:
         base_offset: the offset of the first frame as stored (0 in a chunk's group); None when it is to be believed.
         shift: what to add to stored offsets (an extent's base offset in a chunk, 0 in a segment).
         topic_id, partition: whose frames these must be.
-        gaps: whether offsets may be missing between frames (rewritten segments).
+        chunk: the unique part in the chunk's name; None for segments and inline bytes.
         data: inline bytes in place of a file.
     """
 
@@ -39,22 +39,20 @@ class Span:
     shift: int
     topic_id: str
     partition: int
-    gaps: bool = False
+    chunk: str | None = None
     data: pa.Buffer | None = None
 
 
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
     """Return all frames of a segment, as far as published."""
-    rewritten = segment.rewrite > 0
     return Span(
         path=paths.segment_file(partition, segment.stem, "log"),
         start=0,
         end=segment.length,
-        base_offset=None if rewritten else segment.base_offset,
+        base_offset=segment.base_offset,
         shift=0,
         topic_id=paths.topic_id,
         partition=partition,
-        gaps=rewritten,
     )
 
 
@@ -88,7 +86,7 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
             found = _parse(window, inside, span, position)
         if found is None:
             raise _short(span, position)
-        if expected is not None and not _continues(found, expected, span):
+        if expected is not None and found.base_offset != expected:
             raise CorruptionError(
                 f"{_where(span, position)}: frame has offset {found.base_offset}, expected {expected}"
             )
@@ -119,10 +117,6 @@ def _parse(window: pa.Buffer, inside: int, span: Span, position: int) -> Frame |
         raise CorruptionError(f"{_where(span, position)}: {error}") from error
 
 
-def _continues(found: Frame, expected: int, span: Span) -> bool:
-    return found.base_offset == expected or (span.gaps and found.base_offset > expected)
-
-
 def check(located: Located, span: Span) -> Payload:
     """Check a frame's CRC and identity; return its payload (invariant I8).
 
@@ -138,6 +132,11 @@ def check(located: Located, span: Span) -> Payload:
         raise CorruptionError(
             f"{_where(span, located.position)}: frame belongs to topic id {identity.topic_id} partition "
             f"{identity.partition}, expected {span.topic_id} partition {span.partition}: the file was swapped"
+        )
+    if span.chunk is not None and identity.chunk != span.chunk:
+        raise CorruptionError(
+            f"{_where(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was swapped; "
+            "restore it from a copy"
         )
     if identity.kind == THINNED and identity.base_offset != located.frame.base_offset:
         raise CorruptionError(

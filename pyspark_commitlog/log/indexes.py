@@ -21,7 +21,7 @@ from pyspark_commitlog.format.index import (
     time_index_fault,
 )
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.frames import Span, check, walk
+from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
@@ -101,6 +101,7 @@ def _rebuild_active(home: Home, active: Active, settled: int, interval_bytes: in
     """
     state, offsets, times = _walked(home, active, active.crc, settled, interval_bytes)
     before = active.index
+    state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame tells
     if state.offset_bytes >= before.offset_bytes and state.time_bytes >= before.time_bytes:
         _replace(home, active, offsets, times)
         return replace(active, index=state)
@@ -115,9 +116,8 @@ def _walked(
     home: Home, segment: Active | Sealed, crc: int, end_offset: int, interval_bytes: int
 ) -> tuple[IndexState, bytearray, bytearray]:
     """Return the state and both indexes as appending the published frames one by one makes them, each checked."""
-    path, rewritten = home.file(segment, "log"), segment.rewrite > 0
-    base = None if rewritten else segment.base_offset
-    span = Span(path, 0, segment.length, base, 0, home.paths.topic_id, home.partition, gaps=rewritten)
+    span = segment_span(home.paths, home.partition, segment)
+    path = span.path
     state, offsets, times = IndexState(segment.base_offset), bytearray(), bytearray()
     following, found_crc = segment.base_offset, 0
     try:
@@ -139,7 +139,7 @@ def _walked(
         raise _damaged(home, following, f"{path} position {state.position}: the file is missing") from error
     except CorruptionError as error:
         raise _damaged(home, following, str(error)) from error
-    if found_crc != crc or not (following == end_offset or (rewritten and following < end_offset)):
+    if found_crc != crc or following != end_offset:
         told = f"its {segment.length} bytes have CRC-32C {found_crc:08x} and end at offset {following}"
         raise _damaged(home, segment.base_offset, f"{path} position 0: {told}, expected {crc:08x} and {end_offset}")
     return state, offsets, times

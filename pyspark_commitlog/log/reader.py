@@ -21,10 +21,11 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import THINNED
 from pyspark_commitlog.format.index import lookup_offset
-from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import (
     INLINE,
+    Active,
     ChunkRef,
     Extent,
     Sealed,
@@ -136,8 +137,6 @@ class PartitionReader:
                     if located.next_offset > position:
                         yield from self._decode(located, span, position, stop)
                         position, looks = located.next_offset, 0
-                else:
-                    position = max(position, self._end_of(before))
                 if position == before:
                     raise CorruptionError(f"it ends before offset {position}")
             except (FileNotFoundError, CorruptionError) as error:
@@ -238,16 +237,6 @@ class PartitionReader:
     def _row(self) -> SettledPartition:
         return self._view.settle.partition(self._partition)
 
-    def _end_of(self, offset: int) -> int:
-        """Return the offset behind the segment that ``offset`` lies in, if it may end with a gap: a rewritten one."""
-        row = self._row()
-        if offset >= row.settled:
-            return offset
-        if offset >= row.active.base_offset:
-            return row.settled if row.active.rewrite else offset
-        found = self._sealed_at(row, offset)
-        return found.end_offset if found.rewrite else offset
-
     def _sealed_at(self, row: SettledPartition, offset: int) -> Sealed:
         found = self._topic.segments(self._id, row).holding(offset)
         if found is None:  # the settle entry is newer than the logical one: retention came between (rule R12)
@@ -257,35 +246,22 @@ class PartitionReader:
     def _segment_span(self, row: SettledPartition, offset: int) -> Span:
         active = row.active
         if offset >= active.base_offset:
-            base, stem, length, rewrite = active.base_offset, active.stem, active.length, active.rewrite
-            index_bytes = active.index.offset_bytes
-        else:
-            found = self._sealed_at(row, offset)
-            base, stem, length, rewrite = found.base_offset, found.stem, found.length, found.rewrite
-            index_bytes = found.offset_bytes
-        whole = Span(
-            path=self._paths.segment_file(self._partition, stem, "log"),
-            start=0,
-            end=length,
-            base_offset=base if rewrite == 0 else None,
-            shift=0,
-            topic_id=self._id,
-            partition=self._partition,
-            gaps=rewrite > 0,
-        )
-        return self._hinted(whole, base, stem, index_bytes, offset)
+            return self._hinted(active, active.index.offset_bytes, offset)
+        found = self._sealed_at(row, offset)
+        return self._hinted(found, found.offset_bytes, offset)
 
-    def _hinted(self, whole: Span, base: int, stem: str, index_bytes: int, offset: int) -> Span:
+    def _hinted(self, segment: Active | Sealed, index_bytes: int, offset: int) -> Span:
         """Return the span from the frame that the offset index names, if that frame bears it out; else the whole."""
-        path = self._paths.segment_file(self._partition, stem, "index")
+        whole = segment_span(self._paths, self._partition, segment)
+        path = self._paths.segment_file(self._partition, segment.stem, "index")
         try:
             index = self._topic.storage.map(path, 0, index_bytes)
         except FileNotFoundError:  # a hint only
             return whole
-        hint = lookup_offset(index, base, offset)
+        hint = lookup_offset(index, segment.base_offset, offset)
         if not 0 < hint.position < whole.end:
             return whole
-        span = Span(whole.path, hint.position, whole.end, None, 0, self._id, self._partition, whole.gaps)
+        span = replace(whole, start=hint.position, base_offset=None)
         try:
             first = next(walk(self._topic.storage, span))
             check(first, span)

@@ -1,7 +1,9 @@
 """Write sealed segments anew without some of their records, under new names. Nobody reads them before they are named.
 
 The records that stay keep offset, timestamp and order (Kafka: ``Cleaner.cleanInto``, ``MemoryRecords.filterTo``).
-Frames of which all stays are copied as they are; what is left of others is joined into frames of the usual size.
+Frames of which all stays are copied as they are; what is left of others is joined into frames of the usual size. Unlike
+Kafka's, frames also cover the offsets of what is gone, so that each begins where the one before ended: offsets are not
+under a frame's CRC, this is what bears them out.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, 
 from pyspark_commitlog.format.paths import TopicPaths, segment_stem
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
-from pyspark_commitlog.log.staging import frame_times
+from pyspark_commitlog.log.staging import empty_frame, frame_times
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage import Storage
 
@@ -137,10 +139,10 @@ def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | 
 
 @dataclass
 class _Output:
-    """Joins rows to frames and frames to segments, from ``base_offset`` up to ``end_offset``."""
+    """Joins rows to frames and frames to segments, which cover all offsets from ``covered`` up to ``end_offset``."""
 
     where: Where
-    base_offset: int
+    covered: int
     end_offset: int
     rules: Rules
     _held: list[Rows] = field(default_factory=list)
@@ -154,8 +156,8 @@ class _Output:
         horizon = frame.delete_horizon_ms
         expired = horizon is not None and self.rules.now_ms >= horizon
         seen = horizon is not None or frame.last_offset < self.rules.cleaned
-        large = frame.length * _SMALL >= self.rules.frame_bytes
-        if seen and large and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
+        copies = frame.length * _SMALL >= self.rules.frame_bytes and self._follows(frame)
+        if seen and copies and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
             self._copy(frame)
             return
         batch, offsets = rows_of(frame, payload)
@@ -165,56 +167,67 @@ class _Output:
         batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
         if batch.column("value").null_count:
             horizon = self.rules.now_ms + self.rules.delete_retention_ms if horizon is None else horizon
-        elif horizon is None and large and kept.all():
+        elif horizon is None and copies and kept.all():
             self._copy(frame)
             return
         else:
             horizon = None
         self._hold(Rows(batch, offsets, frame.base_offset, frame.last_offset, frame.log_append_time, horizon))
 
+    def _follows(self, frame: Frame) -> bool:
+        """Return whether a copy of the frame could stand behind what is there, without an empty one between."""
+        return bool(self._held) or frame.base_offset == self.covered
+
     def _copy(self, frame: Frame) -> None:
-        self._drain()
+        self._cover(frame.base_offset)
         self._append(frame)
 
     def _hold(self, rows: Rows) -> None:
-        if self._held and not self._joins(rows):
-            self._drain()
+        if not self._joins(rows):
+            self._cover(rows.base_offset)
         self._held.append(rows)
         self._held_bytes += rows.batch.nbytes
 
     def _joins(self, rows: Rows) -> bool:
-        first = self._held[0]
-        horizons = {held.horizon_ms for held in (*self._held, rows)} - {None}
+        """Return whether rows can be in one frame with those held, and with the offsets before them."""
+        together = [*self._held, rows]
         return (
-            len(horizons) <= 1
-            and rows.log_append_time == first.log_append_time
-            and sum(len(held.offsets) for held in self._held) + len(rows.offsets) <= MAX_ROWS
-            and self._held_bytes + rows.batch.nbytes <= self.rules.frame_bytes
-            and rows.last_offset - first.base_offset <= _MAX_DELTA
+            len({held.horizon_ms for held in together} - {None}) <= 1
+            and len({held.log_append_time for held in together}) == 1
+            and sum(len(held.offsets) for held in together) <= MAX_ROWS
+            and (not self._held or self._held_bytes + rows.batch.nbytes <= self.rules.frame_bytes)
+            and rows.last_offset - self.covered <= _MAX_DELTA
         )
 
-    def _drain(self) -> None:
-        """Append what is held as one frame."""
+    def _cover(self, end_offset: int) -> None:
+        """Append what is held as one frame, and cover the offsets up to ``end_offset`` with it, or with empty ones."""
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
-            data = encode_rows(held, self.where.paths.topic_id, self.where.partition, self.rules.compression)
-            frame = codec.parse(pa.py_buffer(data), 0)
-            assert frame is not None
-            self._append(frame)
+            last = held[-1].last_offset if end_offset - self.covered > _MAX_DELTA else end_offset - 1
+            self._encode(held, last)
+        while self.covered < end_offset:
+            self._encode([], min(end_offset - 1, self.covered + _MAX_DELTA))
+
+    def _encode(self, held: Sequence[Rows], last_offset: int) -> None:
+        paths, codec_name = self.where.paths, self.rules.compression
+        data = encode_rows(held, self.covered, last_offset, paths.topic_id, self.where.partition, codec_name)
+        frame = codec.parse(pa.py_buffer(data), 0)
+        assert frame is not None
+        self._append(frame)
 
     def _append(self, frame: Frame) -> None:
         if self._segment is not None and self._segment.full(frame):
             self._done.append(self._segment.finish(frame.base_offset))
             self._segment = None
         if self._segment is None:
-            self._segment = _Segment(self.where, frame.base_offset if self._done else self.base_offset, self.rules)
+            self._segment = _Segment(self.where, frame.base_offset, self.rules)
         self._segment.append(frame)
+        self.covered = frame.next_offset
 
     def finish(self) -> list[Sealed]:
-        """Write what is left; at least one segment covers the offsets, if only an empty one."""
-        self._drain()
-        if self._segment is None:
-            self._segment = _Segment(self.where, self.base_offset, self.rules)
+        """Write what is left; the segments cover all offsets, if only with frames without rows."""
+        self._cover(self.end_offset)
+        assert self._segment is not None
         return [*self._done, self._segment.finish(self.end_offset)]
 
     def discard(self) -> None:
@@ -223,21 +236,25 @@ class _Output:
             self._segment.discard()
 
 
-def encode_rows(held: Sequence[Rows], topic_id: str, partition: int, compression: str) -> bytes:
-    """Return rows of neighbouring frames as one frame that covers all their offsets: dense where none is missing."""
+def encode_rows(
+    held: Sequence[Rows], base_offset: int, last_offset: int, topic_id: str, partition: int, compression: str
+) -> bytes:
+    """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing."""
+    covered = last_offset - base_offset + 1
+    if not held:
+        return empty_frame(topic_id, partition, compression, base_offset, covered, codec.NO_TIMESTAMP)
     batch = pa.concat_batches([rows.batch for rows in held])
     offsets = np.concatenate([rows.offsets for rows in held])
-    base, covered = held[0].base_offset, held[-1].last_offset - held[0].base_offset + 1
     horizon = next((rows.horizon_ms for rows in held if rows.horizon_ms is not None), None)
     times = frame_times(batch.column("timestamp"), log_append_time=held[0].log_append_time)
     times = codec.Times(times.base_ms, times.max_ms, times.log_append_time, horizon)
     identity = Identity(topic_id, partition, compression)
     if len(offsets) < covered:
-        identity = Identity(topic_id, partition, compression, THINNED, base_offset=base)
-        deltas = pa.array((offsets - base).astype(np.int32))
+        identity = Identity(topic_id, partition, compression, THINNED, base_offset=base_offset)
+        deltas = pa.array((offsets - base_offset).astype(np.int32))
         batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.THINNED_SCHEMA)
     message = columns.encode(batch, compression)
-    return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base)
+    return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base_offset)
 
 
 class _Segment:

@@ -17,10 +17,10 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, THINNED, Frame, Identity, Payload, Times
+from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
-from pyspark_commitlog.log.staging import encode_frame
+from pyspark_commitlog.log.staging import empty_frame, encode_frame
 from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, place_tables
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
@@ -257,23 +257,9 @@ def _fill(writer: SegmentWriter, merger: Merger, lost: list[Void], otherwise_ms:
         at_ms = latest if latest >= 0 else otherwise_ms
         for start in range(void.start, void.end, MAX_ROWS):
             rows = min(MAX_ROWS, void.end - start)
-            frame = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
-            writer.append(_stamped(frame, start, leader_epoch))
+            data = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
+            writer.append(_stamped(_parsed(data), start, leader_epoch))
     lost.clear()
-
-
-def empty_frame(topic_id: str, partition: int, codec_name: str, base_offset: int, offsets: int, at_ms: int) -> Frame:
-    """Return a thinned frame that covers some offsets and has no row (pure)."""
-    data = codec.encode(
-        columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), codec_name),
-        rows=offsets,
-        times=Times(at_ms, at_ms),
-        identity=Identity(topic_id, partition, codec_name, THINNED, base_offset=base_offset),
-        base_offset=base_offset,
-    )
-    parsed = codec.parse(pa.py_buffer(data), 0)
-    assert parsed is not None
-    return parsed
 
 
 @dataclass
@@ -302,10 +288,11 @@ class Merger:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
 
     def _joins(self, frame: Frame, payload: Payload) -> bool:
-        first, identity, _ = self._held[0]
+        first, held, _ = self._held[0]
         return (
             self._small(frame, payload)
-            and (payload.identity, frame.log_append_time) == (identity.identity, first.log_append_time)
+            and payload.identity.codec == held.identity.codec
+            and frame.log_append_time == first.log_append_time
             and sum(f.length for f, _, _ in self._held) + frame.length <= self.frame_bytes // _MERGED
             and sum(f.last_offset_delta + 1 for f, _, _ in self._held) + frame.last_offset_delta + 1 <= MAX_ROWS
         )
@@ -331,9 +318,13 @@ class Merger:
             log_append_time=held[0][0].log_append_time,
             base_offset=held[0][2],
         )
-        joined = codec.parse(pa.py_buffer(data), 0)
-        assert joined is not None
-        return joined
+        return _parsed(data)
+
+
+def _parsed(data: bytes) -> Frame:
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    return frame
 
 
 def _stamped(frame: Frame, base_offset: int, leader_epoch: int) -> Stamped:

@@ -113,6 +113,7 @@ class Stager:
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
         self._staged: list[Staged] = []
+        self._chunk_id = storage.new_id()
         self._checked: pa.Schema | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -181,6 +182,7 @@ class Stager:
             partition=partition,
             log_append_time=self._limits.log_append_time,
             base_offset=self._rows[partition],
+            chunk=self._chunk_id,
         )
         self._finished[partition].append(data)
         self._finished_bytes += len(data)
@@ -201,7 +203,7 @@ class Stager:
 
     def _write_chunk(self) -> None:
         """Write the finished frames as one chunk; offsets count from 0 again behind it."""
-        name = chunk_name(self._sequence, self._storage.new_id())
+        name = chunk_name(self._sequence, self._chunk_id)
         output = self._storage.create(self._paths.chunk(name))
         try:
             for data in self._frames():
@@ -211,6 +213,7 @@ class Stager:
             output.discard()
             raise
         self._keep(ChunkRef(name, length, crc), self._groups())
+        self._chunk_id = self._storage.new_id()
 
     def _frames(self) -> Iterator[bytes]:
         for partition in sorted(self._finished):
@@ -257,14 +260,41 @@ def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:
 
 
 def encode_frame(
-    batch: pa.RecordBatch, *, codec: str, topic_id: str, partition: int, log_append_time: bool, base_offset: int
+    batch: pa.RecordBatch,
+    *,
+    codec: str,
+    topic_id: str,
+    partition: int,
+    log_append_time: bool,
+    base_offset: int,
+    chunk: str | None = None,
 ) -> bytes:
-    """Return rows of ``columns.SCHEMA`` as one dense frame."""
+    """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is told."""
     return frame.encode(
         columns.encode(batch, codec),
         rows=batch.num_rows,
         times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),
-        identity=frame.Identity(topic_id, partition, codec),
+        identity=frame.Identity(topic_id, partition, codec, chunk=chunk),
+        base_offset=base_offset,
+    )
+
+
+def restaged(frames: bytes, chunk: str) -> bytes:
+    """Return a group's frames as if they had been staged for that chunk."""
+    data, position, parts = pa.py_buffer(frames), 0, list[bytes]()
+    while (found := frame.parse(data, position)) is not None:
+        parts.append(frame.restage(found, chunk))
+        position += found.length
+    return b"".join(parts)
+
+
+def empty_frame(topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int) -> bytes:
+    """Return a thinned frame that covers some offsets and has no row."""
+    return frame.encode(
+        columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), codec),
+        rows=offsets,
+        times=frame.Times(at_ms, at_ms),
+        identity=frame.Identity(topic_id, partition, codec, frame.THINNED, base_offset=base_offset),
         base_offset=base_offset,
     )
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
+from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import WINDOW_BYTES, Located, Span, check, walk
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
@@ -216,8 +217,17 @@ def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
         buffer = pa.py_buffer(topic.journal.inline(source.entry))
     else:
         path, buffer = topic.paths(topic_id).chunk(source.chunk.name), None
-    end = extent.position + extent.length
-    return Span(path, extent.position, end, 0, extent.base_offset, topic_id, extent.partition, data=buffer)
+    return Span(
+        path=path,
+        start=extent.position,
+        end=extent.position + extent.length,
+        base_offset=0,
+        shift=extent.base_offset,
+        topic_id=topic_id,
+        partition=extent.partition,
+        chunk=None if source.chunk is None else chunk_id(source.chunk.name),
+        data=buffer,
+    )
 
 
 def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:

@@ -14,7 +14,7 @@ import google_crc32c
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
+from pyspark_commitlog.log.frames import WINDOW_BYTES, check, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
@@ -135,17 +135,14 @@ class _Checker:
         told = f"{path} has {size} bytes, {segment.length} were published"
         self._expect(size == segment.length if sealed else size >= segment.length, told)
         self._crc(path, segment.length, segment.crc)
-        rewrite = segment.rewrite > 0
-        base = None if rewrite else segment.base_offset
-        span = Span(path, 0, segment.length, base, 0, self._id, partition, gaps=rewrite)
+        span = segment_span(self._paths, partition, segment)
         frames: dict[int, tuple[int, int]] = {}
         offset, latest = segment.base_offset, -1
         for located in walk(self.topic.storage, span):
             check(located, span)
             offset, latest = located.next_offset, max(latest, located.frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
-        ends = offset <= end_offset if rewrite else offset == end_offset
-        self._expect(ends, f"{path} ends at offset {offset}, {end_offset} was published")
+        self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")
         self._indexes(partition, segment, frames)
 
     def _crc(self, path: str, length: int, expected: int) -> None:

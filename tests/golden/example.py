@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.golden.read_golden import varint
 
 ROOT = Path(__file__).parent / "root"
-HOME = "topics/golden/00000000-0000-4000-8000-000000000013"
+HOME = next(path.relative_to(ROOT) for path in ROOT.glob("topics/golden/0*")).as_posix()
 ENTRY = "topics/again/journal/00000000000000000005.json"
 SETTLE = f"{HOME}/settle/00000000000000000004.json"
-MANIFEST = f"{HOME}/manifests/1-00000000000000000002-00000000-0000-4000-8000-000000000050.json"
+MANIFEST = next(path.relative_to(ROOT) for path in (ROOT / HOME).glob("manifests/1-*.json")).as_posix()
 SEGMENT = f"{HOME}/1/00000000000000000000"
 _FIELDS = (
     ("baseOffset", "q"), ("batchLength", "i"), ("partitionLeaderEpoch", "i"), ("magic", "b"), ("crc", "I"),

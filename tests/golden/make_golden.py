@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,16 +18,16 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.format import columns, frame, index
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log import commit as committing
 from pyspark_commitlog.log import state
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction
-from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.frames import segment_span, walk
+from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.staging import frame_times
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.topics import CommitLog
@@ -50,7 +50,6 @@ CONFIG: dict[str, Any] = {
 }
 FIRST_US = 1_526_384_718_283_007
 HOUR_MS = 3_600_000
-HORIZON_MS = FIRST_US // 1000 + 24 * HOUR_MS
 KEYS = (b"21", b"foobar", b"", None, b"\x00\xff\x80")
 HEADERS: tuple[list[tuple[str, bytes | None]] | None, ...] = (
     None,
@@ -145,7 +144,7 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
         clock.advance(1000)
     _, now = maker.topic.newest()
     settle(maker.topic, now.topic_id)
-    rewrite(maker, partition=2)
+    rewrite_first(maker, partition=2)
     clock.advance(2000)
     log.maintain("golden")  # what is settled goes from journal/ and staged/
     maker.write({0: 90}, ProducerBatch("producer 7", epoch=0, first=0, last=89))
@@ -212,20 +211,19 @@ def leave_rubbish(maker: Maker) -> None:
     maker.topic.storage.write_once(paths.segment_file(0, segment_stem(10**6), "log"), b"nobody names this")
 
 
-# --- a rewritten segment, as compaction will write it -----------------------------------------------------
+# --- a rewritten segment, as compaction writes it ----------------------------------------------------------
 
 
-def rewrite(maker: Maker, partition: int) -> None:
+def rewrite_first(maker: Maker, partition: int) -> None:
     """Thin the partition's first sealed segment out, and publish it under its new name."""
     topic, (_, now) = maker.topic, maker.topic.newest()
     base, before = topic.settled(now.topic_id)
     row = before.partitions[partition]
     first, *others = topic.sealed(now.topic_id, row)
-    kept = write_thinned(topic, now.topic_id, partition, first)
-    left = kept.offsets | set(range(first.end_offset, now.log_end[partition]))
-    maker.partitions[partition] = [r for r in maker.partitions[partition] if r[0] in left]
+    kept, gone = thinned(topic, now.topic_id, partition, first)
+    maker.partitions[partition] = [r for r in maker.partitions[partition] if r[0] not in gone]
     name = manifest_name(partition, base.sequence + 1, topic.storage.new_id())
-    table = [kept.sealed, *others]
+    table = [*kept, *others]
     data = to_json_bytes([sealed.to_json() for sealed in table])
     topic.storage.write_once(f"{topic.paths(now.topic_id).manifests}/{name}", data)
     manifest = state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
@@ -247,74 +245,20 @@ def publish(topic: TopicLog, after: state.SettleState) -> None:
         topic.settle_journal(after.topic_id).append(plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Thinned:
-    """A rewritten segment and the offsets that are left in it."""
+def thinned(topic: TopicLog, topic_id: str, partition: int, old: state.Sealed) -> tuple[list[state.Sealed], Ints]:
+    """Write a segment anew: every second row of frame 1 left, frame 2 gone, then whole ones, the last gone.
 
-    sealed: state.Sealed
-    offsets: frozenset[int]
-
-
-def write_thinned(topic: TopicLog, topic_id: str, partition: int, old: state.Sealed) -> Thinned:
-    """Write ``<base>.1.log`` and its indexes: frame 1 thinned, 2 gone, then whole ones, the last gone."""
+    Returns:
+        What takes its place, and which offsets are gone.
+    """
     paths = topic.paths(topic_id)
-    path = paths.segment_file(partition, old.stem, "log")
-    span = Span(path, 0, old.length, old.base_offset, 0, topic_id, partition)
-    frames = list(walk(topic.storage, span))
+    frames = list(walk(topic.storage, segment_span(paths, partition, old)))
     assert len(frames) >= 4, "the segment is too small to show every kind of gap"
-    log, entries, times = b"", b"", b""
-    at = index.IndexState(old.base_offset)
-    offsets: set[int] = set()
-    for number, located in enumerate(frames[:-1]):
-        if number == 1:
-            continue
-        data, left = thin(located, span) if number == 0 else whole(located)
-        added = index.index_frame(
-            at,
-            last_offset=located.frame.last_offset,
-            max_timestamp=max_timestamp(data),
-            length=len(data),
-            interval_bytes=CONFIG["index.interval.bytes"],
-        )
-        at, log = added.state, log + data
-        entries, times = entries + added.offset_entry, times + added.time_entry
-        offsets |= left
-    times += index.seal_time(at)
-    stem = segment_stem(old.base_offset, rewrite=1)
-    for suffix, content in (("log", log), ("index", entries), ("timeindex", times)):
-        topic.storage.write_once(paths.segment_file(partition, stem, suffix), content)
-    crc, top = Checked.of(log).crc, at.max_timestamp
-    sealed = state.Sealed(old.base_offset, old.end_offset, 1, len(log), crc, len(entries), len(times), top)
-    return Thinned(sealed, frozenset(offsets))
-
-
-def whole(located: Located) -> tuple[bytes, set[int]]:
-    """Return a frame as it is, and its offsets."""
-    return located.frame.buffer.to_pybytes(), set(range(located.base_offset, located.next_offset))
-
-
-def thin(located: Located, span: Span) -> tuple[bytes, set[int]]:
-    """Return a frame with every second row left, and the offsets of those rows."""
-    payload, old = check(located, span), located.frame
-    batch = columns.decode(payload.message, thinned=False)
-    deltas = np.arange(1, batch.num_rows, 2, dtype=np.int32)
-    kept = batch.take(pa.array(deltas))
-    kept = pa.RecordBatch.from_arrays([*kept.columns, pa.array(deltas)], schema=columns.THINNED_SCHEMA)
-    data = frame.encode(
-        columns.encode(kept, payload.identity.codec),
-        rows=old.last_offset_delta + 1,
-        times=replace(frame_times(kept.column("timestamp"), log_append_time=False), delete_horizon_ms=HORIZON_MS),
-        identity=replace(payload.identity, kind=frame.THINNED, base_offset=old.base_offset),
-        base_offset=old.base_offset,
-    )
-    return data, {old.base_offset + int(delta) for delta in deltas}
-
-
-def max_timestamp(data: bytes) -> int:
-    """Return the largest timestamp that a frame's header tells."""
-    parsed = frame.parse(pa.py_buffer(data), 0)
-    assert parsed is not None
-    return parsed.max_timestamp
+    first, second, last = (np.arange(frames[n].base_offset, frames[n].next_offset) for n in (0, 1, -1))
+    gone = np.concatenate((first[::2], second, last))
+    config, now_ms = topic.config(topic.newest()[1]), topic.storage.clock.now_ms()
+    rules = Rules.of(config, log_start=0, cleaned=old.end_offset, now_ms=now_ms)
+    return rewrite(Where(topic.storage, paths, partition, 1), [old], [gone], rules), gone
 
 
 def files(root: Path) -> dict[str, bytes]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import google_crc32c
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import Identity, Times
-from pyspark_commitlog.format.index import IndexState, index_frame, seal_time
+from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
@@ -24,20 +23,17 @@ from pyspark_commitlog.storage import LocalStorage
 from tests.property.strategies import quick
 
 ID = "00000000-0000-4000-8000-000000000001"
-#: (rows, largest timestamp, bytes of the message, offsets left out before it: in rewritten segments only)
-Drawn = tuple[int, int, int, int]
-frames = st.lists(
-    st.tuples(st.integers(1, 500), st.integers(-2, 40), st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=40
-)
+#: (rows, largest timestamp, bytes of the message)
+Drawn = tuple[int, int, int]
+frames = st.lists(st.tuples(st.integers(1, 500), st.integers(-2, 40), st.integers(0, 300)), min_size=1, max_size=40)
 intervals = st.integers(0, 2000)
 bases = st.integers(0, 2**40)
 
 
-def stamped(drawn: Sequence[Drawn], base: int, *, gaps: bool) -> list[Stamped]:
+def stamped(drawn: Sequence[Drawn], base: int) -> list[Stamped]:
     """Return frames one behind the other."""
     found = []
-    for rows, at, size, gap in drawn:
-        base += gap * gaps
+    for rows, at, size in drawn:
         data = codec.encode(
             pa.py_buffer(bytes(size)),
             rows=rows,
@@ -72,7 +68,7 @@ def test_what_is_appended_is_what_is_rebuilt(
     with tempfile.TemporaryDirectory() as directory:
         home = Home(LocalStorage(Path(directory)), TopicPaths("t", ID), 0)
         row, sealed = SettledPartition(base, Active(IndexState(base))), list[Sealed]()
-        frames = stamped(drawn, base, gaps=False)
+        frames = stamped(drawn, base)
         while frames:
             writer = SegmentWriter(home.storage, home.paths, 0, row, list[Sealed], config)
             while frames:
@@ -80,7 +76,7 @@ def test_what_is_appended_is_what_is_rebuilt(
                 if len(frames) in published:
                     break
             sealed += writer._sealed
-            row = replace(writer.finish(1), manifest=None)
+            row = replace(writer.finish(1, published_ms=0), manifest=None)
         for segment, end in [*((s, s.end_offset) for s in sealed), (row.active, row.settled)]:
             assert index_fault(home, segment, end) == ""
             before = indexes(home, segment)
@@ -91,30 +87,3 @@ def test_what_is_appended_is_what_is_rebuilt(
                 assert found == segment
             assert found is not None or before == (b"", b"")
             assert found is None or indexes(home, segment) == before
-
-
-@quick
-@given(frames, intervals, bases, st.integers(0, 5))
-def test_a_rewritten_segment_with_gaps_is_rebuilt(drawn: list[Drawn], interval: int, base: int, behind: int) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        home = Home(LocalStorage(Path(directory)), TopicPaths("t", ID), 0)
-        state, log, by_offset, by_time = IndexState(base), b"", b"", b""
-        for frame in stamped(drawn, base, gaps=True):
-            added = index_frame(
-                state,
-                last_offset=frame.last_offset,
-                max_timestamp=frame.max_timestamp,
-                length=frame.length,
-                interval_bytes=interval,
-            )
-            log += bytes(frame.pieces[0])
-            state, by_offset, by_time = added.state, by_offset + added.offset_entry, by_time + added.time_entry
-            end = frame.last_offset + 1 + behind
-        by_time += seal_time(state)
-        sealed = Sealed(
-            base, end, 2, len(log), google_crc32c.value(log), len(by_offset), len(by_time), state.max_timestamp
-        )
-        home.storage.write_once(home.file(sealed, "log"), log)
-        assert mended(home, sealed, end, interval) == sealed
-        assert indexes(home, sealed) == (by_offset, by_time)
-        assert mended(home, sealed, end, interval) is None

@@ -1,0 +1,104 @@
+"""Segments that are written anew: what their frames cover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.frame import Frame
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
+from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.storage import LocalStorage
+
+ID = "00000000-0000-4000-8000-000000000001"
+MAX = 2**31
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Where:
+    return Where(LocalStorage(tmp_path), TopicPaths("t", ID), 0, 2)
+
+
+def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
+    """Return a frame from ``base`` to ``end`` with records at some offsets."""
+    if not offsets:
+        return encode_rows([], base, end - 1, ID, 0, "none")
+    values = [b"%d" % offset for offset in offsets]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(values), pa.array(values), pa.nulls(len(values), columns.SCHEMA.field("headers").type),
+         pa.array([0] * len(values)).cast(columns.SCHEMA.field("timestamp").type)],
+        schema=columns.SCHEMA,
+    )  # fmt: skip
+    rows = Rows(batch, np.array(offsets, dtype=np.int64), base, end - 1, False, None)
+    return encode_rows([rows], base, end - 1, ID, 0, "none")
+
+
+def segment(where: Where, base: int, end: int, *frames: bytes) -> Sealed:
+    """Write a segment."""
+    data = b"".join(frames)
+    sealed = Sealed(base, end, 1, len(data), google_crc32c.value(data), 0, 0, 0)
+    where.storage.write_once(where.paths.segment_file(0, sealed.stem, "log"), data)
+    return sealed
+
+
+def left(where: Where, segments: Sequence[Sealed]) -> tuple[list[Frame], list[int], list[int]]:
+    """Return the frames of segments, the offsets of their records, and how many each has."""
+    frames, offsets, counts = list[Frame](), list[int](), list[int]()
+    for each in segments:
+        span = segment_span(where.paths, 0, each)
+        for located in walk(where.storage, span):
+            frames.append(located.frame)
+            batch, found = rows_of(located.frame, check(located, span))
+            assert batch.column("value").to_pylist() == [b"%d" % offset for offset in found]
+            offsets += found.tolist()
+            counts.append(len(found))
+    return frames, offsets, counts
+
+
+def rules(**config: str) -> Rules:
+    named = {name.replace("_", "."): value for name, value in config.items()}
+    return Rules.of(TopicConfig(named), log_start=0, cleaned=2**62, now_ms=0)
+
+
+SMALL, COPIED = rules(batch_size="1000000"), rules(batch_size="1024")
+
+
+@pytest.mark.parametrize("rules", [SMALL, COPIED])
+@pytest.mark.parametrize(
+    "gone",
+    [[], [0], [0, 1, 2, 3], [4, 5], [4, 5, 6, 7], [8, 11], [8, 9, 10, 11], [0, 1, 2, 3, 4, 5, 6, 7], list(range(1, 12)),
+     list(range(11)), list(range(12)), [0, 1, 2, 3, 8, 9, 10, 11]],
+)  # fmt: skip
+def test_frames_cover_all_offsets_one_behind_the_other(where: Where, gone: list[int], rules: Rules) -> None:
+    frames = (frame(10 + n, 14 + n, range(10 + n, 14 + n)) for n in (0, 4, 8))
+    made = rewrite(where, [segment(where, 10, 25, *frames, frame(22, 25, []))], [np.array(gone) + 10], rules)
+    found, offsets, counts = left(where, made)
+    assert offsets == [offset for offset in range(10, 22) if offset - 10 not in gone]
+    assert [f.base_offset for f in found] == [10, *(f.next_offset for f in found[:-1])]
+    assert found[-1].next_offset == 25
+    assert [(s.base_offset, s.end_offset) for s in made] == [(10, 25)]
+    assert 0 not in counts[:-1], "no empty frame where the one behind it can cover the gap"
+
+
+def test_offsets_beyond_what_a_frame_and_a_segment_can_cover(where: Where) -> None:
+    first = segment(where, 0, MAX, frame(0, 2, [0, 1]), frame(2, MAX, []))
+    second = segment(where, MAX, 2 * MAX, frame(MAX, 2 * MAX - 2, []), frame(2 * MAX - 2, 2 * MAX, [2 * MAX - 1]))
+    third = segment(where, 2 * MAX, 2 * MAX + 1, frame(2 * MAX, 2 * MAX + 1, [2 * MAX]))
+    nothing = np.array([], dtype=np.int64)
+    made = rewrite(where, [first, second, third], [np.array([1]), nothing, nothing], SMALL)
+    found, offsets, _ = left(where, made)
+    assert offsets == [0, 2 * MAX - 1, 2 * MAX]
+    assert [f.base_offset for f in found] == [0, *(f.next_offset for f in found[:-1])]
+    assert found[-1].next_offset == made[-1].end_offset == 2 * MAX + 1
+    assert all(s.end_offset - s.base_offset <= MAX for s in made)
+    assert all(before.end_offset == behind.base_offset for before, behind in pairwise(made))
