@@ -17,7 +17,6 @@ from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
 from pyspark_commitlog.log.segment import write_manifest
-from pyspark_commitlog.log.settle import publish
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -200,7 +199,7 @@ def _compact_locked(topic: TopicLog, topic_id: str, partition: int, worker: Work
     manifest = write_manifest(topic.storage, job.where.paths, partition, job.number, every)
     rows = list(settled.partitions)
     rows[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
-    if publish(topic, base, replace(settled, partitions=tuple(rows))) is None:
+    if topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
         return None
     sizes = (sum(s.length for s in plan.segments), sum(s.length for s in fresh))
     return Compacted(partition, (len(plan.segments), len(fresh)), sizes, keyless)

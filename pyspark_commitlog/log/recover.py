@@ -14,7 +14,6 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segment import SegmentWriter, write_manifest
-from pyspark_commitlog.log.settle import publish
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -62,7 +61,7 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
         rows[partition] = mender.mend(row)
         rebuilt += mender.rebuilt
     if tuple(rows) != settled.partitions:
-        publish(topic, base, replace(settled, partitions=tuple(rows)))
+        topic.publish(base, replace(settled, partitions=tuple(rows)))
     if failures:
         raise CorruptionError("; ".join(str(error) for error in failures)) from failures[0]
     return rebuilt

@@ -16,7 +16,6 @@ from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import read_retained, settle_state
 from pyspark_commitlog.log.segment import write_manifest
-from pyspark_commitlog.log.settle import publish
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
@@ -127,7 +126,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         _, state = topic.newest(topic_id)
         segments = _let_go(topic, state, base, settled, sealed)
         if not segments and _keeps_files(topic, state, base, settled):
-            publish(topic, base, settled)
+            topic.publish(base, settled)
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
@@ -165,7 +164,7 @@ def _let_go(
         active = Active(IndexState(row.settled)) if below else row.active
         rows[partition] = replace(row, active=active, manifest=manifest)
     if gone:
-        publish(topic, base, replace(settled, partitions=tuple(rows)))
+        topic.publish(base, replace(settled, partitions=tuple(rows)))
     return gone
 
 

@@ -8,7 +8,7 @@ under a frame's CRC, this is what bears them out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -113,6 +113,20 @@ def rewrite(where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: 
         raise
 
 
+def rewrite_frames(
+    where: Where, base_offset: int, end_offset: int, frames: Iterable[Frame], rules: Rules
+) -> list[Sealed]:
+    """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset)."""
+    output = _Output(where, base_offset, end_offset, rules)
+    try:
+        for frame in frames:
+            output.copy(frame)
+        return output.finish()
+    except BaseException:
+        output.discard()
+        raise
+
+
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
     """Return the asked columns (None: all) of a settled frame's rows, and their offsets."""
     thinned = payload.identity.kind == THINNED
@@ -158,7 +172,7 @@ class _Output:
         seen = horizon is not None or frame.last_offset < self.rules.cleaned
         copies = frame.length * _SMALL >= self.rules.frame_bytes and self._follows(frame)
         if seen and copies and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
-            self._copy(frame)
+            self.copy(frame)
             return
         batch, offsets = rows_of(frame, payload)
         kept = staying(batch, offsets, between, horizon, self.rules)
@@ -168,7 +182,7 @@ class _Output:
         if batch.column("value").null_count:
             horizon = self.rules.now_ms + self.rules.delete_retention_ms if horizon is None else horizon
         elif horizon is None and copies and kept.all():
-            self._copy(frame)
+            self.copy(frame)
             return
         else:
             horizon = None
@@ -178,7 +192,8 @@ class _Output:
         """Return whether a copy of the frame could stand behind what is there, without an empty one between."""
         return bool(self._held) or frame.base_offset == self.covered
 
-    def _copy(self, frame: Frame) -> None:
+    def copy(self, frame: Frame) -> None:
+        """Take a frame as it is."""
         self._cover(frame.base_offset)
         self._append(frame)
 

@@ -16,12 +16,11 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.staging import empty_frame, encode_frame
-from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, place_tables
+from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
 from pyspark_commitlog.log.void import void_unsynced
@@ -171,7 +170,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
             failure = error
     after = _after(before, rows, pending)
     moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
-    published = publish(topic, base, after) if after != before else None
+    published = topic.publish(base, after) if after != before else None
     if failure is not None:
         raise failure
     complete = after.oldest_unsettled > stored.sequence
@@ -190,19 +189,6 @@ def _after(before: SettleState, rows: Sequence[SettledPartition], pending: Seque
             break
         oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
     return SettleState(before.topic_id, through, oldest, tuple(rows))
-
-
-def publish(topic: TopicLog, base: Stored, after: SettleState) -> Stored | None:
-    """Put the settle entry on top of the one that was read under the lock, or nothing."""
-
-    def plan(newest: Stored | None, slot: Slot) -> Draft | None:
-        if newest is None or newest.entry.write_id != base.entry.write_id:
-            return None
-        tables = place_tables({"partitions": [r.to_json() for r in after.partitions]}, slot.sequence, slot.write_id)
-        body: Json = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
-        return Draft("settle", after.topic_id, body, sides=tables.sides)
-
-    return topic.settle_journal(after.topic_id).append(plan)
 
 
 # --- one partition ----------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.state import (
     ChunkRef,
@@ -23,6 +23,7 @@ from pyspark_commitlog.log.state import (
     SettleState,
     TopicState,
     WriterRow,
+    place_tables,
     read_chunks,
     read_extents,
     read_writer_rows,
@@ -144,6 +145,18 @@ class TopicLog:
         if topic_id not in self._settles:
             self._settles = {topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side)}
         return self._settles[topic_id]
+
+    def publish(self, base: Stored, after: SettleState) -> Stored | None:
+        """Put a settle entry on top of ``base``, read under the lock (rule R3); None if that is not the newest."""
+
+        def plan(newest: Stored | None, slot: Slot) -> Draft | None:
+            if newest is None or newest.entry.write_id != base.entry.write_id:
+                return None
+            tables = place_tables({"partitions": [r.to_json() for r in after.partitions]}, slot.sequence, slot.write_id)
+            body: Json = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
+            return Draft("settle", after.topic_id, body, sides=tables.sides)
+
+        return self.settle_journal(after.topic_id).append(plan)
 
     def settled(self, topic_id: str) -> tuple[Stored, SettleState]:
         """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).

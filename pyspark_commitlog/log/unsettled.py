@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import google_crc32c
 import pyarrow as pa
@@ -18,7 +18,8 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import WINDOW_BYTES, Located, Span, check, walk
+from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
+from pyspark_commitlog.log.pieces import Piece, pieces_of
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
@@ -238,64 +239,15 @@ def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
     return (size, crc) == (chunk.length, chunk.crc)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Offsets of an extent: one frame, or some that can't be read (``located`` is None), and why."""
-
-    start: int
-    end: int
-    located: Located | None
-    why: str = ""
-
-
 def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Piece]:
-    """Yield an extent piece by piece, whatever its bytes are.
-
-    Behind a damaged frame it goes on only where that frame's own length and rows lead to a frame which begins at just
-    that offset: two witnesses, or an offset might mean another record (I2). Else all the rest counts as damaged.
-    """
+    """Yield an extent piece by piece, whatever its bytes are; see ``pieces_of``."""
     extent = source.extent
     try:
         span = span_of(topic, topic_id, source)
     except (FileNotFoundError, CorruptionError) as error:
         yield Piece(extent.base_offset, extent.end_offset, None, str(error))
         return
-    position, offset = span.start, extent.base_offset
-    while offset < extent.end_offset:
-        try:
-            located = _frame_at(topic.storage, span, position, offset)
-            check(located, span)
-            if located.next_offset > extent.end_offset:
-                raise CorruptionError(f"{span.path} position {position}: more rows than its entry says")
-        except (FileNotFoundError, CorruptionError) as error:
-            position, end = _behind(topic.storage, span, position, offset, extent.end_offset)
-            why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
-            yield Piece(offset, end, None, why)
-            offset = end
-        else:
-            yield Piece(offset, located.next_offset, located)
-            position, offset = position + located.frame.length, located.next_offset
-
-
-def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -> Located:
-    """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
-    base = None if offset is None else offset - span.shift
-    for located in walk(storage, replace(span, start=position, base_offset=base)):
-        return located
-    raise CorruptionError(f"{span.path} position {position}: the extent ends, rows are missing")
-
-
-def _behind(storage: Storage, span: Span, position: int, offset: int, end: int) -> tuple[int, int]:
-    """Return position and offset behind a damaged frame, or the extent's end."""
-    try:
-        damaged = _frame_at(storage, span, position, None).frame
-        following = position + damaged.length, offset + damaged.last_offset_delta + 1
-        if following[1] < end:
-            _frame_at(storage, span, *following)
-            return following
-    except (FileNotFoundError, CorruptionError):
-        pass
-    return span.end, end
+    yield from pieces_of(topic.storage, span, extent.base_offset, extent.end_offset)
 
 
 # --- ranges (pure) ----------------------------------------------------------------------------------------

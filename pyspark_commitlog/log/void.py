@@ -1,7 +1,7 @@
-"""Void: give up unsettled records whose bytes are lost, so that their partition can go on. An operator's decision.
+"""Void: give up records whose bytes are lost, so that their partition can go on. An operator's decision.
 
-One entry says which offsets; readers pass over them with a warning, and the settler puts frames without rows in their
-place. The one exception to I2 and I3.
+One entry says which offsets. Of those that are not settled, readers pass over them with a warning, and the settler puts
+frames without rows in their place; damaged segments are written anew (``salvage``). The one exception to I2 and I3.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.pieces import Piece
+from pyspark_commitlog.log.salvage import Range, salvaged, settled_pieces
 from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
-from pyspark_commitlog.log.unsettled import Hole, Piece, Source, covered, read_pending, scan, sources_of
+from pyspark_commitlog.log.unsettled import Hole, Source, covered, read_pending, scan, sources_of
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -27,7 +29,8 @@ _LOCK_SECONDS = 0.1
 class GivenUp:
     """Offsets [start, end) that are voided, or would be.
 
-    ``records`` of them were visible (those below the log start offset were not); ``why`` names the file and the fault.
+    At most ``records`` of them were visible (those below the log start offset were not, and compaction may have removed
+    some); ``why`` names the file and the fault.
     """
 
     partition: int
@@ -45,33 +48,50 @@ def void(
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[GivenUp, ...]:
-    """Void what can't be read; see ``CommitLog.void``. Every attempt looks at all of it anew (rule R9).
+    """Void what can't be read; see ``CommitLog.void``. Every attempt looks at all that is not settled anew (rule R9).
 
-    The settler's lock is held meanwhile: what is given up by force must not be settled at the same time.
+    The settler's lock is held meanwhile: what is settled stays as it is. Segments are written anew before the entry is
+    put that gives records up, and swapped behind it: whoever dies between leaves damage, to be voided again.
 
     Raises:
         UsageError: see ``choose``; nothing was voided.
         ConflictError: a settler holds the lock all the time.
+        CorruptionError: a manifest is damaged; nothing was voided.
         TopicChangedError: the topic was deleted or made again.
     """
     if force and not ranges:
         raise UsageError("force gives up records that can be read: say which, by partition and offsets")
-    found: list[GivenUp] = []
-
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
-        stored, state = topic.newest_at(base, topic_id)
-        _, settled = topic.settled(topic_id)
-        found[:] = look(topic, stored, state, settled, ranges, force=force)
+    topic.forget_defaults()
+    with _settling_stopped(topic, topic_id):
+        stored, state = topic.newest(topic_id)
+        base, settled = topic.settled(topic_id)
+        _check_ranges(topic, state, settled, ranges or {})
+        pieces = settled_pieces(topic, settled, topic_id, ranges)
+        found = look(topic, stored, state, settled, ranges, pieces, force=force)
+        lost = _settled_ranges(found, settled)
         if dry_run or not found:
-            return None
-        return _voided(state, found)
+            return tuple(found)
+        after = salvaged(topic, state, base, settled, lost)
 
-    if dry_run:
-        plan(topic.journal.newest(), Slot(0, ""))
-    else:
-        with _settling_stopped(topic, topic_id):
-            topic.journal.append(plan)
+        def plan(newest: Stored | None, slot: Slot) -> Draft | None:
+            stored, state = topic.newest_at(newest, topic_id)
+            found[:] = look(topic, stored, state, settled, ranges, pieces, force=force)
+            return _voided(state, found) if found else None
+
+        topic.journal.append(plan)
+        if lost:
+            topic.publish(base, after)
     return tuple(found)
+
+
+def _settled_ranges(found: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
+    """Return what of the given up lies in segments, per partition (pure)."""
+    lost: dict[int, list[Range]] = {}
+    for each in found:
+        end = settled.partition(each.partition).settled
+        if each.start < end:
+            lost.setdefault(each.partition, []).append((each.start, min(each.end, end)))
+    return lost
 
 
 def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
@@ -89,7 +109,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
         if state.unsynced_from is None:
             return None
         _, settled = topic.settled(topic_id)
-        found[:] = look(topic, stored, state, settled, None, force=False, since=state.unsynced_from)
+        found[:] = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
         return _voided(state, found) if found else None
 
     topic.journal.append(plan)
@@ -126,25 +146,28 @@ def look(
     newest: Stored,
     state: TopicState,
     settled: SettleState,
-    ranges: Mapping[int, tuple[int, int]] | None,
+    ranges: Mapping[int, Range] | None,
+    of_segments: Mapping[int, Sequence[Piece]],
     *,
     force: bool,
     since: int = 0,
 ) -> list[GivenUp]:
-    """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names."""
-    for partition, each in (ranges or {}).items():
-        check_range(topic.name, state, settled, partition, each)
+    """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names.
+
+    ``of_segments`` are the settled pieces that count, per partition.
+    """
     pending = read_pending(topic, settled, state, newest, lambda: False)
     sources = sources_of(pending, settled, state.partitions)
     if since:
         sources = {partition: [each for each in some if _since(each, since)] for partition, some in sources.items()}
     found: list[GivenUp] = []
-    for partition in sorted(sources if ranges is None else ranges):
+    for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).settled
-        pieces = list(_pieces(topic, state.topic_id, sources.get(partition, ()), start))
+        behind = _pieces(topic, state.topic_id, sources.get(partition, ()), start)
+        pieces = [*of_segments.get(partition, ()), *behind]
+        voids = [replace(v, start=max(v.start, start)) for v in state.voids_of(partition) if v.end > start]
         where = f"topic {topic.name!r} partition {partition}"
-        wanted = ranges[partition] if ranges else None
-        chosen = choose(pieces, wanted, state.voids_of(partition), force=force, where=where)
+        chosen = choose(pieces, ranges[partition] if ranges else None, voids, force=force, where=where)
         found += _given_up(partition, chosen, state.log_start[partition])
     return found
 
@@ -153,24 +176,19 @@ def _since(source: Source | Hole, sequence: int) -> bool:
     return isinstance(source, Source) and source.chunk is not None and source.entry.sequence >= sequence
 
 
-def check_range(topic: str, state: TopicState, settled: SettleState, partition: int, wanted: tuple[int, int]) -> None:
-    """Refuse a range that can't be voided (pure).
-
-    Raises:
-        UsageError: names what can.
-    """
-    check_partition(topic, state, partition)
-    (start, end), low, high = wanted, settled.partition(partition).settled, state.log_end[partition]
-    if start < low:
-        raise UsageError(
-            f"topic {topic!r} partition {partition}: offsets below {low} are settled into segments, and offset {start} "
-            "is one of them; only what is not settled can be voided. Restore the segment's file from a copy"
-        )
-    if not start < end <= high:
-        raise UsageError(
-            f"topic {topic!r} partition {partition}: {start} to {end} (exclusive) is no range of offsets between {low} "
-            f"and the high watermark {high}"
-        )
+def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, ranges: Mapping[int, Range]) -> None:
+    for partition, wanted in ranges.items():
+        check_partition(topic.name, state, partition)
+        row = settled.partition(partition)
+        sealed = topic.sealed(state.topic_id, row)
+        low = sealed[0].base_offset if sealed else row.active.base_offset
+        high = state.log_end[partition]
+        start, end = wanted
+        if not low <= start < end <= high:
+            raise UsageError(
+                f"topic {topic.name!r} partition {partition}: {start} to {end} (exclusive) is no range of offsets "
+                f"between {low}, where its first segment begins, and the high watermark {high}"
+            )
 
 
 def _pieces(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int) -> Iterator[Piece]:

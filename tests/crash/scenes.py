@@ -316,6 +316,44 @@ class Compact(Scene):
         verify(world.handle())
 
 
+class VoidSegments(Scene):
+    """Give up a record of a sealed segment, one of the active one, and a chunk."""
+
+    name = "void-segments"
+
+    def prepare(self, world: World) -> None:
+        """A sealed segment, an active one, and a chunk that is not settled, with damage in each."""
+        topic = world.create(1, {**_CONFIG, "batch.size": 1024, "segment.bytes": 5000})
+        for value in (b"a", b"b", b"c"):
+            append(topic, batch_of([value + b"x" * 1200]), batch_of([value * 2 + b"x" * 1200]))
+            settle(topic, topic.newest()[1].topic_id)
+        append(topic, batch_of([b"lost"]))
+        first, *_, last = sorted(path for path in world.files("/0/") if path.endswith(".log"))
+        chunk = max(world.files(".chunk"))
+        for path in (first, last, chunk):
+            data = bytearray((world.path / path).read_bytes())
+            data[300] ^= 1
+            (world.path / path).write_bytes(data)
+        append(topic, batch_of([b"end"]))
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Give up what can't be read."""
+        world.log(hook).void("t")
+
+    def check(self, world: World) -> None:
+        """What can be read is there, at its offset; the rest is an error, or given up."""
+        try:
+            told = [(value or b"").rstrip(b"x") for value in world.values()]
+            assert told == [b"aa", b"b", b"bb", b"cc", b"end"]
+        except CorruptionError:
+            pass
+        self.act(world)
+        for _ in range(3):
+            assert [(value or b"").rstrip(b"x") for value in world.values()] == [b"aa", b"b", b"bb", b"cc", b"end"]
+            world.collect_all()
+        verify(world.handle())
+
+
 class AlterDefaults(Scene):
     """Change the root's defaults."""
 
@@ -448,6 +486,7 @@ SCENES: dict[str, Scene] = {
         Retain,
         Recover,
         Void,
+        VoidSegments,
         Compact,
         AlterDefaults,
         Delete,

@@ -81,6 +81,21 @@ def test_a_frame_of_another_partition_or_topic_is_not_taken(world: World) -> Non
     assert settled(topic) == [0, 0]
 
 
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_chunk_in_the_place_of_another_of_the_same_topic_is_not_taken(world: World, keep: int) -> None:
+    """R11, I2: the same partition, rows and lengths; and a copy of one in the place of the other."""
+    topic = world.create(1, {**CHUNKS, "compression.type": "none"})
+    for value in (b"one", b"two"):
+        append(topic, batch_of([value]))
+    chunks = [world.path / path for path in sorted(world.files(".chunk"))]
+    chunks[keep].write_bytes(chunks[1 - keep].read_bytes())
+    with pytest.raises(CorruptionError, match="the file was swapped"):
+        read_partition(topic, 0)
+    with pytest.raises(CorruptionError, match="the file was swapped"):
+        settle(topic, topic.newest()[1].topic_id)
+    assert settled(topic) == [0]
+
+
 def rewrite(path: Path, change: Callable[[dict[str, object]], None]) -> None:
     """Change an entry and make its CRC fit: a wrong entry that passes for a whole one."""
     fields = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""``void``: an operator gives up unsettled data that is lost; all else of the topic goes on (I2 and I3's exception)."""
+"""``void`` of what is not settled: an operator gives up what is lost; all else goes on (I2 and I3's exception)."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_what_can_be_read_is_not_given_up(world: World) -> None:
     for wanted, told in (
         ({0: (0, 3)}, "can be read; nothing was voided"),
         ({0: (5, 6)}, "can be read"),
-        ({0: (0, 7)}, "no range of offsets between 0 and the high watermark 6"),
+        ({0: (0, 7)}, "no range of offsets between 0, where its first segment begins, and the high watermark 6"),
         ({0: (2, 2)}, "no range"),
         ({2: (0, 1)}, "has partitions 0 to 1"),
         ({1: (0, 1)}, "no range"),
@@ -304,16 +304,6 @@ def test_a_lost_file_is_given_up_whole_or_not_at_all(world: World) -> None:
     with pytest.raises(UsageError, match=r"offsets 0 to 3 \(exclusive\) can only be given up whole"):
         world.log().void("t", {0: (1, 2)})
     assert topic.newest()[1].voids == ()
-
-
-def test_settled_offsets_are_refused(world: World) -> None:
-    topic = world.create(config=CONFIG)
-    write(topic, 0)
-    settle(topic, topic_id(topic))
-    chunk(world, write(topic, 3)).unlink()
-    with pytest.raises(UsageError, match=r"offsets below 3 are settled into segments, and offset 2 is one of them"):
-        world.log().void("t", {0: (2, 6)})
-    assert world.log().void("t", {0: (3, 6)})[0].records == 3
 
 
 def test_force_gives_up_what_can_be_read_frame_by_frame(world: World) -> None:
@@ -345,8 +335,6 @@ def test_what_a_settler_is_about_to_publish_is_not_given_up(world: World) -> Non
     with pytest.raises(CorruptionError):
         settle(world.handle(on_path("/settle/", "put_if_absent", meanwhile)), topic_id(topic))
     assert "nothing was voided" in told[0]
-    with pytest.raises(UsageError, match="are settled into segments"):
-        world.log().void("t", {1: (0, 3)}, force=True)
     assert topic.newest()[1].voids == ()
     assert numbers(world, 1) == [0, 1, 2]
 

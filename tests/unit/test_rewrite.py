@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -88,6 +89,14 @@ def test_frames_cover_all_offsets_one_behind_the_other(where: Where, gone: list[
     assert found[-1].next_offset == 25
     assert [(s.base_offset, s.end_offset) for s in made] == [(10, 25)]
     assert 0 not in counts[:-1], "no empty frame where the one behind it can cover the gap"
+
+
+def test_a_frame_of_which_all_stays_is_copied_as_it_is(where: Where) -> None:
+    frames = [frame(n, n + 4, range(n, n + 4)) for n in (0, 4, 8)]
+    packed = replace(COPIED, compression="zstd")  # what is written anew is packed
+    made = rewrite(where, [segment(where, 0, 12, *frames)], [np.array([5])], packed)
+    found, _, _ = left(where, made)
+    assert [f.buffer.to_pybytes() == data for f, data in zip(found, frames, strict=True)] == [True, False, True]
 
 
 def test_offsets_beyond_what_a_frame_and_a_segment_can_cover(where: Where) -> None:

@@ -1,0 +1,83 @@
+"""What of a run of frames can be read, whatever its bytes are: frames, and offsets that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.index import OffsetEntry
+from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets [start, end): one frame, or some that can't be read (``located`` is None), and why."""
+
+    start: int
+    end: int
+    located: Located | None
+    why: str = ""
+
+
+def pieces_of(storage: Storage, span: Span, start: int, end: int, index: Sequence[OffsetEntry] = ()) -> Iterator[Piece]:
+    """Yield the offsets [start, end) of a span piece by piece.
+
+    Behind a damaged frame it goes on only where two witnesses agree on an offset, or it might mean another record (I2):
+    that frame's own length and rows lead to a frame which begins at just that offset, or an entry of the offset index
+    names a whole frame. Else all the rest counts as lost.
+
+    Args:
+        storage: the root.
+        span: frames, the first one at ``start``.
+        start, end: the offsets that the span covers.
+        index: entries of its offset index, ascending; a hint.
+    """
+    position, offset = span.start, start
+    while offset < end:
+        try:
+            located = _frame_at(storage, span, position, offset)
+            check(located, span)
+            if located.next_offset > end:
+                raise CorruptionError(f"{span.path} position {position}: more rows than were published")
+        except (FileNotFoundError, CorruptionError) as error:
+            position, behind = _behind(storage, span, position, offset, end, index)
+            why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
+            yield Piece(offset, behind, None, why)
+            offset = behind
+        else:
+            yield Piece(offset, located.next_offset, located)
+            position, offset = position + located.frame.length, located.next_offset
+
+
+def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -> Located:
+    """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
+    base = None if offset is None else offset - span.shift
+    for located in walk(storage, replace(span, start=position, base_offset=base)):
+        return located
+    raise CorruptionError(f"{span.path} position {position}: the frames end, rows are missing")
+
+
+def _behind(
+    storage: Storage, span: Span, position: int, offset: int, end: int, index: Sequence[OffsetEntry]
+) -> tuple[int, int]:
+    """Return position and offset behind a damaged frame, or the span's end."""
+    try:
+        damaged = _frame_at(storage, span, position, None).frame
+        following = position + damaged.length, offset + damaged.last_offset_delta + 1
+        if following[1] < end:
+            _frame_at(storage, span, *following)
+            return following
+    except (FileNotFoundError, CorruptionError):
+        pass
+    for entry in index:
+        if position < entry.position < span.end and offset <= entry.offset < end:
+            try:
+                named = _frame_at(storage, span, entry.position, None)
+                check(named, span)
+            except (FileNotFoundError, CorruptionError):
+                continue
+            if offset < named.base_offset and named.next_offset - 1 == entry.offset:
+                return entry.position, named.base_offset
+    return span.end, end

@@ -1,0 +1,116 @@
+"""Salvage: write damaged segments anew with the frames that are left. What ``void`` does to settled records.
+
+Empty frames cover what is gone, as in any rewritten segment. One settle entry swaps the files; the old ones go by R13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.format.frame import Frame
+from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.frames import segment_span
+from pyspark_commitlog.log.pieces import Piece, pieces_of
+from pyspark_commitlog.log.rewrite import Rules, Where, rewrite_frames
+from pyspark_commitlog.log.segment import write_manifest
+from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+#: Offsets [start, end).
+Range = tuple[int, int]
+
+
+def settled_pieces(
+    topic: TopicLog, settled: SettleState, topic_id: str, ranges: Mapping[int, Range] | None
+) -> dict[int, list[Piece]]:
+    """Return per partition what of its segments can't be read; inside ``ranges`` also what can.
+
+    Without ranges, all segments are read.
+
+    Raises:
+        CorruptionError: a manifest is damaged.
+    """
+    found: dict[int, list[Piece]] = {}
+    for partition, row in enumerate(settled.partitions):
+        wanted = None if ranges is None else ranges.get(partition, (0, 0))
+        for segment, end in _segments(topic, topic_id, row):
+            if wanted is None or _overlap(wanted, (segment.base_offset, end)):
+                for piece in _pieces(topic, topic_id, partition, segment, end):
+                    if piece.located is None or (wanted is not None and _overlap(wanted, (piece.start, piece.end))):
+                        found.setdefault(partition, []).append(piece)
+    return found
+
+
+def salvaged(
+    topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, lost: Mapping[int, Sequence[Range]]
+) -> SettleState:
+    """Write the segments that hold ``lost`` offsets anew, without them; return what to publish on top of ``base``.
+
+    Raises:
+        UsageError: there is more damage in such a segment; what was written is named by nobody.
+        StorageError: no space or permission; likewise.
+    """
+    rows = list(settled.partitions)
+    for partition, ranges in lost.items():
+        rows[partition] = _row(topic, state, base, partition, rows[partition], ranges)
+    return replace(settled, partitions=tuple(rows))
+
+
+def _row(
+    topic: TopicLog, state: TopicState, base: Stored, partition: int, row: SettledPartition, lost: Sequence[Range]
+) -> SettledPartition:
+    paths, number = topic.paths(state.topic_id), base.sequence + 1
+    where = Where(topic.storage, paths, partition, number)
+    now_ms = topic.storage.clock.now_ms()
+    rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
+    sealed, active = list[Sealed](), row.active
+    for segment, end in _segments(topic, state.topic_id, row):
+        if any(_overlap(each, (segment.base_offset, end)) for each in lost):
+            left = _left(topic, state.topic_id, partition, segment, end, lost)
+            sealed += rewrite_frames(where, segment.base_offset, end, left, rules)
+            active = Active(IndexState(row.settled)) if segment is row.active else active
+        elif isinstance(segment, Sealed):
+            sealed.append(segment)
+    return replace(row, active=active, manifest=write_manifest(topic.storage, paths, partition, number, sealed))
+
+
+def _left(
+    topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]
+) -> Iterator[Frame]:
+    for piece in _pieces(topic, topic_id, partition, segment, end):
+        if any(_overlap(each, (piece.start, piece.end)) for each in lost):
+            continue
+        if piece.located is None:
+            raise UsageError(
+                f"topic {topic.name!r} partition {partition}: offsets {piece.start} to {piece.end} (exclusive) of the "
+                f"same segment can't be read either ({piece.why}); nothing was voided: give them up, too"
+            )
+        yield piece.located.frame
+
+
+def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator[tuple[Active | Sealed, int]]:
+    """Yield the segments that hold frames, and where each ends."""
+    for sealed in topic.sealed(topic_id, row):
+        yield sealed, sealed.end_offset
+    if row.active.length:
+        yield row.active, row.settled
+
+
+def _pieces(topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int) -> Iterator[Piece]:
+    paths = topic.paths(topic_id)
+    span = segment_span(paths, partition, segment)
+    length = segment.offset_bytes if isinstance(segment, Sealed) else segment.index.offset_bytes
+    try:
+        data = topic.storage.read(paths.segment_file(partition, segment.stem, "index"), 0, length)
+    except FileNotFoundError:  # a hint only
+        data = b""
+    slots = range(len(data) // OFFSET_ENTRY_BYTES)
+    index: list[OffsetEntry] = [decode_offset(data, slot, segment.base_offset) for slot in slots]
+    return pieces_of(topic.storage, span, segment.base_offset, end, index)
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
