@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -86,3 +86,11 @@ class TopicDescription:
     topic_id: str
     config: Mapping[str, str]
     partitions: tuple[PartitionDescription, ...]
+
+
+#: Is told what is being done, how much of it is done, and of how much.
+Progress = Callable[[str, int, int], None]
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Tell nobody."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeVar, overload
+from dataclasses import replace
+from typing import overload
 
 from pyspark_commitlog.config import check_config, check_names, check_together
 from pyspark_commitlog.errors import (
@@ -22,38 +22,21 @@ from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, check_version
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.collect import Collected, collect, former_lives, remove_former, sweep
+from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
-from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
-from pyspark_commitlog.log.recover import recover
-from pyspark_commitlog.log.retention import Retained, collect_segments, delete_records, retain
-from pyspark_commitlog.log.settle import Settled, settle
+from pyspark_commitlog.log.retention import delete_records
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.log.void import GivenUp, void
-from pyspark_commitlog.model import PartitionDescription, Record, TopicDescription
+from pyspark_commitlog.maintenance import Maintained, maintain_topic
+from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, silent
 from pyspark_commitlog.storage import Storage, open_storage
 
 MAX_PARTITIONS = 10_000
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments."""
-
-    topic: str
-    settled_records: int
-    retained: Retained
-    compacted: tuple[Compacted, ...]
-    collected: Collected
-    swept_chunks: int
-    removed_lives: int
-    rebuilt_indexes: int = 0
 
 
 class CommitLog:
@@ -375,10 +358,10 @@ class CommitLog:
         force: bool = False,
         dry_run: bool = False,
     ) -> tuple[GivenUp, ...]:
-        """Give up unsettled records whose chunk or journal entry is lost or damaged, for ever.
+        """Give up records whose segment, chunk or journal entry is lost or damaged, for ever.
 
-        Readers skip their offsets, with a warning, and the partition goes on. Records that can be read stay, unless
-        ``force`` is set.
+        Readers skip their offsets, and the partition goes on. Records that can be read stay, unless ``force`` is set.
+        Without ``ranges`` all segments are read; settling waits meanwhile.
 
         Args:
             name: of the topic.
@@ -391,8 +374,9 @@ class CommitLog:
             What was given up, or would be; empty when all can be read, or is voided already.
 
         Raises:
-            UsageError: nothing of a range is damaged, or part of it is settled; nothing was voided.
+            UsageError: nothing of a range is damaged, or a segment holds more damage than it; nothing was voided.
             ConflictError: the topic is being settled all the time; nothing was voided.
+            CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
         """
         topic = self.topic(name)
         return void(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
@@ -427,12 +411,12 @@ class CommitLog:
     # --- maintenance -------------------------------------------------------------------------------------
 
     @overload
-    def maintain(self, name: str) -> Maintained: ...
+    def maintain(self, name: str, *, progress: Progress = ...) -> Maintained: ...
 
     @overload
-    def maintain(self, name: None = None) -> tuple[Maintained, ...]: ...
+    def maintain(self, name: None = None, *, progress: Progress = ...) -> tuple[Maintained, ...]: ...
 
-    def maintain(self, name: str | None = None) -> Maintained | tuple[Maintained, ...]:
+    def maintain(self, name: str | None = None, *, progress: Progress = silent) -> Maintained | tuple[Maintained, ...]:
         """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former lives.
 
         Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
@@ -440,89 +424,36 @@ class CommitLog:
 
         Args:
             name: of the topic; None for all of them.
+            progress: is told what is being done; it may raise to end the work there, which leaves all as it should be.
 
         Raises:
             UnknownTopicError: there is no such topic.
             CorruptionError: stored bytes are damaged; names each fault.
             ExceptionGroup: of all topics some failed; the others were maintained.
         """
-        return self._maintain_all() if name is None else self._maintain(name)
-
-    def _maintain_all(self) -> tuple[Maintained, ...]:
+        if name is not None:
+            return maintain_topic(self.topic(name), progress)
         done, failed = [], []
-        for name in self.every_name():
+        for each in self.every_name():
             try:
-                done.append(self._maintain(name))
+                done.append(maintain_topic(self.topic(each), progress))
             except CommitLogError as error:
                 failed.append(error)
         if failed:
             raise ExceptionGroup(f"{len(failed)} of {len(done) + len(failed)} topics could not be maintained", failed)
         return tuple(done)
 
-    def verify(self, name: str) -> Report:
+    def verify(self, name: str, *, progress: Progress = silent) -> Report:
         """Check every stored byte of a topic against what its newest entries say; reads only.
+
+        Args:
+            name: of the topic.
+            progress: is told how many bytes of segments were looked at; it may raise to end the work there.
 
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        return verify(self.topic(name))
-
-    def _maintain(self, name: str) -> Maintained:
-        topic = self.topic(name)
-        stored = topic.journal.newest()
-        if stored is not None and topic.state_of(stored.entry).deleted:
-            return Maintained(name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
-        stored, state = topic.newest()
-        topic_id, faults = state.topic_id, _Faults()
-        settled = faults.of(lambda: _settle_all(topic, topic_id), Settled(None))
-        retained = faults.of(lambda: retain(topic, topic_id), Retained({}))
-        rebuilt = faults.of(lambda: recover(topic, topic_id), 0)
-        compacted = faults.of(lambda: compact(topic, topic_id), list[Compacted]())
-        swept = faults.of(lambda: sweep(topic, topic_id), 0)
-        collected = faults.of(lambda: collect(topic, topic_id), Collected())
-        segments = faults.of(lambda: collect_segments(topic, topic_id), 0)
-        removed = remove_former(topic, stored)
-        faults.tell()
-        return Maintained(
-            topic=name,
-            settled_records=settled.records,
-            retained=retained,
-            compacted=tuple(compacted),
-            collected=replace(collected, segments=segments),
-            swept_chunks=swept,
-            removed_lives=removed,
-            rebuilt_indexes=settled.rebuilt + rebuilt,
-        )
-
-
-def _settle_all(topic: TopicLog, topic_id: str) -> Settled:
-    """Settle until nothing is left; return the last run's outcome, with the sums of all."""
-    moved, rebuilt = 0, 0
-    while True:
-        done = settle(topic, topic_id)
-        moved, rebuilt = moved + done.records, rebuilt + done.rebuilt
-        if done.sequence is None or done.complete:
-            return replace(done, records=moved, rebuilt=rebuilt)
-
-
-@dataclass
-class _Faults:
-    """Damage that steps of ``maintain`` met; the steps behind them run all the same."""
-
-    found: list[CorruptionError] = field(default_factory=list)
-
-    def of(self, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Return what a step returns, ``otherwise`` when it meets damage."""
-        try:
-            return step()
-        except CorruptionError as error:
-            self.found.append(error)
-            return otherwise
-
-    def tell(self) -> None:
-        """Raise what was found, as one error."""
-        if self.found:
-            raise CorruptionError("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]
+        return verify(self.topic(name), progress)
 
 
 def _check_partitions(partitions: int) -> None:

@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.log.dump import dump as dump_file
+from pyspark_commitlog.maintenance import Maintained
+from pyspark_commitlog.model import Progress
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.topics import CommitLog, Maintained
+from pyspark_commitlog.topics import CommitLog
 
 app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
 _errors = Console(stderr=True)
@@ -45,7 +48,7 @@ def maintain(
 ) -> None:
     """Settle, apply retention and remove what nothing needs, of all topics, every 5 minutes.
 
-    Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it between two topics.
+    Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step.
     """
     stop = _stop_on_signals()
     log = CommitLog(root)
@@ -62,20 +65,28 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
+class _StoppedError(Exception):
+    """A signal came; what was being done is left between two steps."""
+
+
 def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> bool:
     """Maintain each topic once; return whether one failed."""
     names, failed = _names(log, only), False
-    if names is None:
-        return True
-    for name in _progress(names, "maintain"):
-        if stop.is_set():
-            break
+    for name, show in _progress(names or []):
+
+        def progress(what: str, done: int, total: int, show: Progress = show) -> None:
+            if stop.is_set():
+                raise _StoppedError
+            show(what, done, total)
+
         try:
-            _tell(log.maintain(name), as_json=as_json)
+            _tell(log.maintain(name, progress=progress), as_json=as_json)
+        except _StoppedError:
+            break
         except CommitLogError as error:
             failed = True
             _complain(f"{name}: error: {error}")
-    return failed
+    return failed or names is None
 
 
 def _tell(done: Maintained, *, as_json: bool) -> None:
@@ -98,9 +109,9 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     except CommitLogError as error:
         failed = True
         _complain(f"error: {error}")
-    for name in _progress(names, "verify"):
+    for name, show in _progress(names):
         try:
-            report = log.verify(name)
+            report = log.verify(name, progress=show)
         except UnknownTopicError as error:
             if topic:  # else it was deleted
                 failed = True
@@ -124,7 +135,7 @@ def void(
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell what would be lost.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up unsettled records whose bytes are lost, for ever, so that their partition can go on.
+    """Give up records whose bytes are lost, for ever, so that their partition can go on.
 
     Without a range: all that can't be read. Nothing is changed without --execute.
     """
@@ -178,7 +189,14 @@ def dump(
     raise typer.Exit(1 if damaged else 0)
 
 
-def _progress(names: list[str], what: str) -> Iterable[str]:
-    """Return the names, with a bar on a terminal when there are several."""
-    quiet: dict[str, Any] = {"disable": not _errors.is_terminal or len(names) < 2}
-    return track(names, what, console=_errors, transient=True, **quiet)
+def _progress(names: list[str]) -> Iterator[tuple[str, Progress]]:
+    """Yield the names, each with what shows its progress: a bar on a terminal, gone when all is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=_errors, transient=True, disable=not _errors.is_terminal) as bars:
+        bar = bars.add_task("")
+        for number, name in enumerate(names, 1):
+
+            def show(what: str, done: int, total: int, title: str = f"{name} ({number} of {len(names)})") -> None:
+                bars.update(bar, description=f"{title}: {what}", completed=done, total=total)
+
+            yield name, show

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
-from pyspark_commitlog.topics import Maintained
+from pyspark_commitlog.maintenance import Maintained
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:

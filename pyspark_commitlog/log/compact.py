@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
@@ -19,6 +20,7 @@ from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
 from pyspark_commitlog.log.segment import write_manifest
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import Progress, silent
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -47,6 +49,7 @@ class Job:
     cleanable: Cleanable
     rules: Rules
     buffer_bytes: int
+    progress: Progress = silent
 
     @property
     def where(self) -> Where:
@@ -139,13 +142,16 @@ def plan_groups(
     return [run for run in groups if len(run) > 1 or any(touched[i] for i in run)]
 
 
-def compact(topic: TopicLog, topic_id: str, worker: Worker | None = None) -> list[Compacted]:
+def compact(
+    topic: TopicLog, topic_id: str, worker: Worker | None = None, progress: Progress = silent
+) -> list[Compacted]:
     """Compact what is due, partition by partition; stops where another settler is at work (rule R3).
 
     Args:
         topic: the topic.
         topic_id: its current life.
         worker: does the rounds; None: this process.
+        progress: is told of the segments that are read and written.
 
     Raises:
         CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted.
@@ -159,7 +165,7 @@ def compact(topic: TopicLog, topic_id: str, worker: Worker | None = None) -> lis
     failure: CorruptionError | None = None
     for partition in range(state.partitions):
         try:
-            done += _rounds(topic, topic_id, partition, worker or work_here)
+            done += _rounds(topic, topic_id, partition, worker or work_here, progress)
         except CorruptionError as error:
             failure = error
     if failure is not None:
@@ -167,17 +173,19 @@ def compact(topic: TopicLog, topic_id: str, worker: Worker | None = None) -> lis
     return done
 
 
-def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker) -> Iterator[Compacted]:
+def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
     """Compact a partition until nothing is due; the lock is free between two rounds."""
     while True:
         with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
-            one = _compact_locked(topic, topic_id, partition, worker) if held else None
+            one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
         if one is None:
             return
         yield one
 
 
-def _compact_locked(topic: TopicLog, topic_id: str, partition: int, worker: Worker) -> Compacted | None:
+def _compact_locked(
+    topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
+) -> Compacted | None:
     _, state = topic.newest(topic_id)
     base, settled = topic.settled(topic_id)
     row, config, now = settled.partition(partition), topic.config(state), topic.storage.clock.now_ms()
@@ -188,7 +196,7 @@ def _compact_locked(topic: TopicLog, topic_id: str, partition: int, worker: Work
         return None
     rules = Rules.of(config, log_start=log_start, cleaned=row.cleaned, now_ms=now)
     buffer_bytes = config.number("cleaner.dedupe.buffer.size")
-    job = Job(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes)
+    job = Job(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes, progress)
     fresh, keyless = worker(job)
     if keyless:
         log.warning(
@@ -221,7 +229,8 @@ def _oldest(
         for segment in sealed
         if segment.end_offset > row.cleaned
     )
-    return min((found.frame.max_timestamp for found in first if found is not None), default=None)
+    known = (found.frame.max_timestamp for found in first if found is not None)
+    return min((timestamp for timestamp in known if timestamp >= 0), default=None)
 
 
 # --- the work, in this process ----------------------------------------------------------------------------
@@ -230,12 +239,16 @@ def _oldest(
 def work_here(job: Job) -> tuple[list[Sealed], int]:
     """Do a job: find what is superseded, then write anew the segments that hold some of it."""
     plan = job.cleanable
-    sources = [key_source(job.where, segment) for segment in plan.segments]
-    clean = len(plan.clean)
+    clean, total = len(plan.clean), len(plan.segments)
+    sources = [
+        key_source(job.where, segment, partial(job.progress, "compact: read keys", at, total))
+        for at, segment in enumerate(plan.segments)
+    ]
     gone, keyless = find_superseded(sources[:clean], sources[clean:], job.buffer_bytes)
     fresh: list[Sealed] = []
     at = 0  # the last group ends with the last segment: that one is dirty
     for group in groups_of(job, [len(offsets) for offsets in gone]):
+        job.progress("compact: write", group.start, total)
         fresh += plan.segments[at : group.start]
         fresh += rewrite(job.where, [plan.segments[i] for i in group], [gone[i] for i in group], job.rules)
         at = group.stop
@@ -262,10 +275,11 @@ def _outdated(job: Job, segment: Sealed) -> bool:
     return any(horizon is not None and job.rules.now_ms >= horizon for horizon in horizons)
 
 
-def key_source(where: Where, segment: Sealed) -> KeySource:
-    """Return a segment's keys, frame by frame, each checked (rule R11)."""
+def key_source(where: Where, segment: Sealed, begun: Callable[[], None] = lambda: None) -> KeySource:
+    """Return a segment's keys, frame by frame, each checked (rule R11); ``begun`` is told each time they are read."""
 
     def read() -> Iterator[Keys]:
+        begun()
         span = segment_span(where.paths, where.partition, segment)
         for located in walk(where.storage, span):
             batch, offsets = rows_of(located.frame, check(located, span), ("key",))

@@ -72,7 +72,7 @@ def _behind(
     except (FileNotFoundError, CorruptionError):
         pass
     for entry in index:
-        if position < entry.position < span.end and offset <= entry.offset < end:
+        if position < entry.position and offset <= entry.offset < end:
             try:
                 named = _frame_at(storage, span, entry.position, None)
                 check(named, span)

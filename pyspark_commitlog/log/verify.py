@@ -18,6 +18,7 @@ from pyspark_commitlog.log.frames import WINDOW_BYTES, check, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
+from pyspark_commitlog.model import Progress, silent
 
 _TRIES = 3
 
@@ -34,14 +35,25 @@ class Report:
     chunks: int
 
 
-def verify(topic: TopicLog) -> Report:
+def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     """Check the topic, part by part, each as it is then; what changed while it was looked at is looked at again.
+
+    Args:
+        topic: the topic.
+        progress: is told the bytes of segments that were looked at, and of all.
 
     Raises:
         UnknownTopicError: there is no such topic.
     """
-    journal = _stable(topic, None)
-    checkers = [journal, *(_stable(topic, partition) for partition in range(journal.partitions))]
+    seen = 0
+
+    def looked_at(size: int) -> None:
+        nonlocal seen
+        seen = min(seen + size, journal.published_bytes)
+        progress("verify", seen, journal.published_bytes)
+
+    journal = _stable(topic, None, looked_at)
+    checkers = [journal, *(_stable(topic, partition, looked_at) for partition in range(journal.partitions))]
     return Report(
         topic.name,
         tuple(fault for checker in checkers for fault in checker.faults),
@@ -52,16 +64,16 @@ def verify(topic: TopicLog) -> Report:
     )
 
 
-def _stable(topic: TopicLog, partition: int | None) -> _Checker:
+def _stable(topic: TopicLog, partition: int | None, looked_at: Callable[[int], None]) -> _Checker:
     """Check a partition, or (None) the journal; again when there was a fault and the topic has changed meanwhile."""
     for _ in range(_TRIES):
-        checker = _Checker(topic)
+        checker = _Checker(topic, looked_at)
         before = checker.look()
         if before is not None and partition is None:
             checker.journal()
         elif before is not None and partition is not None:
             checker.partition(partition)
-        if not checker.faults or _Checker(topic).look() == before:
+        if not checker.faults or _Checker(topic, looked_at).look() == before:
             break
     return checker
 
@@ -71,12 +83,14 @@ class _Checker:
     """One pass over a topic."""
 
     topic: TopicLog
+    looked_at: Callable[[int], None]
     faults: list[str] = field(default_factory=list)
     segments: int = 0
     segment_bytes: int = 0
     entries: int = 0
     chunks: int = 0
     partitions: int = 0
+    published_bytes: int = 0
 
     def look(self) -> tuple[int, int] | None:
         """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
@@ -86,6 +100,8 @@ class _Checker:
             self._paths = self.topic.paths(self._id)
             stored, self._settled = self.topic.settled(self._id)
             self.partitions = self._state.partitions
+            rows = self._settled.partitions
+            self.published_bytes = sum(r.active.length + (r.manifest.size_bytes if r.manifest else 0) for r in rows)
         except CorruptionError as error:
             self.faults.append(str(error))
             return None
@@ -142,6 +158,7 @@ class _Checker:
             check(located, span)
             offset, latest = located.next_offset, max(latest, located.frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
+        self.looked_at(segment.length)
         self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")
         self._indexes(partition, segment, frames)
 

@@ -85,12 +85,11 @@ def void(
 
 
 def _settled_ranges(found: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
-    """Return what of the given up lies in segments, per partition (pure)."""
+    """Return what is given up and begins in a segment, per partition (pure)."""
     lost: dict[int, list[Range]] = {}
     for each in found:
-        end = settled.partition(each.partition).settled
-        if each.start < end:
-            lost.setdefault(each.partition, []).append((each.start, min(each.end, end)))
+        if each.start < settled.partition(each.partition).settled:
+            lost.setdefault(each.partition, []).append((each.start, each.end))
     return lost
 
 

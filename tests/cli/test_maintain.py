@@ -122,6 +122,37 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
         process.wait()
 
 
+def test_a_signal_ends_a_round_between_two_steps(root: str, log: Log) -> None:
+    """The second topic is not begun."""
+    code = "import os, signal; from pyspark_commitlog import maintenance as m; settle = m.settle;\n"
+    code += "def stop(*a, **k):\n os.kill(os.getpid(), signal.SIGTERM)\n return settle(*a, **k)\n"
+    code += "m.settle = stop\nfrom pyspark_commitlog.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code, "maintain", root], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert log.describe("flights").partitions[0].unsettled == 0, "the step was done"
+    assert log.describe("orders").partitions[0].unsettled == 2
+
+
+def test_progress_is_told_and_may_end_the_work(log: Log) -> None:
+    class EnoughError(Exception):
+        pass
+
+    told: list[str] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        told.append(what)
+        assert 0 <= done <= total
+        if len(told) == 4:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        log.maintain("orders", progress=progress)
+    assert told == ["settle", "retain", "check indexes", "compact"]
+    sizes: list[tuple[int, int]] = []
+    assert log.verify("orders", progress=lambda _, done, total: sizes.append((done, total))).faults == ()
+    assert sizes[-1][0] == sizes[-1][1] > 0
+
+
 def wait_for(done: object) -> None:
     """Wait until a condition holds."""
     until = time.monotonic() + 20

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.config import TopicConfig
@@ -57,6 +57,7 @@ def indexes(home: Home, segment: Active | Sealed) -> tuple[bytes, bytes]:
 
 
 @quick
+@example([(1, -1, 0), (1, 0, 0)], 0, 0, 338, set())
 @given(frames, intervals, bases, st.integers(300, 4000), st.sets(st.integers(0, 40)))
 def test_what_is_appended_is_what_is_rebuilt(
     drawn: list[Drawn], interval: int, base: int, segment_bytes: int, published: set[int]

@@ -11,8 +11,10 @@ from tests.support.records import batch_of, read_topic, stage
 from tests.support.world import World
 
 
-@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_many_small_tasks_together_go_to_one_chunk(world: World, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "stored"), [("CreateTime", 0), ("LogAppendTime", 1)])
+def test_many_small_tasks_together_go_to_one_chunk(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str, stored: int
+) -> None:
     """An entry's inline bytes are bounded: the committer stages what is beyond, as frames of that chunk."""
     monkeypatch.setattr(commit_module, "MAX_INLINE_BYTES", 2000)
     topic = world.create(2, {"message.timestamp.type": kind, "retention.ms": -1})
@@ -24,5 +26,6 @@ def test_many_small_tasks_together_go_to_one_chunk(world: World, monkeypatch: py
     expected = [b"0-0", b"1-0", b"2-0", b"0-1", b"1-1", b"2-1"]
     before = read_topic(topic)
     assert [record.value for record in before] == expected
+    assert {record.timestamp_type for p in (0, 1) for record in world.log().read("t", p, 0, 9)} == {stored}
     settle(topic, staged[0].topic_id)
     assert read_topic(topic) == before

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, UsageError
+from pyspark_commitlog.format.index import OffsetEntry
+from pyspark_commitlog.log.frames import segment_span
+from pyspark_commitlog.log.pieces import pieces_of
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
@@ -187,6 +190,35 @@ def test_by_force_what_can_be_read(world: World, topic: TopicLog) -> None:
     ends_well(world, {8, 9, 10, 11})
 
 
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({6: 6}, (3, 6)),
+        ({5: 5, 6: 6, 8: 8}, (3, 6)),  # a damaged frame is no witness
+        ({6: 7, 8: 8}, (3, 8)),  # nor is one that ends at another offset
+        ({6: 4, 9: 9}, (3, 9)),
+        ({2: 6, 9: 9}, (3, 9)),  # nor an entry of what was read already
+        ({50: 6}, (3, 10)),
+        ({}, (3, 10)),
+    ],
+)
+def test_which_index_entries_lead_behind_damage(
+    world: World, topic: TopicLog, entries: dict[int, int], expected: tuple[int, int]
+) -> None:
+    """Entries name the frame of an offset by the number of the frame; 50 is behind the end."""
+    strike(world, SEALED, flip(5, 300))
+    strike(world, SEALED, flip(3, 10))
+    (name,) = world.files(SEALED)
+    data = (world.path / name).read_bytes()
+    size = len(data) // 10
+    index = [OffsetEntry(offset, number * size) for number, offset in entries.items()]
+    row = topic.settled(topic_id(topic))[1].partition(0)
+    span = segment_span(topic.paths(topic_id(topic)), 0, topic.sealed(topic_id(topic), row)[0])
+    pieces = list(pieces_of(world.storage(), span, 0, 10, index))
+    assert next((piece.start, piece.end) for piece in pieces if piece.located is None) == expected
+    assert pieces[-1].end == 10
+
+
 # --- what is refused ---------------------------------------------------------------------------------------
 
 
@@ -202,6 +234,15 @@ def test_a_part_of_the_damage_in_a_segment(world: World, topic: TopicLog) -> Non
     assert sorted(world.files()) == files
     assert len(world.log().void("t", {0: (2, 7)})) == 2
     ends_well(world, {2, 6})
+
+
+def test_offsets_below_the_first_segment(world: World, topic: TopicLog) -> None:
+    world.log().delete_records("t", {0: 12})
+    world.maintain()
+    with pytest.raises(
+        UsageError, match=r"5 to 12 .* is no range of offsets between 10, where its first segment begins"
+    ):
+        world.log().void("t", {0: (5, 12)}, force=True)
 
 
 # --- interleavings -----------------------------------------------------------------------------------------

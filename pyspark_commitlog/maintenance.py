@@ -1,0 +1,98 @@
+"""What ``maintain`` does to one topic, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
+from pyspark_commitlog.log.compact import Compacted, compact
+from pyspark_commitlog.log.recover import recover
+from pyspark_commitlog.log.retention import Retained, collect_segments, retain
+from pyspark_commitlog.log.settle import Settled, settle
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import Progress
+
+#: How long a run of the settler may take before it publishes, and progress is told.
+SETTLE_SECONDS = 5.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments."""
+
+    topic: str
+    settled_records: int
+    retained: Retained
+    compacted: tuple[Compacted, ...]
+    collected: Collected
+    swept_chunks: int
+    removed_lives: int
+    rebuilt_indexes: int = 0
+
+
+def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
+    """Maintain a topic; see ``CommitLog.maintain``."""
+    stored = topic.journal.newest()
+    if stored is not None and topic.state_of(stored.entry).deleted:
+        return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
+    stored, state = topic.newest()
+    topic_id, steps = state.topic_id, _Steps(progress)
+    settled = steps.run("settle", lambda: _settle_all(topic, topic_id, progress), Settled(None))
+    retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
+    rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
+    compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=progress), list[Compacted]())
+    swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
+    collected = steps.run("collect", lambda: collect(topic, topic_id), Collected())
+    segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
+    removed = remove_former(topic, stored)
+    steps.tell()
+    return Maintained(
+        topic=topic.name,
+        settled_records=settled.records,
+        retained=retained,
+        compacted=tuple(compacted),
+        collected=replace(collected, segments=segments),
+        swept_chunks=swept,
+        removed_lives=removed,
+        rebuilt_indexes=settled.rebuilt + rebuilt,
+    )
+
+
+def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
+    """Settle until nothing is left; return the last run's outcome, with the sums of all."""
+    _, state = topic.newest(topic_id)
+    _, before = topic.settled(topic_id)
+    due = sum(end - before.partition(partition).settled for partition, end in enumerate(state.log_end))
+    moved, rebuilt = 0, 0
+    while True:
+        done = settle(topic, topic_id, budget_seconds=SETTLE_SECONDS)
+        moved, rebuilt = moved + done.records, rebuilt + done.rebuilt
+        if done.sequence is None or done.complete:
+            return replace(done, records=moved, rebuilt=rebuilt)
+        progress("settle", moved, max(moved, due))
+
+
+@dataclass
+class _Steps:
+    """Runs steps; damage that one meets is kept, and the ones behind it run all the same."""
+
+    progress: Progress
+    found: list[CorruptionError] = field(default_factory=list)
+
+    def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
+        """Return what a step returns, ``otherwise`` when it meets damage."""
+        self.progress(name, 0, 1)
+        try:
+            return step()
+        except CorruptionError as error:
+            self.found.append(error)
+            return otherwise
+
+    def tell(self) -> None:
+        """Raise what was found, as one error."""
+        if self.found:
+            raise CorruptionError("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]
