@@ -75,6 +75,17 @@ def flip(frame: int, inside: int) -> Damage:
     return damage
 
 
+def copied(frame: int, over: int) -> Damage:
+    """Return what copies a frame over another one."""
+
+    def damage(path: Path, frames: list[int]) -> None:
+        data, size = bytearray(path.read_bytes()), frames[1] - frames[0]
+        data[frames[over] : frames[over] + size] = data[frames[frame] : frames[frame] + size]
+        path.write_bytes(data)
+
+    return damage
+
+
 def cut(frame: int) -> Damage:
     """Return what cuts a file off inside a frame."""
     return lambda path, frames: path.write_bytes(path.read_bytes()[: frames[frame] + 100]) and None
@@ -198,6 +209,7 @@ def test_by_force_what_can_be_read(world: World, topic: TopicLog) -> None:
         ({6: 7, 8: 8}, (3, 8)),  # nor is one that ends at another offset
         ({6: 4, 9: 9}, (3, 9)),
         ({2: 6, 9: 9}, (3, 9)),  # nor an entry of what was read already
+        ({6: 3, 9: 9}, (3, 9)),  # nor what is no further: there, a copy of frame 3 lies in the place of 6
         ({50: 6}, (3, 10)),
         ({}, (3, 10)),
     ],
@@ -206,6 +218,8 @@ def test_which_index_entries_lead_behind_damage(
     world: World, topic: TopicLog, entries: dict[int, int], expected: tuple[int, int]
 ) -> None:
     """Entries name the frame of an offset by the number of the frame; 50 is behind the end."""
+    if entries.get(6) == 3:
+        strike(world, SEALED, copied(3, 6))
     strike(world, SEALED, flip(5, 300))
     strike(world, SEALED, flip(3, 10))
     (name,) = world.files(SEALED)
