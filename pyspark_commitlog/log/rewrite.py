@@ -61,6 +61,11 @@ class Rules:
     frame_bytes: int
     compression: str
 
+    @property
+    def horizon_ms(self) -> int:
+        """Return the delete horizon of tombstones that are seen now; it must fit into a frame's header."""
+        return min(self.now_ms + self.delete_retention_ms, LONG_MAX)
+
     @classmethod
     def of(cls, config: TopicConfig, *, log_start: int, cleaned: int, now_ms: int) -> Rules:
         """Return the rules in a topic's config."""
@@ -180,7 +185,7 @@ class _Output:
             return
         batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
         if batch.column("value").null_count:
-            horizon = self.rules.now_ms + self.rules.delete_retention_ms if horizon is None else horizon
+            horizon = self.rules.horizon_ms if horizon is None else horizon
         elif horizon is None and copies and kept.all():
             self.copy(frame)
             return
