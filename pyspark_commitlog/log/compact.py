@@ -221,7 +221,7 @@ def _oldest(
     sealed: Sequence[Sealed],
     config: TopicConfig,
 ) -> int | None:
-    """Return the oldest timestamp of the dirty segments' first frames (``LogCleanerManager.maxCompactionDelay``)."""
+    """Return the oldest timestamp above 0 of the dirty segments' first frames (``LogCleanerManager.maxCompactionDelay``)."""
     if config.number("max.compaction.lag.ms") == LONG_MAX:
         return None
     first = (
@@ -229,8 +229,8 @@ def _oldest(
         for segment in sealed
         if segment.end_offset > row.cleaned
     )
-    known = (found.frame.max_timestamp for found in first if found is not None)
-    return min((timestamp for timestamp in known if timestamp >= 0), default=None)
+    times = (found.frame.max_timestamp for found in first if found is not None)
+    return min((time for time in times if time > 0), default=None)
 
 
 # --- the work, in this process ----------------------------------------------------------------------------
