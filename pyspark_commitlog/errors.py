@@ -119,3 +119,8 @@ class UnsupportedError(CommitLogError):
 
 class CorruptionError(CommitLogError):
     """Stored bytes are not what was written (CRC, length, identity or position do not match)."""
+
+
+def missing(error: FileNotFoundError) -> CorruptionError:
+    """Return the error for a file that the newest entries name and that is not there."""
+    return CorruptionError(f"{error.filename or error} is missing: restore it from a copy")

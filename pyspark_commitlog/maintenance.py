@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, missing
 from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
 from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.recover import recover
@@ -78,21 +78,23 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
 
 @dataclass
 class _Steps:
-    """Runs steps; damage that one meets is kept, and the ones behind it run all the same."""
+    """Runs steps; what fails is kept, and the steps behind run all the same: they may be what frees a full disk."""
 
     progress: Progress
-    found: list[CorruptionError] = field(default_factory=list)
+    found: list[CommitLogError] = field(default_factory=list)
 
     def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Return what a step returns, ``otherwise`` when it meets damage."""
+        """Return what a step returns, ``otherwise`` when it meets damage or the storage fails."""
         self.progress(name, 0, 1)
         try:
             return step()
-        except CorruptionError as error:
+        except (CorruptionError, StorageError) as error:
             self.found.append(error)
-            return otherwise
+        except FileNotFoundError as error:
+            self.found.append(missing(error))
+        return otherwise
 
     def tell(self) -> None:
-        """Raise what was found, as one error."""
+        """Raise what was found, as one error of the first one's kind."""
         if self.found:
-            raise CorruptionError("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]
+            raise type(self.found[0])("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]

@@ -156,7 +156,7 @@ class CommitLog:
         paths.check_topic_name(name)
         _check_partitions(partitions)
         checked = check_config(config or {})
-        check_together(checked)
+        check_together({**RootDefaults(self._storage).by_topic_name(), **checked})
         self._make_root()
         topic = TopicLog(self._storage, name)
         self._refuse_existing(topic, topic.journal.newest())
@@ -287,7 +287,7 @@ class CommitLog:
         def change(state: TopicState) -> TopicState:
             kept = {key: value for key, value in state.config.items() if key not in removed}
             changed = {**kept, **checked}
-            check_together(changed)
+            check_together({**RootDefaults(self._storage).by_topic_name(), **changed})
             return replace(state, config=changed)
 
         self._alter(name, change)

@@ -59,7 +59,8 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal = topic.settle_journal(topic_id)
-    retained = read_retained(journal)
+    sequences = journal.sequences()
+    retained = _read_all(journal, sequences, damaged_too=True)
     storage.sync_directory(paths.settle)
     now, delay = storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
@@ -69,11 +70,13 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     if settled is None:
         return Collected()
     chunks, entries = _collect_entries(topic, topic_id, settled)
-    gone = plan_entries([s.sequence for s in retained], proof.sequence)
+    gone = plan_entries(sequences, proof.sequence)
     for sequence in gone:
         journal.delete(sequence)
-    kept = [stored for stored in retained if stored.sequence not in set(gone)]
-    files = _collect_files(topic, topic_id, kept)
+    left = set(sequences) - set(gone)
+    kept = [stored for stored in retained if stored.sequence in left]
+    # What an entry named that can't be read nobody knows: until it goes, all files stay.
+    files = _collect_files(topic, topic_id, kept) if len(kept) == len(left) else 0
     return Collected(chunks, entries, len(gone), files)
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 
 from pyspark_commitlog.errors import (
     CorruptionError,
+    InvalidRecordError,
     StagedExpiredError,
     StaleBatchError,
     TopicChangedError,
@@ -229,6 +230,7 @@ def commit(
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
         StagedExpiredError, StaleBatchError, WriterFencedError: see ``judge`` and ``check_floor``.
+        InvalidRecordError: records without a key, in a topic that is compacted by now.
         CorruptionError: a chunk is missing or has another length.
         OutcomeUnknownError: retry with the same writer.
     """
@@ -249,6 +251,11 @@ def commit(
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
         check_floor(chunks, state, topic.name)
+        if topic.config(state).has_policy("compact") and any(task.keyless for task in staged):
+            raise InvalidRecordError(
+                f"topic {topic.name!r} has cleanup.policy=compact since these records were staged, and some have no "
+                "key; nothing was committed: give every record a key"
+            )
         _check_chunks(topic, topic_id, chunks)
         ranges.clear()
         ranges.update(_ranges(state.log_end, ends))
@@ -265,6 +272,8 @@ def commit(
         large = {"extents": [e.to_json() for e in extents], "chunks": chunks_to_json(chunks)}
         tables = place_tables(large, slot.sequence, slot.write_id)
         body: Json = {"state": after.to_json(), **tables.body}
+        if chunks and not durable:
+            body["unsynced"] = True
         inline = b"".join(task.inline for task in staged)
         return Draft("append", topic_id, body, inline, {**sides, **tables.sides})
 
@@ -282,19 +291,21 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
         return None
     _, settled = topic.settled(state.topic_id)
     paths = topic.paths(state.topic_id)
-    first = max(state.unsynced_from, settled.oldest_unsettled)
-    found = read_pending(topic, settled, state, newest, lambda: False)
-    chunks = [(entry.sequence, chunk) for entry in found if entry.sequence >= first for chunk in entry.chunks]
-    for sequence, chunk in chunks:
-        try:
-            topic.storage.sync_file(paths.chunk(chunk.name))
-            whole = is_whole(topic.storage, paths.chunk(chunk.name), chunk)
-        except FileNotFoundError:
-            whole = sequence < topic.settled(state.topic_id)[1].oldest_unsettled  # settled and collected meanwhile
-        if not whole:  # power was lost already: not ours to bless
-            return sequence
-    if chunks:
-        topic.storage.sync_directory(paths.staged)
+    first = state.unsynced_from
+    while first <= newest.sequence:
+        found = read_pending(topic, settled, state, newest, lambda: False, first=first)
+        for sequence, chunk in ((entry.sequence, chunk) for entry in found for chunk in entry.chunks):
+            try:
+                topic.storage.sync_file(paths.chunk(chunk.name))
+                whole = is_whole(topic.storage, paths.chunk(chunk.name), chunk)
+            except FileNotFoundError:
+                whole = sequence < topic.settled(state.topic_id)[1].oldest_unsettled  # settled and collected meanwhile
+            if not whole:  # power was lost already: not ours to bless
+                return sequence
+        if not found:
+            break
+        first = found[-1].sequence + 1
+    topic.storage.sync_directory(paths.staged)
     return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, missing
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
@@ -23,6 +23,9 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent
 
 log = logging.getLogger("pyspark_commitlog")
+
+# What a round holds for an offset that turns out superseded.
+_BYTES_AN_OFFSET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ def plan_compaction(
     share = dirty_bytes / (dirty_bytes + sum(s.length for s in clean))
     if not due and share <= config.ratio("min.cleanable.dirty.ratio"):
         return None
-    return Cleanable(clean, tuple(_bounded(dirty, config.number("cleaner.dedupe.buffer.size"))))
+    offsets = config.number("cleaner.dedupe.buffer.size") // _BYTES_AN_OFFSET
+    return Cleanable(clean, tuple(_bounded(dirty, offsets)))
 
 
 def _old_enough(dirty: Sequence[Sealed], config: TopicConfig, now_ms: int) -> list[Sealed]:
@@ -168,6 +172,8 @@ def compact(
             done += _rounds(topic, topic_id, partition, worker or work_here, progress)
         except CorruptionError as error:
             failure = error
+        except FileNotFoundError as error:
+            failure = missing(error)
     if failure is not None:
         raise failure
     return done
@@ -194,6 +200,10 @@ def _compact_locked(
     plan = plan_compaction(sealed, row, log_start=log_start, config=config, now_ms=now, oldest_ms=oldest)
     if plan is None:
         return None
+    reserved = topic.reserve(base, settled)
+    if reserved is None:
+        return None
+    base = reserved
     rules = Rules.of(config, log_start=log_start, cleaned=row.cleaned, now_ms=now)
     buffer_bytes = config.number("cleaner.dedupe.buffer.size")
     job = Job(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes, progress)
@@ -221,7 +231,7 @@ def _oldest(
     sealed: Sequence[Sealed],
     config: TopicConfig,
 ) -> int | None:
-    """Return the oldest timestamp above 0 of the dirty segments' first frames (``LogCleanerManager.maxCompactionDelay``)."""
+    """Return the oldest timestamp above 0 of the dirty segments' first frames (``maxCompactionDelay``)."""
     if config.number("max.compaction.lag.ms") == LONG_MAX:
         return None
     first = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.config import DAY_MS, check_defaults, topic_defaults
+from pyspark_commitlog.config import DAY_MS, check_defaults, check_together, topic_defaults
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.storage import Storage
@@ -51,6 +51,7 @@ class RootDefaults:
         def plan(base: Stored | None, slot: Slot) -> Draft | None:
             before = _config(base)
             after = {**{name: value for name, value in before.items() if name not in removed}, **checked}
+            check_together(topic_defaults(after))
             return None if after == before else Draft("alter", "", {"config": after})
 
         self._journal.append(plan)

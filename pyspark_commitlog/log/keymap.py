@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -61,15 +62,26 @@ def find_superseded(
     """
     size = sum(keys.keys.nbytes for source in dirty for keys in source.read())
     buckets = min(max(1, -(-size // buffer_bytes)), _MAX_BUCKETS)
-    fates = [np.zeros(source.end_offset - source.base_offset, np.uint8) for source in dirty]
+    fates = _Fates(dirty)
     gone: list[list[Ints]] = [[] for _ in clean]
     for bucket in range(buckets):
-        known = _mark_dirty(dirty, fates, bucket, buckets, key_hash)
-        if known is not None:
+        known = _mark_dirty(dirty, fates, bucket, buckets, key_hash, buffer_bytes)
+        if len(known):
             _find_clean(clean, gone, known, bucket, buckets, key_hash, buffer_bytes)
     below = [np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64) for found in gone]
     above = [source.base_offset + np.flatnonzero(fate >= _KEYLESS) for source, fate in zip(dirty, fates, strict=True)]
-    return [*below, *above], sum(int(np.count_nonzero(fate == _KEYLESS)) for fate in fates)
+    return [*below, *above], int(np.count_nonzero(fates.all == _KEYLESS))
+
+
+class _Fates:
+    """A byte per dirty offset: its bucket, or what became of it; ``all`` of them, and segment by segment."""
+
+    def __init__(self, dirty: Sequence[KeySource]) -> None:
+        self.starts = np.cumsum([0, *(source.end_offset - source.base_offset for source in dirty)])
+        self.all = np.zeros(int(self.starts[-1]), np.uint8)
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
+        return (self.all[start:end] for start, end in pairwise(self.starts.tolist()))
 
 
 def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
@@ -80,36 +92,46 @@ def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.ui
 
 
 def _mark_dirty(
-    dirty: Sequence[KeySource], fates: Sequence[npt.NDArray[np.uint8]], bucket: int, buckets: int, key_hash: Hash
-) -> pa.Array | None:
-    """Mark the superseded records of a bucket in ``fates``; return the bucket's different keys, None for none."""
+    dirty: Sequence[KeySource], fates: _Fates, bucket: int, buckets: int, key_hash: Hash, buffer_bytes: int
+) -> pa.Array:
+    """Mark the superseded records of a bucket in ``fates``; return the bucket's different keys.
+
+    Equal keys are in one bucket, however many there are: of those that were seen before, only one is held.
+    """
+    known, known_at = pa.array([], pa.binary()), np.zeros(0, np.int64)
     chunks: list[pa.Array] = []
-    places: list[tuple[int, Ints]] = []
-    for number, (source, fate) in enumerate(zip(dirty, fates, strict=True)):
+    places: list[Ints] = []
+
+    def fold() -> None:
+        nonlocal known, known_at
+        if not chunks:
+            return
+        encoded = pa.chunked_array([known, *chunks] if len(known) else chunks).dictionary_encode()
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+        at = np.concatenate([known_at, *places])
+        known = encoded.chunk(0).dictionary
+        order = np.arange(len(codes))
+        last = np.empty(len(known), np.int64)
+        last[codes] = order  # of equal codes the last assignment counts
+        fates.all[at[last[codes] != order]] = _SUPERSEDED
+        known_at = at[last]
+        chunks.clear()
+        places.clear()
+
+    for source, start in zip(dirty, fates.starts.tolist(), strict=False):
         for found in source.read():
-            at = found.offsets - source.base_offset
+            at = start + found.offsets - source.base_offset
             if bucket == 0:
-                fate[at] = bucket_of(found.keys, buckets, key_hash)
+                fates.all[at] = bucket_of(found.keys, buckets, key_hash)
                 if found.keys.null_count:
-                    fate[at[found.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
-            mine = np.flatnonzero(fate[at] == bucket)
+                    fates.all[at[found.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
+            mine = np.flatnonzero(fates.all[at] == bucket)
             if len(mine):
                 chunks.append(found.keys.take(pa.array(mine)))
-                places.append((number, at[mine]))
-    if not chunks:
-        return None
-    encoded = pa.chunked_array(chunks).dictionary_encode()
-    chunks.clear()
-    known = encoded.chunk(0).dictionary
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-    order = np.arange(len(codes))
-    last = np.empty(len(known), np.int64)
-    last[codes] = order  # of equal codes the last assignment counts
-    lost = last[codes] != order
-    start = 0
-    for number, at in places:
-        fates[number][at[lost[start : start + len(at)]]] = _SUPERSEDED
-        start += len(at)
+                places.append(at[mine])
+            if sum(chunk.nbytes for chunk in chunks) >= buffer_bytes:
+                fold()
+    fold()
     return known
 
 

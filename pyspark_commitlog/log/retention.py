@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
@@ -188,14 +188,22 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
     """Delete the files of segments that no retained settle entry names (rule R13); return how many.
 
     Left alone is what a settler may be making: files at or above the active segment's base offset, and rewritten
-    segments, whose names carry the settle number that they are meant for (rule R1), beyond the newest one.
+    segments, whose names carry the settle number that they are meant for (rule R1), beyond the newest one. With the
+    settlers' lock nobody is making any: what one left behind goes.
     """
+    if not topic.storage.can_append:
+        return 0
+    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+        return _collect_segments(topic, topic_id, idle=held)
+
+
+def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
     storage, paths = topic.storage, topic.paths(topic_id)
     retained = read_retained(topic.settle_journal(topic_id))
     states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
     if not states or len(states) < len(retained):  # another collector is at work
         return 0
-    removed = 0
+    removed, most = 0, LONG_MAX if idle else retained[-1].sequence
     for partition, newest in enumerate(states[-1].partitions):
         rows = [s.partitions[partition] for s in states if partition < len(s.partitions)]
         try:
@@ -205,7 +213,7 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
         directory = paths.partition(partition)
         for name in storage.names(directory):
             found = parse_segment(name)
-            if found and _may_go(found[0], found[1], newest, retained[-1].sequence) and found[:2] not in named:
+            if found and _may_go(found[0], found[1], newest, most) and found[:2] not in named:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
     return removed

@@ -46,13 +46,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable."""
+    """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
+
+    ``keyless`` tells whether some of the task's records have no key.
+    """
 
     topic: str
     topic_id: str
     groups: tuple[Group, ...]
     chunk: ChunkRef | None = None
     inline: bytes = b""
+    keyless: bool = False
 
     @property
     def rows(self) -> int:
@@ -114,6 +118,7 @@ class Stager:
         self._rows: dict[int, int] = defaultdict(int)
         self._staged: list[Staged] = []
         self._chunk_id = storage.new_id()
+        self._keyless = False
         self._checked: pa.Schema | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -128,6 +133,7 @@ class Stager:
         if batch.num_rows == 0:
             return
         records = prepare(batch, self._limits, self._storage.clock.now_ms())
+        self._keyless = self._keyless or records.batch.column("key").null_count > 0
         self._gathered.append((records.batch, self._choose(records)))
         self._gathered_rows += batch.num_rows
         self._gathered_bytes += records.batch.nbytes
@@ -228,7 +234,7 @@ class Stager:
         return tuple(groups)
 
     def _keep(self, chunk: ChunkRef | None, groups: tuple[Group, ...], inline: bytes = b"") -> None:
-        self._staged.append(Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline))
+        self._staged.append(Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless))
         self._finished.clear()
         self._finished_bytes = 0
         self._rows.clear()

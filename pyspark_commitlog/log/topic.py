@@ -158,6 +158,14 @@ class TopicLog:
 
         return self.settle_journal(after.topic_id).append(plan)
 
+    def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
+        """Put ``base`` once more: the number behind it is then the caller's alone, for the names of rewritten segments.
+
+        Without it, a task that outlives its driver (and so the lock) could write over what the next one published
+        under the same number (rule R1). None as from ``publish``.
+        """
+        return self.publish(base, settled)
+
     def settled(self, topic_id: str) -> tuple[Stored, SettleState]:
         """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).
 

@@ -87,13 +87,19 @@ def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
 
 
 def read_pending(
-    topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored, enough: Callable[[], bool]
+    topic: TopicLog,
+    settled: SettleState,
+    state: TopicState,
+    newest: Stored,
+    enough: Callable[[], bool],
+    *,
+    first: int = 0,
 ) -> list[Pending]:
-    """Return the oldest entries that are not settled whole: at least one, if there are any, until it is ``enough``.
+    """Return the oldest entries that are not settled whole, from ``first`` on, ``MAX_ENTRIES`` or until ``enough``.
 
-    The last one is not a lost one: what a lost one held, only the next tells.
+    At least one, if there are any. The last one is not a lost one: what a lost one held, only the next tells.
     """
-    oldest = max(settled.oldest_unsettled, state.created + 1)
+    oldest = max(settled.oldest_unsettled, state.created + 1, first)
     found: list[Pending | tuple[int, Exception]] = []
     for sequence in range(oldest, newest.sequence + 1):
         if found and isinstance(found[-1], Pending) and (len(found) >= MAX_ENTRIES or enough()):

@@ -17,7 +17,7 @@ from pyspark_commitlog.log.pieces import Piece
 from pyspark_commitlog.log.salvage import Range, salvaged, settled_pieces
 from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
-from pyspark_commitlog.log.unsettled import Hole, Source, covered, read_pending, scan, sources_of
+from pyspark_commitlog.log.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -71,12 +71,14 @@ def void(
         lost = _settled_ranges(found, settled)
         if dry_run or not found:
             return tuple(found)
+        if lost:
+            base = topic.reserve(base, settled) or base
         after = salvaged(topic, state, base, settled, lost)
 
         def plan(newest: Stored | None, slot: Slot) -> Draft | None:
             stored, state = topic.newest_at(newest, topic_id)
             found[:] = look(topic, stored, state, settled, ranges, pieces, force=force)
-            return _voided(state, found) if found else None
+            return _voided(state, settled, found) if found else None
 
         topic.journal.append(plan)
         if lost:
@@ -109,7 +111,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
             return None
         _, settled = topic.settled(topic_id)
         found[:] = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
-        return _voided(state, found) if found else None
+        return _voided(state, settled, found) if found else None
 
     topic.journal.append(plan)
     for each in found:
@@ -120,8 +122,13 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     return bool(found)
 
 
-def _voided(state: TopicState, found: Sequence[GivenUp]) -> Draft:
-    kept = [each for each in state.voids if each.end > state.log_start[each.partition]]
+def _voided(state: TopicState, settle: SettleState, found: Sequence[GivenUp]) -> Draft:
+    """Return the entry; voids that neither readers nor the settler meet any more are forgotten."""
+    kept = [
+        each
+        for each in state.voids
+        if each.end > min(state.log_start[each.partition], settle.partition(each.partition).settled)
+    ]
     voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
     return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()})
 
@@ -155,7 +162,7 @@ def look(
 
     ``of_segments`` are the settled pieces that count, per partition.
     """
-    pending = read_pending(topic, settled, state, newest, lambda: False)
+    pending = _all_pending(topic, settled, state, newest)
     sources = sources_of(pending, settled, state.partitions)
     if since:
         sources = {partition: [each for each in some if _since(each, since)] for partition, some in sources.items()}
@@ -171,8 +178,21 @@ def look(
     return found
 
 
+def _all_pending(topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored) -> list[Pending]:
+    found: list[Pending] = []
+    while not found or found[-1].sequence < newest.sequence:
+        more = read_pending(topic, settled, state, newest, lambda: False, first=found[-1].sequence + 1 if found else 0)
+        if not more:
+            break
+        found += more
+    return found
+
+
 def _since(source: Source | Hole, sequence: int) -> bool:
-    return isinstance(source, Source) and source.chunk is not None and source.entry.sequence >= sequence
+    """Return whether an extent's chunk was staged without fsync (acks=0), by that entry or a later one."""
+    if isinstance(source, Hole) or source.chunk is None or source.entry.sequence < sequence:
+        return False
+    return "unsynced" in source.entry.body
 
 
 def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, ranges: Mapping[int, Range]) -> None:

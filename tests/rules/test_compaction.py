@@ -12,10 +12,18 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_commitlog.errors import CorruptionError, InvalidRecordError, StorageError, TopicChangedError, UsageError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    InvalidRecordError,
+    StorageError,
+    TopicChangedError,
+    UsageError,
+)
 from pyspark_commitlog.format.index import decode_time
 from pyspark_commitlog.log.collect import sweep
-from pyspark_commitlog.log.compact import compact, key_source, work_here
+from pyspark_commitlog.log.commit import commit
+from pyspark_commitlog.log.compact import Job, compact, key_source, work_here
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.reader import PartitionReader, Rows
@@ -25,7 +33,7 @@ from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
-from tests.support.records import append, batch_of, read_partition
+from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once
 
@@ -580,3 +588,54 @@ def test_what_stays_is_joined_to_larger_frames_that_cover_the_same_offsets(world
         index = world.storage().read(f"{span.path.removesuffix('log')}timeindex")
         assert decode_time(index, -1 + len(index) // 12, segment.base_offset).timestamp == segment.max_timestamp
     verify(world.handle())
+
+
+# --- what others do, or did -----------------------------------------------------------------------------
+
+
+def test_a_task_of_a_compaction_whose_driver_died_does_not_write_over_what_was_published(world: World) -> None:
+    """R1: the lock dies with the driver, its executors a while later. By then another compaction has published."""
+    world.create(1, CONFIG)
+    put(world, *ABA)
+    jobs: list[Job] = []
+
+    def dies(job: Job) -> object:
+        jobs.append(job)
+        raise CommitLogError("the driver is killed; a task of its goes on for a while")
+
+    with pytest.raises(CommitLogError, match="driver is killed"):
+        compact(world.handle(), identity(world), dies)  # type: ignore[arg-type]
+    world.log().alter_topic("t", {"compression.type": "zstd", "segment.bytes": 10_000})
+    assert compact(world.handle(), identity(world))
+    kept = [(r.offset, r.key, r.value) for r in read_partition(world.handle(), 0)]
+    work_here(jobs[0])  # the task ends: it renames its segments into place
+    assert [(r.offset, r.key, r.value) for r in read_partition(world.handle(), 0)] == kept
+    verify(world.handle())
+
+
+def test_tombstones_can_be_kept_for_ever(world: World) -> None:
+    """Now and the longest delay together are no i64."""
+    world.create(1, {**CONFIG, "delete.retention.ms": 2**63 - 1})
+    put(world, b"a=1", b"a", b"end=1")
+    assert world.maintain().compacted
+    assert [(r.offset, r.key) for r in read_partition(world.handle(), 0)] == [(1, b"a"), (2, b"end")]
+
+
+def test_a_record_without_a_sensible_timestamp_is_not_overdue(world: World) -> None:
+    """Kafka counts timestamps above 0 only (``LogCleanerManager.maxCompactionDelay``)."""
+    config = {**CONFIG, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": HOUR_MS}
+    topic = world.create(1, {**config, "message.timestamp.before.max.ms": 2**62})
+    for n in range(3):
+        pad = [[("pad", b"x" * 700)]]
+        append(topic, batch_of([b"%d" % n], key=[b"k"], timestamp=[0], headers=pad))
+        settle(topic, identity(world))
+    assert world.maintain().compacted == ()
+
+
+def test_records_without_a_key_are_not_acknowledged_and_then_dropped(world: World) -> None:
+    """R9: the policy changes between staging and commit."""
+    topic = world.create(1, {**CONFIG, "cleanup.policy": "delete"})
+    staged = stage(topic, batch_of([b"1", b"2"], headers=[[("pad", b"x" * 700)]] * 2))
+    world.log().alter_topic("t", {"cleanup.policy": "compact"})
+    with pytest.raises(InvalidRecordError):
+        commit(topic, staged.topic_id, [staged])

@@ -315,3 +315,15 @@ def test_a_commit_that_cannot_read_them_commits_nothing(world: World) -> None:
     assert world.values() == []
     commit(failing, staged.topic_id, [staged])
     assert world.values() == [b"a"]
+
+
+def test_defaults_that_contradict_each_other_are_refused(world: World) -> None:
+    """Among themselves, and with what a topic sets (``LogConfig.validateValues``)."""
+    world.create(1, CHUNKS)
+    with pytest.raises(ConfigError):
+        world.log().alter_defaults({"log.cleaner.min.compaction.lag.ms": 10, "log.cleaner.max.compaction.lag.ms": 5})
+    world.log().alter_defaults({"log.cleaner.max.compaction.lag.ms": 5})
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=10 is above max"):
+        world.log().alter_topic("t", {"min.compaction.lag.ms": 10})
+    with pytest.raises(ConfigError):
+        world.log().create_topic("u", config={"min.compaction.lag.ms": 10})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, SyncFailedError
+from pyspark_commitlog.log import unsettled
 from pyspark_commitlog.log.commit import Committed, Transaction, commit
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
@@ -204,3 +207,45 @@ def test_a_chunk_that_is_collected_while_it_is_synced(world: World) -> None:
     commit(slow, staged.topic_id, [staged])
     assert unsynced(world) is None
     assert world.values() == [b"a", b"b", b"c", b"d"]
+
+
+def test_damage_to_a_chunk_of_acks_all_is_left_to_the_operator(world: World) -> None:
+    """What an acks=all commit made durable behind the lost chunk is damaged, or away for a while."""
+    topic = world.create(1, CHUNKS)
+    lost = stage(topic, batch_of([b"acks=0"]), durable=False)
+    commit(topic, lost.topic_id, [lost], durable=False)
+    assert lost.chunk is not None
+    (world.path / topic.paths(lost.topic_id).chunk(lost.chunk.name)).write_bytes(b"")  # power loss
+    safe = stage(topic, batch_of([b"acks=all"]))
+    commit(topic, safe.topic_id, [safe])
+    assert safe.chunk is not None
+    path = world.path / topic.paths(safe.topic_id).chunk(safe.chunk.name)
+    kept = path.with_name("away")
+    shutil.move(path, kept)
+    with contextlib.suppress(CorruptionError):
+        settle(world.handle(), lost.topic_id)
+    shutil.move(kept, path)  # the operator restores it
+    settle(world.handle(), lost.topic_id)
+    assert world.values() == [b"acks=all"]
+
+
+def test_acks_all_makes_all_durable_that_was_written_before_many_entries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many entries are not settled."""
+    monkeypatch.setattr(unsettled, "MAX_ENTRIES", 3)
+    topic = world.create(1, {**CHUNKS, "settle.entries": 10**6})
+    for n in range(6):
+        staged = stage(topic, batch_of([b"%d" % n]), durable=False)
+        commit(topic, staged.topic_id, [staged], durable=False)
+    synced: list[str] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "sync_file" and moment == "after":
+            synced.append(path)
+
+    handle = world.handle(hook)
+    staged = stage(handle, batch_of([b"acks=all"]))
+    commit(handle, staged.topic_id, [staged])
+    _, state = world.handle().newest()
+    assert len(synced) == 6 or state.unsynced_from is not None

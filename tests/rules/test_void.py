@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
+from pyspark_commitlog.log import unsettled
 from pyspark_commitlog.log.commit import Transaction, commit
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.settle import settle
@@ -502,13 +503,15 @@ def test_a_void_below_the_log_start_is_forgotten(world: World) -> None:
     """An entry does not grow for ever."""
     topic = world.create(config=CONFIG)
     first = chunk(world, write(topic, 0))
-    second = chunk(world, write(topic, 3))
+    write(topic, 3)
     first.unlink()
     world.log().void("t")
     world.log().delete_records("t", {0: 3})
+    world.maintain()
+    second = chunk(world, write(topic, 6))
     second.unlink()
     world.log().void("t")
-    assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(3, 6)]
+    assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(6, 9)]
 
 
 def test_merged_ranges_are_few_and_sorted() -> None:
@@ -516,3 +519,28 @@ def test_merged_ranges_are_few_and_sorted() -> None:
 
     voids = [Void(1, 5, 7), Void(0, 4, 6), Void(0, 1, 4), Void(1, 8, 9), Void(0, 2, 3)]
     assert merged(voids) == (Void(0, 1, 6), Void(1, 5, 7), Void(1, 8, 9))
+
+
+def test_a_void_that_is_not_settled_yet_is_not_forgotten_by_the_next_one(world: World) -> None:
+    """Also below the log start offset: the settler still meets the damage."""
+    topic = world.create(2, CHUNKS)
+    for partition in (0, 1):
+        lost = append(topic, batch_of([b"1", b"2"], partition=[partition] * 2))
+        assert lost.sequence is not None
+        for chunk in topic.chunks(topic.journal.read(lost.sequence).entry):
+            (world.path / topic.paths(topic_id(topic)).chunk(chunk.name)).unlink()
+    assert world.log().void("t", {0: (0, 2)})
+    world.log().delete_records("t", {0: 2})
+    assert world.log().void("t", {1: (0, 2)})
+    settle(world.handle(), topic_id(topic))
+    assert world.log().describe("t").partitions[0].unsettled == 0
+
+
+def test_what_is_lost_behind_many_entries_can_be_voided(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsettled, "MAX_ENTRIES", 3)
+    topic = world.create(1, {**CHUNKS, "settle.entries": 10**6})
+    done = [append(topic, batch_of([b"%d" % n])) for n in range(6)]
+    assert done[5].sequence is not None
+    (chunk,) = topic.chunks(topic.journal.read(done[5].sequence).entry)
+    (world.path / topic.paths(topic_id(topic)).chunk(chunk.name)).unlink()
+    assert [(each.start, each.end) for each in world.log().void("t", {0: (5, 6)})] == [(5, 6)]

@@ -68,8 +68,8 @@ def test_an_old_record_makes_it_due_whatever_the_ratio() -> None:
 
 def test_a_round_takes_so_many_dirty_offsets_at_most_but_one_segment_at_least() -> None:
     big = [segment(0, 600), segment(600, 1000), segment(1000, 1200)]
-    assert planned(big, cleaner_dedupe_buffer_size=1024) == ([], [0, 600])
-    assert planned([segment(0, 5000), segment(5000, 5001)], cleaner_dedupe_buffer_size=1024) == ([], [0])
+    assert planned(big, cleaner_dedupe_buffer_size=8 * 1024) == ([], [0, 600])
+    assert planned([segment(0, 5000), segment(5000, 5001)], cleaner_dedupe_buffer_size=8 * 1024) == ([], [0])
 
 
 @pytest.mark.parametrize(

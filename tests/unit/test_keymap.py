@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -112,3 +113,47 @@ def test_keys_of_one_partition_fill_all_buckets() -> None:
     held = np.bincount(bucket_of(mine, 4, murmur2), minlength=4)
     assert len(held) == 4
     assert min(held) > 0.8 * max(held)
+
+
+def test_a_hot_key_does_not_fill_the_memory() -> None:
+    """Equal keys are in one bucket, however many there are."""
+    rows, frames, buffer_bytes = 1000, 400, 2**20
+
+    def read() -> object:
+        for n in range(frames):
+            keys = pa.array([b"k" * 200] * rows, pa.binary())
+            yield Keys(np.arange(rows, dtype=np.int64) + n * rows, keys)
+
+    held = [0]
+
+    def watched() -> object:
+        for keys in read():  # type: ignore[attr-defined]
+            held[0] = max(held[0], pa.total_allocated_bytes() - start)
+            yield keys
+
+    start = pa.total_allocated_bytes()
+    gone, _ = find_superseded([], [KeySource(0, rows * frames, watched)], buffer_bytes)  # type: ignore[arg-type]
+    assert len(gone[0]) == rows * frames - 1
+    assert held[0] < 10 * buffer_bytes
+
+
+def test_memory_with_short_keys() -> None:
+    """A round has an offset for every 8 bytes of the buffer (``plan_compaction``)."""
+    buffer_bytes, rows = 2**20, 8192
+    frames = buffer_bytes // 8 // rows // 2
+    keys = [pa.array([b"%06d" % (n * rows + i) for i in range(rows)], pa.binary()) for n in range(frames)]
+
+    def source(base: int) -> KeySource:
+        def read() -> Iterator[Keys]:
+            for n, found in enumerate(keys):
+                yield Keys(np.arange(rows, dtype=np.int64) + base + n * rows, found)
+
+        return KeySource(base, base + rows * frames, read)
+
+    tracemalloc.start()
+    try:
+        find_superseded([], [source(0), source(rows * frames)], buffer_bytes)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 5 * buffer_bytes
