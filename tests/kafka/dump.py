@@ -14,7 +14,7 @@ The tool creates missing index files: run it on copies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,8 @@ MAIN = "kafka.tools.DumpLogSegments"
 _LARGEST_FRAME = 2**31 - 1  # the default, 5 MiB, makes the tool die on larger frames
 _BATCH = re.compile(
     r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .*"
-    r"position: (?P<position>\d+) \w+: (?P<timestamp>-?\d+) size: (?P<size>\d+) .* isvalid: (?P<valid>\w+)"
+    r"deleteHorizonMs: OptionalLong(\.empty|\[(?P<horizon>\d+)\]) position: (?P<position>\d+) "
+    r"\w+: (?P<timestamp>-?\d+) size: (?P<size>\d+) .* crc: (?P<crc>\d+) isvalid: (?P<valid>\w+)"
 )
 _RECORD = re.compile(
     r"\| offset: (?P<offset>\d+) \w+: (?P<timestamp>-?\d+) keySize: -1 valueSize: \d+ .*headerKeys: \[.*\]"
@@ -36,12 +37,30 @@ _NOISE = re.compile(r"(NOTE: )?Picked up |Non-consecutive offsets in |  -?\d+ is
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """What the tool said of a batch."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    delete_horizon: int | None
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tool said: the faults in words, and how much it looked at."""
+    """What the tool said: the faults in words, the batches of each ``.log``, and how many index entries it looked at."""
 
     faults: tuple[str, ...]
-    batches: int
+    logs: Mapping[Path, Sequence[Batch]]
     entries: int
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches were looked at."""
+        return sum(map(len, self.logs.values()))
 
     @property
     def good(self) -> bool:
@@ -60,14 +79,15 @@ class _File:
     faults: list[str] = field(default_factory=list)
 
 
-def dump(java: Java, files: Sequence[Path]) -> Verdict:
-    """Let Kafka's tool look at the files and return its verdict."""
+def dump(java: Java, files: Sequence[Path], *, log_bytes: int | None = None) -> Verdict:
+    """Let Kafka's tool look at the files, at no more than ``log_bytes`` of each ``.log``, and return its verdict."""
     arguments = (
         "--deep-iteration",
         "--max-message-size",
         str(_LARGEST_FRAME),
         "--files",
         ",".join(map(str, files)),
+        *(() if log_bytes is None else ("--max-bytes", str(log_bytes))),
     )
     return judge(java.run(MAIN, *arguments), files)
 
@@ -80,8 +100,8 @@ def judge(done: Done, files: Sequence[Path]) -> Verdict:
         faults.append(f"the tool ended with code {done.returncode}")
     faults += [f"{path}: not looked at" for path in files if path not in seen]
     faults += [fault for file in seen.values() for fault in _faults(file)]
-    batches = sum(len(file.batches) for file in seen.values())
-    return Verdict(tuple(faults), batches, sum(file.entries for file in seen.values()))
+    logs = {path: [_batch(each) for each in file.batches] for path, file in seen.items() if path.suffix == ".log"}
+    return Verdict(tuple(faults), logs, sum(file.entries for file in seen.values()))
 
 
 def _parse(lines: Iterable[str]) -> Iterator[_File]:
@@ -98,6 +118,12 @@ def _parse(lines: Iterable[str]) -> Iterator[_File]:
             file.entries += 1
         elif not _QUIET.match(line):
             file.faults.append(line)  # "Found … invalid bytes at the end of …", and whatever is not known
+
+
+def _batch(found: re.Match[str]) -> Batch:
+    names = ("position", "size", "base", "last", "timestamp", "horizon", "crc")
+    position, size, base, last, timestamp, horizon, crc = (found[name] for name in names)
+    return Batch(int(position), int(size), int(base), int(last), int(timestamp), horizon and int(horizon), int(crc))
 
 
 def _faults(file: _File) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Record batch, version 2 (big-endian)::
 
     0 baseOffset i64 | 8 batchLength i32 | 12 partitionLeaderEpoch i32 | 16 magic i8 | 17 crc u32
-    21 attributes i16 | 23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64
+    21 attributes i16 (bit 6: baseTimestamp is the delete horizon) | 23 lastOffsetDelta i32 | 27 baseTimestamp i64 | 35 maxTimestamp i64
     43 producerId i64 | 51 producerEpoch i16 | 53 baseSequence i32 | 57 recordCount i32 | 61 records
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_DELETE_HORIZON = 1 << 6
 _COUNTED_FROM = 12
 ENTRY_BYTES = {".index": 8, ".timeindex": 12}
 
@@ -37,7 +38,9 @@ class Frame:
     base_offset: int
     last_offset: int
     leader_epoch: int
+    crc: int
     max_timestamp: int
+    delete_horizon: int | None
     record: Record
 
     @property
@@ -47,9 +50,9 @@ class Frame:
 
 
 def read_log(path: Path) -> list[Frame]:
-    """Return the frames of a ``.log`` in file order."""
+    """Return the frames of a ``.log`` in file order, up to the zeros that ``preallocate`` leaves behind them."""
     data, position, found = path.read_bytes(), 0, list[Frame]()
-    while position < len(data):
+    while any(data[position : position + _HEADER.size]):
         found.append(_frame(data, position))
         position += found[-1].size
     return found
@@ -68,11 +71,12 @@ def entries(path: Path) -> bytes:
 
 
 def _frame(data: bytes, position: int) -> Frame:
-    base, length, epoch, magic, _, _, delta, base_ms, max_ms, *_, count = _HEADER.unpack_from(data, position)
+    base, length, epoch, magic, crc, attributes, delta, base_ms, max_ms, *_, count = _HEADER.unpack_from(data, position)
     assert (magic, count) == (2, 1), f"magic {magic}, {count} records at position {position}"
     size = length + _COUNTED_FROM
     record = _record(data[position + _HEADER.size : position + size], base, base_ms)
-    return Frame(position, size, base, base + delta, epoch, max_ms, record)
+    horizon = base_ms if attributes & _DELETE_HORIZON else None
+    return Frame(position, size, base, base + delta, epoch, crc, max_ms, horizon, record)
 
 
 def _record(data: bytes, base_offset: int, base_ms: int) -> Record:

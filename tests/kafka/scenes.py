@@ -1,0 +1,144 @@
+"""Topics whose segments did not come about by appending records alone: compacted, voided, preallocated.
+
+Only here these tests meet the project's code. Each function makes a topic of one partition below a root, and puts
+copies of what its newest settle entry names into a directory, under the names that Kafka knows.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.dump import Row, dump
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.storage import LocalStorage
+from tests.support.records import append, batch_of, read_partition
+from tests.support.world import CHUNKS, World
+
+SEGMENT_BYTES = 16_384
+INDEX_INTERVAL_BYTES = 1_024
+HOUR_MS = 3_600_000
+FIRST_MS = 1_600_000_000_000
+_CONFIG = {
+    **CHUNKS,
+    "segment.bytes": SEGMENT_BYTES,
+    "index.interval.bytes": INDEX_INTERVAL_BYTES,
+    "batch.size": 2_048,
+    "compression.type": "none",
+}
+_COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": HOUR_MS}
+_ROWS = 8
+_PAD = [("pad", b"x" * 150)]
+_LOST = 70_000  # more offsets than one frame without rows covers when voided
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A topic: its root, its partition's files under Kafka's names, and how long the active ``.log`` is published."""
+
+    world: World
+    name: str
+    directory: Path
+    active_bytes: int
+
+    def our_dump(self, log: Path) -> list[Row]:
+        """Return what our own ``dump`` says of a ``.log`` in the directory."""
+        return list(dump(LocalStorage(log.parent), log.name))
+
+    def our_offsets_for_times(self, times_ms: Iterable[int]) -> list[int | None]:
+        """Return for each timestamp the offset that our client finds."""
+        log = self.world.log()
+        found = (log.offsets_for_times(self.name, {0: at})[0] for at in times_ms)
+        return [each and each.offset for each in found]
+
+
+def compacted(home: Path) -> Scene:
+    """Compact twice: tombstones, rows gone from frames, all rows of a segment gone, and the last of one.
+
+    The second round supersedes all records of one segment and the last ones of another, with others between them.
+    """
+    topic = _Topic(home, "compacted", **_COMPACT)
+    for number in range(70):
+        keys = [b"often %d" % (number % 3), *(b"%d %d" % (number, row) for row in range(1, _ROWS))]
+        topic.write(keys, [None if number % 10 == 9 and row == 3 else b"first" for row in range(_ROWS)])
+        topic.settle()
+    topic.world.maintain(topic.name)
+    whole, last = topic.segments()[1], topic.segments()[3]
+    ends = [segment.end_offset for segment in (whole, last) if isinstance(segment, Sealed)]
+    for start, end in zip((whole.base_offset, ends[1] - 4 * _ROWS), ends, strict=True):
+        for record in read_partition(topic.log, 0, start, end):
+            topic.write([record.key or b""] * _ROWS, [b"second"] * _ROWS)
+    topic.write([b"other"] * 100, [b"third"] * 100)  # seals what is before
+    topic.settle()
+    topic.world.maintain(topic.name)
+    return topic.scene()
+
+
+def voided(home: Path) -> Scene:
+    """Lose and void the first chunk, one of the others with a great many offsets, and the last."""
+    topic = _Topic(home, "voided")
+    for number in range(60):
+        rows = _LOST if number == 35 else _ROWS
+        chunk = topic.write([b"key"] * rows, [b""] * rows)
+        if number in (0, 15, 35, 59):
+            chunk.unlink()
+    topic.world.log().void(topic.name)
+    topic.settle()
+    return topic.scene()
+
+
+def preallocated(home: Path) -> Scene:
+    """Write to segments whose disk is reserved ahead, each in many settle runs."""
+    topic = _Topic(home, "preallocated", preallocate=True)
+    for number in range(30):
+        topic.write([b"%d" % number] * _ROWS, [b"value"] * _ROWS)
+        topic.settle()
+    return topic.scene()
+
+
+MAKE: dict[str, Callable[[Path], Scene]] = {"compacted": compacted, "voided": voided, "preallocated": preallocated}
+
+
+class _Topic:
+    """A topic of one partition that is being written, below ``home``."""
+
+    def __init__(self, home: Path, name: str, **config: object) -> None:
+        self.name, self._home = name, home
+        self.world = World(home / "root")
+        self.log = self.world.create(config={**_CONFIG, **config}, name=name)
+        self._some, self._now_ms = random.Random(name), FIRST_MS
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Path:
+        """Commit records in one chunk; return its path. Timestamps sometimes go back."""
+        self._now_ms += 1000
+        times = [(self._now_ms + self._some.randrange(5000)) * 1000 for _ in keys]
+        done = append(self.log, batch_of(values, key=keys, timestamp=times, headers=[_PAD] * len(keys)))
+        (chunk,) = self.log.chunks(self.log.journal.read(done.sequence or 0).entry)
+        return self.world.path / self._paths().chunk(chunk.name)
+
+    def settle(self) -> None:
+        """Settle all that is committed."""
+        settle(self.log, self._paths().topic_id)
+
+    def segments(self) -> list[Sealed | Active]:
+        """Return the segments that the newest settle entry names; the active one is the last."""
+        row = self.log.settled(self._paths().topic_id)[1].partition(0)
+        return [*self.log.sealed(self._paths().topic_id, row), row.active]
+
+    def scene(self) -> Scene:
+        """Return the topic as it is now."""
+        directory = self._home / "files"
+        directory.mkdir()
+        for segment, suffix in product(self.segments(), ("log", "index", "timeindex")):
+            file = self.world.path / self._paths().segment_file(0, segment.stem, suffix)
+            shutil.copy(file, directory / f"{segment.base_offset:020d}.{suffix}")
+        return Scene(self.world, self.name, directory, self.segments()[-1].length)
+
+    def _paths(self) -> TopicPaths:
+        return self.log.paths(self.log.newest()[1].topic_id)
