@@ -14,6 +14,7 @@ from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, missing
+from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
@@ -260,7 +261,8 @@ def work_here(job: Job) -> tuple[list[Sealed], int]:
     for group in groups_of(job, [len(offsets) for offsets in gone]):
         job.progress("compact: write", group.start, total)
         fresh += plan.segments[at : group.start]
-        fresh += rewrite(job.where, [plan.segments[i] for i in group], [gone[i] for i in group], job.rules)
+        segments, superseded = [plan.segments[i] for i in group], [gone[i] for i in group]
+        fresh += rewrite(job.where, segments, superseded, job.rules, latest_ms=latest_before(plan.segments, group))
         at = group.stop
     return fresh, keyless
 
@@ -272,6 +274,11 @@ def groups_of(job: Job, gone: Sequence[int], split_bytes: int = LONG_MAX) -> lis
         bool(gone[i]) or i >= len(plan.clean) or _outdated(job, segment) for i, segment in enumerate(plan.segments)
     ]
     return plan_groups(plan.segments, touched, job.rules.segment_bytes, split_bytes)
+
+
+def latest_before(segments: Sequence[Sealed], group: range) -> int:
+    """Return the largest timestamp of the segment before a group; -1 where there is none (pure)."""
+    return segments[group.start - 1].max_timestamp if group.start else NO_TIMESTAMP
 
 
 def _outdated(job: Job, segment: Sealed) -> bool:

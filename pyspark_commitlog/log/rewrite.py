@@ -94,7 +94,9 @@ class Rows:
     horizon_ms: int | None
 
 
-def rewrite(where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: Rules) -> list[Sealed]:
+def rewrite(
+    where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: Rules, *, latest_ms: int
+) -> list[Sealed]:
     """Write neighbouring segments anew; return what takes their place, covering the same offsets.
 
     Args:
@@ -102,11 +104,12 @@ def rewrite(where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: 
         group: the segments, ascending.
         gone: per segment the offsets of records that go, ascending.
         rules: what else goes.
+        latest_ms: the largest timestamp of the segment before; -1 where there is none.
 
     Raises:
         CorruptionError: a frame is damaged (rule R11). What was written is named by nobody.
     """
-    output = _Output(where, group[0].base_offset, group[-1].end_offset, rules)
+    output = _Output(where, group[0].base_offset, group[-1].end_offset, rules, latest_ms)
     try:
         for segment, offsets in zip(group, gone, strict=True):
             span = segment_span(where.paths, where.partition, segment)
@@ -158,12 +161,19 @@ def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | 
 
 @dataclass
 class _Output:
-    """Joins rows to frames and frames to segments, which cover all offsets from ``covered`` up to ``end_offset``."""
+    """Joins rows to frames and frames to segments, which cover all offsets from ``covered`` up to ``end_offset``.
+
+    A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
+    a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
+    never look behind it. Where nothing is before, it has that of the first frame taken.
+    """
 
     where: Where
     covered: int
     end_offset: int
     rules: Rules
+    latest_ms: int
+    _first_ms: int = codec.NO_TIMESTAMP
     _held: list[Rows] = field(default_factory=list)
     _held_bytes: int = 0
     _done: list[Sealed] = field(default_factory=list)
@@ -171,6 +181,8 @@ class _Output:
 
     def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
         """Take the next frame of the input."""
+        if self._first_ms < 0:
+            self._first_ms = frame.max_timestamp
         between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
         horizon = frame.delete_horizon_ms
         expired = horizon is not None and self.rules.now_ms >= horizon
@@ -229,8 +241,12 @@ class _Output:
             self._encode([], min(end_offset - 1, self.covered + _MAX_DELTA))
 
     def _encode(self, held: Sequence[Rows], last_offset: int) -> None:
-        paths, codec_name = self.where.paths, self.rules.compression
-        data = encode_rows(held, self.covered, last_offset, paths.topic_id, self.where.partition, codec_name)
+        topic_id, partition, codec_name = self.where.paths.topic_id, self.where.partition, self.rules.compression
+        if held:
+            data = encode_rows(held, self.covered, last_offset, topic_id, partition, codec_name)
+        else:
+            at_ms = self.latest_ms if self.latest_ms >= 0 else self._first_ms
+            data = empty_frame(topic_id, partition, codec_name, self.covered, last_offset - self.covered + 1, at_ms)
         frame = codec.parse(pa.py_buffer(data), 0)
         assert frame is not None
         self._append(frame)
@@ -243,6 +259,7 @@ class _Output:
             self._segment = _Segment(self.where, frame.base_offset, self.rules)
         self._segment.append(frame)
         self.covered = frame.next_offset
+        self.latest_ms = max(self.latest_ms, frame.max_timestamp)
 
     def finish(self) -> list[Sealed]:
         """Write what is left; the segments cover all offsets, if only with frames without rows."""
@@ -261,8 +278,6 @@ def encode_rows(
 ) -> bytes:
     """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing."""
     covered = last_offset - base_offset + 1
-    if not held:
-        return empty_frame(topic_id, partition, compression, base_offset, covered, codec.NO_TIMESTAMP)
     batch = pa.concat_batches([rows.batch for rows in held])
     offsets = np.concatenate([rows.offsets for rows in held])
     horizon = next((rows.horizon_ms for rows in held if rows.horizon_ms is not None), None)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.compact import Compacted, Job, groups_of
+from pyspark_commitlog.log.compact import Compacted, Job, groups_of, latest_before
 from pyspark_commitlog.log.compact import compact as compact_topic
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
@@ -57,7 +57,7 @@ def _work(spark: SparkSession, job: Job) -> tuple[list[Sealed], int]:
     groups = groups_of(job, [len(offsets) for offsets in listed], split_bytes=split)
     tasks = [
         _Task(job.topic.storage.url, job.topic.paths(job.topic_id), job.partition, job.number, job.rules,
-              [segments[i] for i in group], [listed[i] for i in group])
+              [segments[i] for i in group], [listed[i] for i in group], latest_before(segments, group))
         for group in groups
     ]  # fmt: skip
     fresh = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_Task.run).collect()
@@ -115,7 +115,8 @@ class _Task:
     rules: Rules
     segments: Sequence[Sealed]
     gone: Sequence[Ints]
+    latest_ms: int
 
     def run(self) -> list[Sealed]:
         where = Where(open_storage(self.root), self.paths, self.partition, self.number)
-        return rewrite(where, self.segments, self.gone, self.rules)
+        return rewrite(where, self.segments, self.gone, self.rules, latest_ms=self.latest_ms)

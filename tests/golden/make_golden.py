@@ -258,7 +258,7 @@ def thinned(topic: TopicLog, topic_id: str, partition: int, old: state.Sealed) -
     gone = np.concatenate((first[::2], second, last))
     config, now_ms = topic.config(topic.newest()[1]), topic.storage.clock.now_ms()
     rules = Rules.of(config, log_start=0, cleaned=old.end_offset, now_ms=now_ms)
-    return rewrite(Where(topic.storage, paths, partition, 1), [old], [gone], rules), gone
+    return rewrite(Where(topic.storage, paths, partition, 1), [old], [gone], rules, latest_ms=-1), gone
 
 
 def files(root: Path) -> dict[str, bytes]:

@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
+
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.frame import THINNED
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.dump import Row, dump
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import LocalStorage
+from tests.kafka.frames import Frame
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 
@@ -56,6 +61,12 @@ class Scene:
         log = self.world.log()
         found = (log.offsets_for_times(self.name, {0: at})[0] for at in times_ms)
         return [each and each.offset for each in found]
+
+
+def rows_in(frame: Frame) -> int:
+    """Return how many rows a frame has."""
+    thinned = dict(frame.record.headers)["kind"] == THINNED
+    return columns.decode(pa.py_buffer(frame.record.value), thinned=thinned).num_rows
 
 
 def compacted(home: Path) -> Scene:

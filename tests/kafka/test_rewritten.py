@@ -14,7 +14,7 @@ import pytest
 
 from tests.kafka import broker as kafka
 from tests.kafka import frames, scenes
-from tests.kafka.clients import JavaClient
+from tests.kafka.clients import JavaClient, PythonClient
 from tests.kafka.dump import Batch, dump
 from tests.kafka.frames import Frame
 from tests.kafka.scenes import Scene
@@ -22,7 +22,6 @@ from tests.kafka.toolchain import Java
 
 pytestmark = pytest.mark.kafka
 
-THINNED = "arrow-ipc-thinned"
 ZEROS = "Found record size 0 smaller than minimum record overhead"
 
 
@@ -75,25 +74,25 @@ def published(scene: Scene, log: Path) -> bytes:
 
 
 def test_compacted_topic_is_worth_testing(every_scene: Mapping[str, Scene]) -> None:
-    """Frames without rows have no timestamp: one is a whole segment, others stand behind frames with rows."""
+    """One frame without rows is a whole segment, with others on both sides; another one is a segment's last."""
     segments = sealed_frames(every_scene["compacted"])
-    without = [[frame.max_timestamp == -1 for frame in each] for each in segments]
-    assert [True] in without
-    assert any(each[-1] and not any(each[:-1]) for each in without if len(each) > 3)
+    bare = [[scenes.rows_in(frame) == 0 for frame in each] for each in segments]
+    assert [True] in bare[1:-1]
+    assert any(each[-1] and not any(each[:-1]) for each in bare if len(each) > 1)
     everything = [frame for each in segments for frame in each]
     assert {frame.delete_horizon is None for frame in everything} == {True, False}
-    assert {dict(frame.record.headers)["kind"] for frame in everything} == {"arrow-ipc", THINNED}
+    assert {dict(frame.record.headers)["kind"] for frame in everything} == {"arrow-ipc", "arrow-ipc-thinned"}
     assert [frame.max_timestamp for frame in everything] != sorted(frame.max_timestamp for frame in everything)
 
 
 def test_voided_topic_is_worth_testing(every_scene: Mapping[str, Scene]) -> None:
     """Frames without rows are the topic's first, a segment's last, two that follow each other, and the topic's last."""
     segments = [frames.read_log(log) for log in logs(every_scene["voided"])]
-    kinds = [[dict(frame.record.headers)["kind"] == THINNED for frame in each] for each in segments]
-    assert kinds[0][0]
-    assert kinds[-1][-1]
-    assert any(each[-1] for each in kinds[:-1])
-    assert any(both == (True, True) for each in kinds[:-1] for both in pairwise(each))
+    bare = [[scenes.rows_in(frame) == 0 for frame in each] for each in segments]
+    assert bare[0][0]
+    assert bare[-1][-1]
+    assert any(each[-1] for each in bare[:-1])
+    assert any(both == (True, True) for each in bare[:-1] for both in pairwise(each))
 
 
 def test_preallocated_topic_is_worth_testing(every_scene: Mapping[str, Scene]) -> None:
@@ -165,3 +164,23 @@ def test_consumer_reads_every_frame(java: Java, broker: kafka.Broker, scene: Sce
     """Kafka's console consumer checks each CRC, and finds each frame's one record, also where there are no rows."""
     expected = [frame.record for log in logs(scene) for frame in frames.read_log(log)]
     assert JavaClient(java, broker.bootstrap).read(scene.name, 0, "earliest", len(expected)) == expected
+
+
+def test_broker_finds_the_frame_that_we_find(
+    clients_python: Path, broker: kafka.Broker, every_scene: Mapping[str, Scene]
+) -> None:
+    """For a timestamp Kafka answers the end of the frame in which our client finds the record.
+
+    A frame without rows, or a whole segment of such, is not in its way.
+    """
+    scene = every_scene["compacted"]
+    there = [frame for log in logs(scene) for frame in frames.read_log(log)]
+    times = [0, *(frame.max_timestamp + step for frame in there for step in (0, 1))]
+    found = scene.our_offsets_for_times(times)
+    assert None in found
+    ends = [
+        next((f.last_offset for f in there if f.last_offset >= offset), None) if offset is not None else None
+        for offset in found
+    ]
+    client = PythonClient(clients_python, "confluent-kafka", broker.bootstrap)
+    assert client.offsets_for_times(scene.name, [(0, at) for at in times]) == ends

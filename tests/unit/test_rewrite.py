@@ -18,6 +18,7 @@ from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
+from pyspark_commitlog.log.staging import empty_frame
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage import LocalStorage
 
@@ -33,7 +34,7 @@ def where(tmp_path: Path) -> Where:
 def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
     """Return a frame from ``base`` to ``end`` with records at some offsets."""
     if not offsets:
-        return encode_rows([], base, end - 1, ID, 0, "none")
+        return empty_frame(ID, 0, "none", base, end - base, 0)
     values = [b"%d" % offset for offset in offsets]
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values), pa.array(values), pa.nulls(len(values), columns.SCHEMA.field("headers").type),
@@ -82,7 +83,9 @@ SMALL, COPIED = rules(batch_size="1000000"), rules(batch_size="1024")
 )  # fmt: skip
 def test_frames_cover_all_offsets_one_behind_the_other(where: Where, gone: list[int], rules: Rules) -> None:
     frames = (frame(10 + n, 14 + n, range(10 + n, 14 + n)) for n in (0, 4, 8))
-    made = rewrite(where, [segment(where, 10, 25, *frames, frame(22, 25, []))], [np.array(gone) + 10], rules)
+    made = rewrite(
+        where, [segment(where, 10, 25, *frames, frame(22, 25, []))], [np.array(gone) + 10], rules, latest_ms=-1
+    )
     found, offsets, counts = left(where, made)
     assert offsets == [offset for offset in range(10, 22) if offset - 10 not in gone]
     assert [f.base_offset for f in found] == [10, *(f.next_offset for f in found[:-1])]
@@ -99,12 +102,23 @@ def test_a_frame_of_which_all_stays_is_copied_as_it_is(where: Where) -> None:
     assert [f.buffer.to_pybytes() == data for f, data in zip(found, frames, strict=True)] == [True, False, True]
 
 
+@pytest.mark.parametrize(("latest_ms", "told"), [(7, 7), (-1, 0)])
+def test_a_frame_without_rows_has_the_largest_timestamp_before_it(where: Where, latest_ms: int, told: int) -> None:
+    """Where nothing is before, it has that of the first frame which it takes the place of: never none."""
+    whole = segment(where, 10, 14, frame(10, 14, range(10, 14)))
+    made = rewrite(where, [whole], [np.arange(10, 14)], SMALL, latest_ms=latest_ms)
+    (found,), offsets, _ = left(where, made)
+    assert offsets == []
+    assert (found.base_timestamp, found.max_timestamp) == (told, told)
+    assert [each.max_timestamp for each in made] == [told]
+
+
 def test_offsets_beyond_what_a_frame_and_a_segment_can_cover(where: Where) -> None:
     first = segment(where, 0, MAX, frame(0, 2, [0, 1]), frame(2, MAX, []))
     second = segment(where, MAX, 2 * MAX, frame(MAX, 2 * MAX - 2, []), frame(2 * MAX - 2, 2 * MAX, [2 * MAX - 1]))
     third = segment(where, 2 * MAX, 2 * MAX + 1, frame(2 * MAX, 2 * MAX + 1, [2 * MAX]))
     nothing = np.array([], dtype=np.int64)
-    made = rewrite(where, [first, second, third], [np.array([1]), nothing, nothing], SMALL)
+    made = rewrite(where, [first, second, third], [np.array([1]), nothing, nothing], SMALL, latest_ms=-1)
     found, offsets, _ = left(where, made)
     assert offsets == [0, 2 * MAX - 1, 2 * MAX]
     assert [f.base_offset for f in found] == [0, *(f.next_offset for f in found[:-1])]
