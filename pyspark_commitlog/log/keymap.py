@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -77,11 +77,11 @@ class _Fates:
     """A byte per dirty offset: its bucket, or what became of it; ``all`` of them, and segment by segment."""
 
     def __init__(self, dirty: Sequence[KeySource]) -> None:
-        self.starts = np.cumsum([0, *(source.end_offset - source.base_offset for source in dirty)])
-        self.all = np.zeros(int(self.starts[-1]), np.uint8)
+        self.starts = list(accumulate((source.end_offset - source.base_offset for source in dirty), initial=0))
+        self.all = np.zeros(self.starts[-1], np.uint8)
 
     def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
-        return (self.all[start:end] for start, end in pairwise(self.starts.tolist()))
+        return (self.all[start:end] for start, end in pairwise(self.starts))
 
 
 def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
@@ -118,7 +118,7 @@ def _mark_dirty(
         chunks.clear()
         places.clear()
 
-    for source, start in zip(dirty, fates.starts.tolist(), strict=False):
+    for source, start in zip(dirty, fates.starts, strict=False):
         for found in source.read():
             at = start + found.offsets - source.base_offset
             if bucket == 0:

@@ -122,10 +122,10 @@ def rewrite(
 
 
 def rewrite_frames(
-    where: Where, base_offset: int, end_offset: int, frames: Iterable[Frame], rules: Rules
+    where: Where, base_offset: int, end_offset: int, frames: Iterable[Frame], rules: Rules, *, latest_ms: int
 ) -> list[Sealed]:
     """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset)."""
-    output = _Output(where, base_offset, end_offset, rules)
+    output = _Output(where, base_offset, end_offset, rules, latest_ms)
     try:
         for frame in frames:
             output.copy(frame)
@@ -165,7 +165,7 @@ class _Output:
 
     A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
     a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
-    never look behind it. Where nothing is before, it has that of the first frame taken.
+    never look behind it. Where nothing is before, it has that of the first frame taken; without any, the clock's.
     """
 
     where: Where
@@ -181,8 +181,7 @@ class _Output:
 
     def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
         """Take the next frame of the input."""
-        if self._first_ms < 0:
-            self._first_ms = frame.max_timestamp
+        self._note(frame)
         between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
         horizon = frame.delete_horizon_ms
         expired = horizon is not None and self.rules.now_ms >= horizon
@@ -205,12 +204,17 @@ class _Output:
             horizon = None
         self._hold(Rows(batch, offsets, frame.base_offset, frame.last_offset, frame.log_append_time, horizon))
 
+    def _note(self, frame: Frame) -> None:
+        if self._first_ms < 0:
+            self._first_ms = frame.max_timestamp
+
     def _follows(self, frame: Frame) -> bool:
         """Return whether a copy of the frame could stand behind what is there, without an empty one between."""
         return bool(self._held) or frame.base_offset == self.covered
 
     def copy(self, frame: Frame) -> None:
         """Take a frame as it is."""
+        self._note(frame)
         self._cover(frame.base_offset)
         self._append(frame)
 
@@ -245,7 +249,7 @@ class _Output:
         if held:
             data = encode_rows(held, self.covered, last_offset, topic_id, partition, codec_name)
         else:
-            at_ms = self.latest_ms if self.latest_ms >= 0 else self._first_ms
+            at_ms = next(ms for ms in (self.latest_ms, self._first_ms, self.rules.now_ms) if ms >= 0)
             data = empty_frame(topic_id, partition, codec_name, self.covered, last_offset - self.covered + 1, at_ms)
         frame = codec.parse(pa.py_buffer(data), 0)
         assert frame is not None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.format.frame import Frame
+from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span
@@ -70,7 +70,8 @@ def _row(
     for segment, end in _segments(topic, state.topic_id, row):
         if any(_overlap(each, (segment.base_offset, end)) for each in lost):
             left = _left(topic, state.topic_id, partition, segment, end, lost)
-            sealed += rewrite_frames(where, segment.base_offset, end, left, rules)
+            latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
+            sealed += rewrite_frames(where, segment.base_offset, end, left, rules, latest_ms=latest_ms)
             active = Active(IndexState(row.settled)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, UsageError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.frames import segment_span
+from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.pieces import pieces_of
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import settle
@@ -300,3 +300,17 @@ def test_a_commit_meanwhile_stays(world: World, topic: TopicLog) -> None:
     world.log(on_path("/t/journal/", "put_if_absent", late)).void("t")
     assert offsets(world) == [n for n in range(16) if n != 4]
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(4, 5)]
+
+
+@pytest.mark.parametrize(("damage", "expected"), [(missing, "the clock"), (flip(0, 300), "the first frame left")])
+def test_frames_without_rows_have_a_timestamp(world: World, topic: TopicLog, damage: Damage, expected: str) -> None:
+    """Kafka takes a segment without one to be as new as its file."""
+    strike(world, SEALED, damage)
+    world.log().void("t")
+    row = topic.settled(topic_id(topic))[1].partition(0)
+    first = topic.sealed(topic_id(topic), row)[0]
+    span = segment_span(topic.paths(topic_id(topic)), 0, first)
+    frames = [located.frame for located in walk(world.storage(), span)]
+    told = world.clock.now_ms() if expected == "the clock" else frames[1].max_timestamp
+    assert frames[0].max_timestamp == told
+    assert first.max_timestamp >= 0

@@ -97,7 +97,7 @@ def test_frames_cover_all_offsets_one_behind_the_other(where: Where, gone: list[
 def test_a_frame_of_which_all_stays_is_copied_as_it_is(where: Where) -> None:
     frames = [frame(n, n + 4, range(n, n + 4)) for n in (0, 4, 8)]
     packed = replace(COPIED, compression="zstd")  # what is written anew is packed
-    made = rewrite(where, [segment(where, 0, 12, *frames)], [np.array([5])], packed)
+    made = rewrite(where, [segment(where, 0, 12, *frames)], [np.array([5])], packed, latest_ms=-1)
     found, _, _ = left(where, made)
     assert [f.buffer.to_pybytes() == data for f, data in zip(found, frames, strict=True)] == [True, False, True]
 
