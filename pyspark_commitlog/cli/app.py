@@ -46,7 +46,7 @@ def maintain(
     topic: Topics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle, apply retention and remove what nothing needs, of all topics, every 5 minutes.
+    """Settle, retain, compact, mend indexes and remove what nothing needs, of all topics, every 5 minutes.
 
     Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step.
     """

@@ -249,3 +249,19 @@ def test_acks_all_makes_all_durable_that_was_written_before_many_entries(
     commit(handle, staged.topic_id, [staged])
     _, state = world.handle().newest()
     assert len(synced) == 6 or state.unsynced_from is not None
+
+
+def test_damage_to_a_chunk_of_acks_0_that_was_made_durable_is_left_to_the_operator(world: World) -> None:
+    """An acks=all commit read it back: power loss can't be what took it. Another acks=0 commit follows."""
+    topic = world.create(1, CHUNKS)
+    first = stage(topic, batch_of([b"acks=0"]), durable=False)
+    commit(topic, first.topic_id, [first], durable=False)
+    safe = stage(topic, batch_of([b"acks=all"]))
+    commit(topic, safe.topic_id, [safe])
+    late = stage(topic, batch_of([b"late"]), durable=False)
+    commit(topic, late.topic_id, [late], durable=False)
+    assert first.chunk is not None
+    (world.path / topic.paths(first.topic_id).chunk(first.chunk.name)).unlink()
+    with pytest.raises(CorruptionError):
+        settle(world.handle(), first.topic_id)
+    assert topic.newest()[1].voids == ()
