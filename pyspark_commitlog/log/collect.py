@@ -73,10 +73,8 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     gone = plan_entries(sequences, proof.sequence)
     for sequence in gone:
         journal.delete(sequence)
-    left = set(sequences) - set(gone)
-    kept = [stored for stored in retained if stored.sequence in left]
-    # What an entry named that can't be read nobody knows: until it goes, all files stay.
-    files = _collect_files(topic, topic_id, kept) if len(kept) == len(left) else 0
+    kept = [stored for stored in retained if stored.sequence not in set(gone)]
+    files = _collect_files(topic, topic_id, kept)
     return Collected(chunks, entries, len(gone), files)
 
 

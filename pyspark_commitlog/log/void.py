@@ -124,11 +124,8 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
 
 def _voided(state: TopicState, settle: SettleState, found: Sequence[GivenUp]) -> Draft:
     """Return the entry; voids that neither readers nor the settler meet any more are forgotten."""
-    kept = [
-        each
-        for each in state.voids
-        if each.end > min(state.log_start[each.partition], settle.partition(each.partition).settled)
-    ]
+    met = [min(start, settle.partition(partition).settled) for partition, start in enumerate(state.log_start)]
+    kept = [each for each in state.voids if each.end > met[each.partition]]
     voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
     return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()})
 

@@ -635,7 +635,7 @@ def test_a_record_without_a_sensible_timestamp_is_not_overdue(world: World) -> N
 def test_records_without_a_key_are_not_acknowledged_and_then_dropped(world: World) -> None:
     """R9: the policy changes between staging and commit."""
     topic = world.create(1, {**CONFIG, "cleanup.policy": "delete"})
-    staged = stage(topic, batch_of([b"1", b"2"], headers=[[("pad", b"x" * 700)]] * 2))
+    staged = stage(topic, batch_of([b"1", b"2"], key=[None, b"2"]), batch_of([b"3"], key=[b"3"]))
     world.log().alter_topic("t", {"cleanup.policy": "compact"})
     with pytest.raises(InvalidRecordError):
         commit(topic, staged.topic_id, [staged])

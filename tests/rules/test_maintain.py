@@ -124,7 +124,7 @@ def test_a_missing_manifest_is_corruption_and_does_not_stop_other_topics(world: 
 
 
 def test_a_damaged_old_settle_entry_does_not_stop_collecting_for_ever(world: World) -> None:
-    """Nobody needs it any more; what it named stays until it goes."""
+    """Nobody needs it any more."""
     world.create(1, {**CHUNKS, "segment.bytes": 1024})
     put(world, *ABA)
     settles = world.files("/settle/")
@@ -138,3 +138,16 @@ def test_a_damaged_old_settle_entry_does_not_stop_collecting_for_ever(world: Wor
         with contextlib.suppress(CorruptionError):
             world.maintain()
     assert chunks > len(world.files(".chunk"))
+    assert not (world.path / old).exists()
+
+
+def test_a_missing_segment_of_a_partition_does_not_stop_the_others(world: World) -> None:
+    topic = world.create(2, COMPACT)
+    for partition in (0, 1):
+        for key in (b"a", b"b", b"a", b"end"):
+            append(topic, batch_of([b"1"], key=[key], partition=[partition], headers=[[("pad", b"x" * 700)]]))
+            settle(topic, identity(topic))
+    (world.path / topic.paths(identity(topic)).segment_file(0, f"{1:020d}", "log")).unlink()
+    with pytest.raises(CorruptionError, match="is missing"):
+        world.maintain()
+    assert [row.cleaned for row in topic.settled(identity(topic))[1].partitions] == [0, 3]
