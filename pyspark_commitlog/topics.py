@@ -207,6 +207,10 @@ class CommitLog:
         self._check_root()
         return [name for name in self._storage.names(paths.TOPICS) if self._is_live(name)]
 
+    def listed(self) -> list[str]:
+        """Return what is named in the topics' directory, sorted: one listing; none need be a topic."""
+        return self._storage.names(paths.TOPICS)
+
     def every_name(self) -> list[str]:
         """Return the names of all topics, deleted and damaged ones too: their files are maintenance's.
 

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.partitioner import PARTITIONERS
+from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -23,13 +24,12 @@ _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _STORAGE = "storage."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
-_SOURCE = ("path", "subscribe", "startingOffsets", "endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
-           "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
-           "includeHeaders", "failOnDataLoss")  # fmt: skip
+_SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
+           "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
+           "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "includeHeaders", "failOnDataLoss")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
-_LATER_SOURCE = ("subscribePattern", "assign", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
-                 "minPartitions", "maxRecordsPerPartition", "groupId", "groupShare", "columns",
-                 "principal")  # fmt: skip
+_LATER_SOURCE = ("minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
+                 "maxRecordsPerPartition", "groupId", "groupShare", "columns", "principal")  # fmt: skip
 _LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
 
 
@@ -42,6 +42,11 @@ class Times:
 
     at: int | Mapping[str, Mapping[int, int]]
     strict: bool = False
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics that are named."""
+        return frozenset() if isinstance(self.at, int) else frozenset(self.at)
 
     def of(self, topic: str, partitions: int) -> dict[int, int]:
         """Return partition -> ms of the partitions that were given a timestamp."""
@@ -118,7 +123,7 @@ class SourceOptions:
     """What a reader was asked for."""
 
     path: str
-    topics: tuple[str, ...]
+    subscription: Subscription
     starting: Offsets | Times | None
     ending: Offsets | Times | None
     max_offsets: int | None
@@ -149,24 +154,39 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         OptionError: names the option, the value and what is allowed.
     """
     given = _Given(options, _SOURCE, _LATER_SOURCE, "source")
-    subscribe = given.required("subscribe", "name the topics to read, for example .option('subscribe', 'flights')")
-    topics = tuple(sorted({check_topic_name(name.strip()) for name in subscribe.split(",") if name.strip()}))
-    if not topics:
-        raise OptionError(f"option 'subscribe'={subscribe!r}: name at least one topic")
+    subscription = _subscription(given)
     if not given.flag("failOnDataLoss", True):
         raise OptionError("option 'failOnDataLoss'='false' is not in this version yet (README, Limits)")
     return SourceOptions(
         path=given.required("path", _PATH),
-        topics=topics,
-        starting=_times(given, "starting", topics) or _offsets(given, "startingOffsets", topics),
-        ending=_times(given, "ending", topics) or _offsets(given, "endingOffsets", topics),
+        subscription=subscription,
+        starting=_times(given, "starting", subscription) or _offsets(given, "startingOffsets", subscription),
+        ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
         include_headers=given.flag("includeHeaders", False),
         storage=given.storage,
     )
 
 
-def _times(given: _Given, side: str, topics: tuple[str, ...]) -> Times | None:
+_SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by_partition}
+
+
+def _subscription(given: _Given) -> Subscription:
+    """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
+    found = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
+    if not found:
+        raise OptionError(
+            "option 'subscribe' is missing: name the topics to read, for example .option('subscribe', 'flights'); or "
+            "give 'subscribePattern' or 'assign'"
+        )
+    if len(found) > 1:
+        told = " and ".join(f"{name!r}={value!r}" for name, value in found.items())
+        raise OptionError(f"options {told} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
+    ((name, value),) = found.items()
+    return _SUBSCRIBE[name](value)
+
+
+def _times(given: _Given, side: str, subscription: Subscription) -> Times | None:
     """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
@@ -179,30 +199,38 @@ def _times(given: _Given, side: str, topics: tuple[str, ...]) -> Times | None:
     text = given.text(name)
     if text is None:
         return None
-    example = f'{{"{topics[0]}": {{"0": 1700000000000}}}}, in milliseconds'
-    return Times(_by_partition(name, text, topics, 0, f"JSON like {example}"), strict)
+    example = f'{{"{_example(subscription)}": {{"0": 1700000000000}}}}, in milliseconds'
+    return Times(_by_partition(name, text, subscription, 0, f"JSON like {example}"), strict)
 
 
-def _offsets(given: _Given, name: str, topics: tuple[str, ...]) -> Offsets | None:
+def _example(subscription: Subscription) -> str:
+    return subscription.topics[0] if subscription.topics else "flights"
+
+
+def _offsets(given: _Given, name: str, subscription: Subscription) -> Offsets | None:
     text = given.text(name)
     if text is None:
         return None
     if text.lower() in _NAMED:
         return _NAMED[text.lower()]
-    example = f'{{"{topics[0]}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
-    return _by_partition(name, text, topics, EARLIEST, f"earliest, latest, or JSON like {example}")
+    example = f'{{"{_example(subscription)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
+    return _by_partition(name, text, subscription, EARLIEST, f"earliest, latest, or JSON like {example}")
 
 
-def _by_partition(name: str, text: str, topics: tuple[str, ...], minimum: int, use: str) -> dict[str, dict[int, int]]:
+def _by_partition(
+    name: str, text: str, subscription: Subscription, minimum: int, use: str
+) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> number, from JSON."""
     try:
         parsed = {topic: {int(p): int(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, found in parsed.items():
-        if topic not in topics:
-            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {', '.join(topics)}")
+        if not subscription.takes(topic):
+            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {subscription.told}")
         for partition, offset in found.items():
+            if subscription.assigned is not None and partition not in subscription.assigned[topic]:
+                raise OptionError(f"option {name!r} names {topic} partition {partition}, which 'assign' leaves out")
             if partition < 0 or offset < minimum:
                 what = "offset" if minimum == EARLIEST else "timestamp"
                 raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")

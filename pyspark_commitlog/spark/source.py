@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os  # noqa: TID251 to end the process, not for files
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicError
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset, prorate
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, Times, source_options
+from pyspark_commitlog.spark.progress import Loss, backlog, high_watermarks, ranges, topic_ids, up_to
 from pyspark_commitlog.topics import CommitLog
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -117,9 +118,49 @@ class _Reading:
         check_schema(schema)
         self._source, self._options = source, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._topics: dict[str, TopicLog] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topics": {}}
 
     def _log(self) -> CommitLog:
         return self._source.open_log(self._options.path, self._options.storage)
+
+    def _topic(self, name: str) -> TopicLog:
+        if name not in self._topics:
+            self._topics[name] = self._log().topic(name)
+        return self._topics[name]
+
+    def _states(self, known: Mapping[str, str]) -> dict[str, TopicState]:
+        """Return the newest state of every subscribed topic, each still the life that the checkpoint knows."""
+        subscription = self._options.subscription
+        named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
+        states = {}
+        for name in sorted({*named, *filter(subscription.takes, known)}):
+            topic = self._topic(name)
+            try:
+                stored, state = topic.newest(known.get(name))
+            except UnknownTopicError:
+                if subscription.pattern is None or name in known:
+                    raise
+                continue
+            topic.journal.sync_exposed(stored)
+            states[name] = state
+        return states
+
+    def _resolve(
+        self, states: Mapping[str, TopicState], asked: Offsets | Times | None, default: int, option: str
+    ) -> dict[TopicPartition, int]:
+        """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
+        named = asked.topics if isinstance(asked, Times) else set(asked if isinstance(asked, dict) else ())
+        for name in sorted(named - set(states)):  # a pattern takes it
+            raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
+        offsets: dict[TopicPartition, int] = {}
+        for name, state in states.items():
+            taken = self._options.subscription.partitions(name, state.partitions)
+            found = resolve(by_offset(self._topic(name), state, asked, taken), default, name, state, option)
+            offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
+        return offsets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in Arrow; runs in a task."""
@@ -148,24 +189,23 @@ class CommitLogReader(_Reading, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
-        log = self._log()
-        ranges: list[InputPartition] = []
-        for name in self._options.topics:
-            topic = log.topic(name)
-            stored, state = topic.newest()
-            topic.journal.sync_exposed(stored)
-            starts = resolve_at(topic, state, self._options.starting, EARLIEST, "startingOffsets")
-            ends = resolve_at(topic, state, self._options.ending, LATEST, "endingOffsets")
-            for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                if start > end:
-                    raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
-                if start < end:
-                    ranges.append(_Range(OffsetRange(name, state.topic_id, partition, start, end)))
-        return ranges
+        states = self._states({})
+        starts = self._resolve(states, self._options.starting, EARLIEST, "startingOffsets")
+        ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
+        found: list[InputPartition] = []
+        for place, start in starts.items():
+            name, partition, end = place.topic, place.partition, ends[place]
+            if start > end:
+                raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
+            if start < end:
+                found.append(_Range(OffsetRange(name, states[name].topic_id, partition, start, end)))
+        return found
 
 
-def by_offset(topic: TopicLog, state: TopicState, asked: Offsets | Times | None) -> Offsets | None:
-    """Return where to start or end by offset: timestamps are looked up.
+def by_offset(
+    topic: TopicLog, state: TopicState, asked: Offsets | Times | None, taken: Sequence[int]
+) -> Offsets | None:
+    """Return where to start or end by offset: timestamps are looked up, those of the partitions that are ``taken``.
 
     Raises:
         OptionError: all records of a partition are earlier, and the strategy is ``error``.
@@ -174,6 +214,8 @@ def by_offset(topic: TopicLog, state: TopicState, asked: Offsets | Times | None)
         return asked
     offsets = {}
     for partition, at in asked.of(topic.name, state.partitions).items():
+        if partition not in taken and partition < state.partitions:
+            continue
         known = partition < state.partitions  # else refused by ``resolve``
         found = find_time(topic, state.topic_id, partition, at) if known else None
         if found is None and known and asked.strict:
@@ -183,13 +225,6 @@ def by_offset(topic: TopicLog, state: TopicState, asked: Offsets | Times | None)
             )
         offsets[partition] = LATEST if found is None else min(found.offset, state.log_end[partition])
     return {topic.name: offsets}
-
-
-def resolve_at(
-    topic: TopicLog, state: TopicState, asked: Offsets | Times | None, default: int, option: str
-) -> list[int]:
-    """Return an offset for every partition of a topic; see ``by_offset`` and ``resolve``."""
-    return resolve(by_offset(topic, state, asked), default, topic.name, state, option)
 
 
 def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str) -> list[int]:
@@ -233,36 +268,13 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             raise OptionError(
                 "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
             )
-        self._topics: dict[str, TopicLog] = {}
         self._target: dict[TopicPartition, int] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": {}, "_target": None}
-
-    def _topic(self, name: str) -> TopicLog:
-        if name not in self._topics:
-            self._topics[name] = self._log().topic(name)
-        return self._topics[name]
-
-    def _states(self, known: Mapping[str, str]) -> dict[str, TopicState]:
-        """Return the newest state of every topic, each still the life that the checkpoint knows."""
-        states = {}
-        for name in self._options.topics:
-            topic = self._topic(name)
-            stored, states[name] = topic.newest(known.get(name))
-            topic.journal.sync_exposed(stored)
-        return states
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts."""
         states = self._states({})
         asked = LATEST if self._options.starting is None else self._options.starting
-        offsets = {
-            TopicPartition(name, partition): offset
-            for name, state in states.items()
-            for partition, offset in enumerate(resolve_at(self._topic(name), state, asked, EARLIEST, "startingOffsets"))
-        }
-        return SourceOffset(offsets, _ids(states)).to_json()
+        return SourceOffset(self._resolve(states, asked, EARLIEST, "startingOffsets"), topic_ids(states)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger as Spark's limit."""
@@ -271,39 +283,33 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: the query ends when it is read."""
-        self._target = _ends(self._states({}))
+        self._target = high_watermarks(self._states({}), self._options.subscription)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: all that is committed, or a fair share of the limit."""
         begin = SourceOffset.from_json(start)
-        states = self._states(begin.topic_ids)
-        ends = _ends(states)
+        found = backlog(begin, self._states(begin.topic_ids), self._options.subscription, self._tell)
+        ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
-            ends = {place: max(self._target[place], begin.offsets.get(place, 0)) for place in self._target}
-        starts = _starts(begin, ends, states)
-        _check_reached(begin, _ends(states))
-        _check_kept(starts, states)
+            ends = up_to(self._target, begin, ends)
+            ids = {name: ids[name] for name in {place.topic for place in ends}}
         if isinstance(limit, ReadMaxRows):
-            ends = prorate(starts, ends, limit.max_rows)
-        return SourceOffset(ends, _ids(states)).to_json()
+            ends = prorate(found.starts, ends, limit.max_rows)
+        return SourceOffset(ends, ids).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
         states = self._states({})
-        return SourceOffset(_ends(states), _ids(states)).to_json()
+        return SourceOffset(high_watermarks(states, self._options.subscription), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
-        begin, until = SourceOffset.from_json(start), SourceOffset.from_json(end)
-        states = self._states(until.topic_ids)
-        _check_reached(until, _ends(states))
-        starts = _starts(begin, until.offsets, states)
-        _check_kept(starts, states)
-        return [
-            _Range(OffsetRange(place.topic, until.topic_ids[place.topic], place.partition, starts[place], stop))
-            for place, stop in sorted(until.offsets.items())
-            if starts[place] < stop
-        ]
+        until = SourceOffset.from_json(end)
+        found = ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell)
+        return [_Range(each) for each in found]
+
+    def _tell(self, loss: Loss) -> None:
+        raise loss.error()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: Spark's checkpoint holds the query's progress."""
@@ -316,52 +322,3 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         """
         if isinstance(sys.exception(), EOFError):
             os._exit(0)
-
-
-def _ids(states: Mapping[str, TopicState]) -> dict[str, str]:
-    return {name: state.topic_id for name, state in states.items()}
-
-
-def _ends(states: Mapping[str, TopicState]) -> dict[TopicPartition, int]:
-    return {TopicPartition(n, p): end for n, state in states.items() for p, end in enumerate(state.log_end)}
-
-
-def _starts(
-    begin: SourceOffset, ends: Mapping[TopicPartition, int], states: Mapping[str, TopicState]
-) -> dict[TopicPartition, int]:
-    """Return where each partition goes on.
-
-    One that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic that is
-    new to the query start at their log start offset.
-    """
-
-    def start(place: TopicPartition) -> int:
-        fresh = 0 if place.topic in begin.topic_ids else states[place.topic].log_start[place.partition]
-        return begin.offsets.get(place, fresh)
-
-    return {place: start(place) for place in ends}
-
-
-def _check_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
-    """Refuse a checkpoint that is ahead of the log: records that the query has seen are gone."""
-    for place, reached in offset.offsets.items():
-        high = ends.get(place, 0)
-        if reached > high:
-            raise OffsetOutOfRangeError(
-                f"{place.topic} partition {place.partition}: the checkpoint is at offset {reached}, the high watermark "
-                f"is {high}: the root was restored from an older copy, or this is another root. Start with a new "
-                "checkpoint once you know which"
-            )
-
-
-def _check_kept(starts: Mapping[TopicPartition, int], states: Mapping[str, TopicState]) -> None:
-    """Refuse to go on where retention has overtaken the query: records that it has not seen are gone."""
-    for place, start in starts.items():
-        lows = states[place.topic].log_start
-        low = lows[place.partition] if place.partition < len(lows) else 0
-        if start < low:
-            raise OffsetOutOfRangeError(
-                f"{place.topic} partition {place.partition}: offsets {start} to {low - 1}, {low - start} of them, "
-                f"were deleted (retention or delete_records) before this query read them; log start offset is {low}. "
-                "Start with a new checkpoint to go on with what is there; raise retention.ms if queries need longer"
-            )

@@ -103,3 +103,35 @@ def per_batch(query: StreamingQuery) -> list[int]:
 def told_offsets(offset: Mapping[str, Any], topic: str) -> list[int]:
     """Return the offsets of a topic in a source's offset, by partition."""
     return [offset[topic][str(partition)] for partition in range(len(offset[topic]))]
+
+
+def put(spark: SparkSession, root: str, topic: str, values_: list[str], partition: int | None = None) -> None:
+    """Append values, to one partition if it is named."""
+    rows = [(value, partition) for value in values_]
+    write(spark.createDataFrame(rows, "value string, partition int").coalesce(1), root, topic)
+
+
+class Seen:
+    """The micro-batches of one query, kept over restarts: a foreachBatch sink with a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.batches: list[list[str]] = []
+
+    def start(self, df: DataFrame, *, now: bool = True) -> StreamingQuery:
+        """Start the query; ``now``: over what is available."""
+        writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._take)
+        return (writer.trigger(availableNow=True) if now else writer).start()
+
+    def run(self, df: DataFrame) -> list[list[str]]:
+        """Run it over what is available; return the values of this run's micro-batches."""
+        before = len(self.batches)
+        ended(self.start(df))
+        return self.batches[before:]
+
+    def _take(self, df: DataFrame, batch: int) -> None:
+        self.batches.append(values(df))
+
+    def all(self) -> list[str]:
+        """Return all values seen, sorted."""
+        return sorted(value for batch in self.batches for value in batch)

@@ -9,38 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_commitlog import CommitLog
-from tests.spark.jobs import ended, last_offsets, stream, told_offsets, values, write
+from tests.spark.jobs import Seen, ended, last_offsets, put, stream, told_offsets, values
 
 TOPIC = "orders"
-
-
-class Seen:
-    """The micro-batches of one query, kept over restarts: a foreachBatch sink with a checkpoint."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self.checkpoint = checkpoint
-        self.batches: list[list[str]] = []
-
-    def start(self, df: DataFrame, *, now: bool = True) -> StreamingQuery:
-        """Start the query; ``now``: over what is available."""
-        writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._take)
-        return (writer.trigger(availableNow=True) if now else writer).start()
-
-    def run(self, df: DataFrame) -> list[list[str]]:
-        """Run it over what is available; return the values of this run's micro-batches."""
-        before = len(self.batches)
-        ended(self.start(df))
-        return self.batches[before:]
-
-    def _take(self, df: DataFrame, batch: int) -> None:
-        self.batches.append(values(df))
-
-    def all(self) -> list[str]:
-        """Return all values seen, sorted."""
-        return sorted(value for batch in self.batches for value in batch)
 
 
 @pytest.fixture
@@ -49,18 +22,12 @@ def seen(tmp_path: Path) -> Seen:
     return Seen(tmp_path / "checkpoint")
 
 
-def put(spark: SparkSession, root: str, values_: list[str], partition: int | None = None, topic: str = TOPIC) -> None:
-    """Append values, to one partition if it is named."""
-    rows = [(value, partition) for value in values_]
-    write(spark.createDataFrame(rows, "value string, partition int").coalesce(1), root, topic)
-
-
 def test_earliest_reads_what_was_there_before_the_query(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, ["a"], 0)
-    put(spark, root, ["b"], 1)
+    put(spark, root, TOPIC, ["a"], 0)
+    put(spark, root, TOPIC, ["b"], 1)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
 
 
@@ -69,13 +36,13 @@ def test_latest_reads_only_what_comes_after_the_start_and_is_the_default(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen, options: dict[str, str]
 ) -> None:
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, ["before"], 0)
+    put(spark, root, TOPIC, ["before"], 0)
     df = spark.readStream.format("commitlog").option("subscribe", TOPIC).options(**options).load(root)
     query = seen.start(df, now=False)
     try:
         query.processAllAvailable()
-        put(spark, root, ["after"], 0)
-        put(spark, root, ["after too"], 1)
+        put(spark, root, TOPIC, ["after"], 0)
+        put(spark, root, TOPIC, ["after too"], 1)
         query.processAllAvailable()
     finally:
         query.stop()
@@ -87,7 +54,7 @@ def test_json_names_where_partitions_start_and_left_out_ones_start_at_earliest(
 ) -> None:
     log.create_topic(TOPIC, partitions=3)
     for partition in range(3):
-        put(spark, root, [f"{partition}.{i}" for i in range(3)], partition)
+        put(spark, root, TOPIC, [f"{partition}.{i}" for i in range(3)], partition)
     starting = json.dumps({TOPIC: {"0": 2, "1": -1}})
     assert seen.run(stream(spark, root, TOPIC, startingOffsets=starting)) == [["0.2", "2.0", "2.1", "2.2"]]
 
@@ -96,9 +63,9 @@ def test_a_limit_is_shared_by_backlog_and_starves_no_partition(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC, partitions=3)
-    put(spark, root, [f"busy {i:03}" for i in range(300)], 0)
-    put(spark, root, [f"calm {i:03}" for i in range(100)], 1)
-    put(spark, root, ["rare"], 2)
+    put(spark, root, TOPIC, [f"busy {i:03}" for i in range(300)], 0)
+    put(spark, root, TOPIC, [f"calm {i:03}" for i in range(100)], 1)
+    put(spark, root, TOPIC, ["rare"], 2)
 
     batches = seen.run(stream(spark, root, TOPIC, maxOffsetsPerTrigger=40))
 
@@ -113,9 +80,9 @@ def test_a_query_that_retention_overtook_is_told_what_it_missed(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, ["a", "b"], 0)
+    put(spark, root, TOPIC, ["a", "b"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
-    put(spark, root, ["c", "d", "e", "f"], 0)
+    put(spark, root, TOPIC, ["c", "d", "e", "f"], 0)
     log.delete_records(TOPIC, {0: 5})
     with pytest.raises(StreamingQueryException, match=r"orders partition 0: offsets 2 to 4, 3 of them, were deleted"):
         seen.run(stream(spark, root, TOPIC))
@@ -126,10 +93,10 @@ def test_retention_in_a_partition_that_was_added_meanwhile_is_told_too(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC)
-    put(spark, root, ["a"], 0)
+    put(spark, root, TOPIC, ["a"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a"]]
     log.add_partitions(TOPIC, 2)
-    put(spark, root, ["b", "c", "d"], 1)
+    put(spark, root, TOPIC, ["b", "c", "d"], 1)
     log.delete_records(TOPIC, {1: 2})
     with pytest.raises(StreamingQueryException, match=r"orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
         seen.run(stream(spark, root, TOPIC))
@@ -139,11 +106,11 @@ def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, ["a", "b"], 0)
+    put(spark, root, TOPIC, ["a", "b"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
     assert seen.run(stream(spark, root, TOPIC)) == []
-    put(spark, root, ["c"], 0)
-    put(spark, root, ["d"], 1)
+    put(spark, root, TOPIC, ["c"], 0)
+    put(spark, root, TOPIC, ["d"], 1)
     assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["c", "d"]]
 
 
@@ -151,12 +118,12 @@ def test_available_now_ends_at_what_was_there_at_the_start(
     spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
 ) -> None:
     log.create_topic(TOPIC)
-    put(spark, root, [f"{i}" for i in range(6)])
+    put(spark, root, TOPIC, [f"{i}" for i in range(6)])
     counts: list[int] = []
 
     def take(df: DataFrame, batch: int) -> None:
         counts.append(df.count())
-        put(spark, root, [f"late {batch}"])
+        put(spark, root, TOPIC, [f"late {batch}"])
 
     writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=4).writeStream.foreachBatch(take)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
@@ -174,14 +141,14 @@ def test_partitions_added_while_a_query_runs_are_read_from_their_start(
     try:
         query.processAllAvailable()
         log.add_partitions(TOPIC, 3)
-        put(spark, root, ["first of 2"], 2)
+        put(spark, root, TOPIC, ["first of 2"], 2)
         query.processAllAvailable()
     finally:
         query.stop()
     assert seen.all() == ["first of 2"]
 
     log.add_partitions(TOPIC, 4)  # and while it does not run
-    put(spark, root, ["first of 3"], 3)
+    put(spark, root, TOPIC, ["first of 3"], 3)
     assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["first of 3"]]
 
 
@@ -189,14 +156,14 @@ def test_partitions_added_during_available_now_wait_for_the_next_run(
     spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
 ) -> None:
     log.create_topic(TOPIC, partitions=1)
-    put(spark, root, ["a", "b"], 0)
+    put(spark, root, TOPIC, ["a", "b"], 0)
     batches: list[list[str]] = []
 
     def take(df: DataFrame, batch: int) -> None:
         batches.append(values(df))
         if len(batches) == 1:
             log.add_partitions(TOPIC, 2)
-            put(spark, root, ["c"], 1)
+            put(spark, root, TOPIC, ["c"], 1)
 
     writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=1).writeStream.foreachBatch(take)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
@@ -209,8 +176,8 @@ def test_partitions_added_during_available_now_wait_for_the_next_run(
 def test_two_topics_are_read_by_one_query(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
     log.create_topic("a")
     log.create_topic("b", partitions=2)
-    put(spark, root, ["1"], topic="a")
-    put(spark, root, ["2"], 1, topic="b")
+    put(spark, root, "a", ["1"])
+    put(spark, root, "b", ["2"], 1)
     assert seen.run(stream(spark, root, "b,a")) == [["1", "2"]]
     offset = last_offsets(seen.checkpoint)
     assert list(offset) == ["a", "b", "__topic_ids"]
@@ -223,7 +190,7 @@ def test_there_is_one_spark_partition_per_topic_partition_with_new_records(
 ) -> None:
     log.create_topic(TOPIC, partitions=4)
     for partition in (0, 1, 3):
-        put(spark, root, ["a", "b"], partition)
+        put(spark, root, TOPIC, ["a", "b"], partition)
     partitions: list[int] = []
     writer = stream(spark, root, TOPIC).writeStream.foreachBatch(
         lambda df, batch: partitions.append(df.rdd.getNumPartitions())
@@ -235,7 +202,7 @@ def test_there_is_one_spark_partition_per_topic_partition_with_new_records(
 
 def test_progress_tells_the_high_watermarks(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, ["a", "b", "c"], 1)
+    put(spark, root, TOPIC, ["a", "b", "c"], 1)
     query = ended(seen.start(stream(spark, root, TOPIC, maxOffsetsPerTrigger=2)))
     (source,) = query.recentProgress[0]["sources"]
     assert told_offsets(json.loads(source["latestOffset"]), TOPIC) == [0, 3]
@@ -256,12 +223,12 @@ def test_a_running_query_refuses_a_topic_that_was_made_again(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC)
-    put(spark, root, ["a"])
+    put(spark, root, TOPIC, ["a"])
     query = seen.start(stream(spark, root, TOPIC), now=False)
     try:
         query.processAllAvailable()
         recreate(log)
-        put(spark, root, ["b", "c"])
+        put(spark, root, TOPIC, ["b", "c"])
         told = r"is gone: it (is deleted|was made again with id).* start the query anew"  # as the query happens to look
         with pytest.raises(StreamingQueryException, match=told):
             query.processAllAvailable()
@@ -274,10 +241,10 @@ def test_a_restarted_query_refuses_a_topic_that_was_made_again(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     log.create_topic(TOPIC)
-    put(spark, root, ["a"])
+    put(spark, root, TOPIC, ["a"])
     seen.run(stream(spark, root, TOPIC))
     recreate(log)
-    put(spark, root, ["b", "c"])
+    put(spark, root, TOPIC, ["b", "c"])
     with pytest.raises(StreamingQueryException, match="is gone: it was made again with id"):
         seen.run(stream(spark, root, TOPIC))
     assert seen.all() == ["a"]
@@ -285,7 +252,7 @@ def test_a_restarted_query_refuses_a_topic_that_was_made_again(
 
 def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
     log.create_topic(TOPIC)
-    put(spark, root, ["a"])
+    put(spark, root, TOPIC, ["a"])
     seen.run(stream(spark, root, TOPIC))
     log.delete_topic(TOPIC)
     with pytest.raises(StreamingQueryException, match=f"unknown topic '{TOPIC}'"):
@@ -295,9 +262,9 @@ def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, 
 def test_a_checkpoint_ahead_of_the_log_is_refused(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
     """The root was restored from an older copy: going on would skip what is written next."""
     log.create_topic(TOPIC)
-    put(spark, root, ["a"])
+    put(spark, root, TOPIC, ["a"])
     shutil.copytree(root, f"{root}-copy")
-    put(spark, root, ["b", "c"])
+    put(spark, root, TOPIC, ["b", "c"])
     seen.run(stream(spark, root, TOPIC))
     shutil.rmtree(root)
     shutil.move(f"{root}-copy", root)

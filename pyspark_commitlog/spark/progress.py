@@ -1,0 +1,188 @@
+"""Where a query goes on, how far it may go, and which records it can no longer read. Pure.
+
+A checkpoint may speak of records that are gone: retention was faster, the topic was deleted or made again, or the root
+is an older copy. Each such loss is told with its offsets (Spark: ``KafkaSourceProvider``'s ``failOnDataLoss``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.spark.offsets import SourceOffset
+from pyspark_commitlog.spark.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that a query will not see: which and why, what to do about it, and where it goes on if it may."""
+
+    told: str
+    advice: str
+    next: str
+
+    def error(self) -> OffsetOutOfRangeError:
+        """Return what a query with failOnDataLoss=true raises."""
+        return OffsetOutOfRangeError(f"{self.told}. {self.advice}, or set the option 'failOnDataLoss' to 'false'")
+
+
+#: Is told of each loss: raises, or warns.
+Tell = Callable[[Loss], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is there to read: per partition where it starts and the high watermark, and the topics' ids."""
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+
+
+def high_watermarks(states: Mapping[str, TopicState], subscription: Subscription) -> dict[TopicPartition, int]:
+    """Return the high watermark of every partition that is read."""
+    return {
+        TopicPartition(name, partition): state.log_end[partition]
+        for name, state in states.items()
+        for partition in subscription.partitions(name, state.partitions)
+    }
+
+
+def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
+    """Return the id of every topic."""
+    return {name: state.topic_id for name, state in states.items()}
+
+
+def backlog(begin: SourceOffset, states: Mapping[str, TopicState], subscription: Subscription, tell: Tell) -> Backlog:
+    """Return what is there to read behind ``begin``.
+
+    A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
+    that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
+    may be made again.
+    """
+    ends = high_watermarks(states, subscription)
+    starts = {place: _start(begin, place, states[place.topic], tell) for place in ends}
+    ids = topic_ids(states)
+    for place, offset in sorted(begin.offsets.items()):
+        if place.topic not in states and subscription.takes(place.topic):
+            tell(_deleted(place, offset, begin.topic_ids[place.topic]))
+            starts[place] = ends[place] = offset
+            ids[place.topic] = begin.topic_ids[place.topic]
+        elif place not in ends:
+            tell(_dropped(place, offset, subscription))
+    return Backlog(starts, ends, ids)
+
+
+def up_to(
+    target: Mapping[TopicPartition, int], begin: SourceOffset, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the ends of a query that reads only what was there at its start (``Trigger.AvailableNow``).
+
+    Partitions that came later wait for the next run, and stay out of the offset until then.
+    """
+    return {
+        place: min(end, max(target.get(place, 0), begin.offsets.get(place, 0)))
+        for place, end in ends.items()
+        if place in target or place in begin.offsets
+    }
+
+
+def ranges(begin: SourceOffset, until: SourceOffset, states: Mapping[str, TopicState], tell: Tell) -> list[OffsetRange]:
+    """Return the offsets of a planned micro-batch that can be read, by topic and partition."""
+    found = []
+    for place, planned in sorted(until.offsets.items()):
+        state, meant = states.get(place.topic), until.topic_ids[place.topic]
+        if state is None or state.topic_id != meant:
+            start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else 0
+            if start < planned:
+                tell(_gone(place, start, planned, meant))
+            continue
+        high = state.log_end[place.partition] if place.partition < state.partitions else 0
+        if planned > high:
+            tell(_beyond(place, planned, high))
+        stop, low = min(planned, high), state.log_start[place.partition]
+        start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else low
+        if start < min(low, stop):
+            tell(_deleted_records(place, start, min(low, stop), low))
+        if max(start, low) < stop:
+            found.append(OffsetRange(place.topic, meant, place.partition, max(start, low), stop))
+    return found
+
+
+def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: Tell) -> int:
+    low, high = state.log_start[place.partition], state.log_end[place.partition]
+    former = begin.topic_ids.get(place.topic)
+    if former is None:
+        return low
+    start = begin.offsets.get(place, 0)
+    if former != state.topic_id:
+        if place in begin.offsets:
+            tell(_made_again(place, start, former, low))
+        return low
+    if start > high:
+        tell(_beyond(place, start, high))
+        return high
+    if start < low:
+        tell(_deleted_records(place, start, low, low))
+        return low
+    return start
+
+
+def _name(place: TopicPartition) -> str:
+    return f"{place.topic} partition {place.partition}"
+
+
+def _deleted_records(place: TopicPartition, start: int, stop: int, low: int) -> Loss:
+    return Loss(
+        f"{_name(place)}: offsets {start} to {stop - 1}, {stop - start} of them, were deleted (retention or "
+        f"delete_records) before this query read them; log start offset is {low}",
+        "Start with a new checkpoint to go on with what is there; raise retention.ms if queries need longer",
+        f"it goes on at offset {low}",
+    )
+
+
+def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
+    return Loss(
+        f"{_name(place)}: the checkpoint is at offset {reached}, the high watermark is {high}: the root was restored "
+        f"from an older copy, or this is another root; offsets {high} to {reached - 1} are not there",
+        "Start with a new checkpoint once you know which",
+        f"it goes on at offset {high}",
+    )
+
+
+def _made_again(place: TopicPartition, start: int, former: str, low: int) -> Loss:
+    return Loss(
+        f"{_name(place)}: the topic with id {former} was deleted and made again; what it held from offset {start} on "
+        "was not read",
+        "Start with a new checkpoint",
+        f"it goes on at offset {low} of the new topic",
+    )
+
+
+def _deleted(place: TopicPartition, start: int, former: str) -> Loss:
+    return Loss(
+        f"{_name(place)}: the topic with id {former} was deleted; what it held from offset {start} on was not read",
+        "Start with a new checkpoint",
+        "it goes on when a topic is made under the name",
+    )
+
+
+def _gone(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
+    return Loss(
+        f"{_name(place)}: offsets {start} to {stop - 1} of the topic with id {former} were planned, and the topic was "
+        "deleted before they were read",
+        "Start with a new checkpoint",
+        "it goes on without them",
+    )
+
+
+def _dropped(place: TopicPartition, offset: int, subscription: Subscription) -> Loss:
+    return Loss(
+        f"{_name(place)}: the checkpoint is at offset {offset}, and the query does not read this partition any more: "
+        f"it reads {subscription.told}",
+        "Subscribe to it again, or start with a new checkpoint",
+        "it goes on without it",
+    )

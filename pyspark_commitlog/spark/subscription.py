@@ -1,0 +1,103 @@
+"""Which topics and partitions a query reads: named, by a pattern, or one by one. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark_commitlog.errors import OptionError, UsageError
+from pyspark_commitlog.format.paths import check_topic_name
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a query reads (Spark: ``ConsumerStrategy``).
+
+    ``topics`` are those that were named, sorted: none with a ``pattern``. ``assigned`` holds the partitions of each
+    topic, ascending; None takes all, also those that are added later.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = field(default=None)
+
+    @property
+    def told(self) -> str:
+        """Return it in words."""
+        return ", ".join(self.topics) if self.pattern is None else f"those that match {self.pattern.pattern!r}"
+
+    def takes(self, topic: str) -> bool:
+        """Return whether a topic is one of them."""
+        return topic in self.topics if self.pattern is None else self.pattern.fullmatch(topic) is not None
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Return those of the names in a root that the pattern takes, sorted; reserved ones it never takes."""
+        return sorted(name for name in names if self.takes(name) and _is_topic_name(name))
+
+    def partitions(self, topic: str, count: int) -> Sequence[int]:
+        """Return which of a topic's partitions are read.
+
+        Raises:
+            OptionError: one was assigned that the topic does not have.
+        """
+        if self.assigned is None:
+            return range(count)
+        for partition in self.assigned[topic]:
+            if partition >= count:
+                raise OptionError(f"option 'assign': topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        return self.assigned[topic]
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except UsageError:
+        return False
+    return True
+
+
+def by_name(text: str) -> Subscription:
+    """Return what the option ``subscribe`` asks for: topics, separated by commas.
+
+    Raises:
+        OptionError: there is none. UsageError: a name that no topic can have.
+    """
+    topics = tuple(sorted({check_topic_name(name.strip()) for name in text.split(",") if name.strip()}))
+    if not topics:
+        raise OptionError(f"option 'subscribe'={text!r}: name at least one topic")
+    return Subscription(topics)
+
+
+def by_pattern(text: str) -> Subscription:
+    """Return what the option ``subscribePattern`` asks for: a regular expression for whole names.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return Subscription(pattern=re.compile(text))
+    except re.error as error:
+        raise OptionError(f"option 'subscribePattern'={text!r}: not a regular expression of Python: {error}") from None
+
+
+def by_partition(text: str) -> Subscription:
+    """Return what the option ``assign`` asks for: JSON, topic -> list of partitions.
+
+    Raises:
+        OptionError: it is something else, or names nothing.
+    """
+    wrong = OptionError(f"option 'assign'={text!r}: use JSON like {{\"flights\": [0, 1]}}: at least one partition each")
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        raise wrong from None
+    if not isinstance(parsed, dict) or not parsed or not all(_are_partitions(found) for found in parsed.values()):
+        raise wrong
+    assigned = {check_topic_name(topic): tuple(sorted(set(parsed[topic]))) for topic in sorted(parsed)}
+    return Subscription(tuple(assigned), assigned=assigned)
+
+
+def _are_partitions(found: object) -> bool:
+    return isinstance(found, list) and bool(found) and all(type(number) is int and number >= 0 for number in found)

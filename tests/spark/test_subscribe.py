@@ -1,0 +1,168 @@
+"""Which topics and partitions a query reads: subscribePattern and assign, in batch and while a query runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_commitlog import CommitLog
+from tests.spark.jobs import Seen, last_offsets, put
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    """Return a query's record, with a checkpoint of its own."""
+    return Seen(tmp_path / "checkpoint")
+
+
+def batch(spark: SparkSession, root: str, **options: str) -> DataFrame:
+    """Return a batch read: topic, partition, offset."""
+    found = spark.read.format("commitlog").options(**options).load(root)
+    return found.select("topic", "partition", "offset").orderBy("topic", "partition", "offset")
+
+
+def streamed(spark: SparkSession, root: str, **options: str) -> DataFrame:
+    """Return a streaming read."""
+    return spark.readStream.format("commitlog").options(**{"startingOffsets": "earliest", **options}).load(root)
+
+
+def expected(spark: SparkSession, *rows: tuple[str, int, int]) -> DataFrame:
+    """Return topic, partition and offset as a read gives them."""
+    return spark.createDataFrame(rows, "topic string, partition int, offset long").coalesce(1)
+
+
+@pytest.fixture
+def topics(spark: SparkSession, root: str, log: CommitLog) -> CommitLog:
+    """Make three topics with two partitions; each has a record in partition 0, and two in partition 1."""
+    for name in ("eu-orders", "eu-returns", "us-orders"):
+        log.create_topic(name, partitions=2)
+        put(spark, root, name, [f"{name}.0"], 0)
+        put(spark, root, name, [f"{name}.1", f"{name}.2"], 1)
+    return log
+
+
+def test_a_batch_reads_the_topics_whose_whole_name_matches(spark: SparkSession, root: str, topics: CommitLog) -> None:
+    topics.delete_topic("eu-returns")
+    wanted = expected(
+        spark, *((f"{where}-orders", p, o) for where in ("eu", "us") for p, o in ((0, 0), (1, 0), (1, 1)))
+    )
+    assert_df_equality(batch(spark, root, subscribePattern="..-(orders|returns)"), wanted, ignore_nullable=True)
+    assert batch(spark, root, subscribePattern="orders").count() == 0
+
+
+def test_a_batch_reads_the_assigned_partitions_only(spark: SparkSession, root: str, topics: CommitLog) -> None:
+    assign = json.dumps({"us-orders": [1], "eu-orders": [0]})
+    wanted = expected(spark, ("eu-orders", 0, 0), ("us-orders", 1, 0), ("us-orders", 1, 1))
+    assert_df_equality(batch(spark, root, assign=assign), wanted, ignore_nullable=True)
+    later = json.dumps({"us-orders": {"1": 1}})
+    wanted = expected(spark, ("eu-orders", 0, 0), ("us-orders", 1, 1))
+    assert_df_equality(batch(spark, root, assign=assign, startingOffsets=later), wanted, ignore_nullable=True)
+
+
+def test_a_timestamp_is_looked_up_in_assigned_partitions_only(spark: SparkSession, root: str, log: CommitLog) -> None:
+    """The other partition has no record that late, which would be an error."""
+    log.create_topic("orders", partitions=2, config={"retention.ms": -1})
+    rows = spark.sql(
+        "SELECT id AS partition, CAST(id AS STRING) AS value, TIMESTAMP_SECONDS(1000 * id) AS timestamp FROM VALUES 0, 1 AS t(id)"
+    )
+    rows.write.format("commitlog").mode("append").option("topic", "orders").save(root)
+    found = batch(spark, root, assign='{"orders": [1]}', startingTimestamp="500000")
+    assert_df_equality(found, expected(spark, ("orders", 1, 0)), ignore_nullable=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"assign": '{"eu-orders": [2]}'}, "option 'assign': topic 'eu-orders' has partitions 0 to 1, not 2"),
+        ({"assign": '{"orders": [0]}'}, "unknown topic 'orders'"),
+        (
+            {"subscribePattern": ".*", "startingOffsets": '{"orders": {"0": 1}}'},
+            "option 'startingOffsets' names topic 'orders', which does not exist",
+        ),
+        (
+            {"subscribePattern": ".*", "startingOffsetsByTimestamp": '{"orders": {"0": 1}}'},
+            "names topic 'orders', which does not exist",
+        ),
+        ({"subscribe": "eu-orders", "assign": '{"eu-orders": [0]}'}, "exclude each other"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    spark: SparkSession, root: str, topics: CommitLog, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(PySparkException, match=told):
+        batch(spark, root, **options).collect()
+
+
+def test_a_running_query_reads_topics_that_come_to_match_from_their_start(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic("orders-1")
+    query = seen.start(streamed(spark, root, subscribePattern="orders-.*", startingOffsets="latest"), now=False)
+    try:
+        query.processAllAvailable()
+        for name in ("orders-2", "others"):
+            log.create_topic(name)
+            put(spark, root, name, [name])
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen.all() == ["orders-2"]
+    log.create_topic("orders-3")
+    put(spark, root, "orders-3", ["while it was away"])
+    assert seen.run(streamed(spark, root, subscribePattern="orders-.*")) == [["while it was away"]]
+    assert set(last_offsets(seen.checkpoint)) == {"orders-1", "orders-2", "orders-3", "__topic_ids"}
+
+
+def test_topics_that_come_during_available_now_wait_for_the_next_run(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic("orders-1")
+    put(spark, root, "orders-1", ["a", "b"])
+
+    def late(df: DataFrame, batch: int) -> None:
+        if batch == 0:
+            log.create_topic("orders-2")
+            put(spark, root, "orders-2", ["c"])
+        seen._take(df, batch)
+
+    df = streamed(spark, root, subscribePattern="orders-.*", maxOffsetsPerTrigger="1")
+    writer = df.writeStream.option("checkpointLocation", str(seen.checkpoint)).foreachBatch(late)
+    for _ in range(2):
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+        seen.batches.append([])
+    assert seen.batches == [["a"], ["b"], [], ["c"], []]
+
+
+def test_a_query_keeps_to_its_assigned_partitions(
+    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
+) -> None:
+    assign = json.dumps({"eu-orders": [1]})
+    assert seen.run(streamed(spark, root, assign=assign)) == [["eu-orders.1", "eu-orders.2"]]
+    put(spark, root, "eu-orders", ["not mine"], 0)
+    put(spark, root, "eu-orders", ["mine"], 1)
+    assert seen.run(streamed(spark, root, assign=assign)) == [["mine"]]
+    assert last_offsets(seen.checkpoint)["eu-orders"] == {"1": 3}
+
+
+def test_a_query_that_matched_a_deleted_topic_says_so(
+    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
+) -> None:
+    seen.run(streamed(spark, root, subscribePattern=".*-orders"))
+    topics.delete_topic("us-orders")
+    with pytest.raises(StreamingQueryException, match=r"topic 'us-orders' .* is gone: it is deleted"):
+        seen.run(streamed(spark, root, subscribePattern=".*-orders"))
+
+
+def test_a_query_that_is_to_read_fewer_topics_is_told(
+    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
+) -> None:
+    seen.run(streamed(spark, root, subscribe="eu-orders,us-orders"))
+    with pytest.raises(
+        StreamingQueryException, match="us-orders partition 0: the checkpoint is at offset 1, and the qu"
+    ):
+        seen.run(streamed(spark, root, subscribe="eu-orders"))

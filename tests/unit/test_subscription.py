@@ -1,0 +1,63 @@
+"""Which topics and partitions a query's options ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.errors import OptionError, UsageError
+from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
+
+
+def subscription(**options: str) -> Subscription:
+    """Return what a query's options ask for."""
+    return source_options({"path": "/root", **options}).subscription
+
+
+def test_a_pattern_takes_whole_names_only_and_no_reserved_ones() -> None:
+    names = ["orders", "orders-eu", "my-orders", "__orders", "no topic", "orders.us"]
+    assert by_pattern("orders.*").among(names) == ["orders", "orders-eu", "orders.us"]
+    assert by_pattern("orders").among(names) == ["orders"]
+    assert by_pattern(".*").among(names) == ["my-orders", "orders", "orders-eu", "orders.us"]
+
+
+def test_names_take_all_partitions_assignments_those_that_are_told() -> None:
+    assert by_name("b, a,,b").topics == ("a", "b")
+    assert by_name("a").partitions("a", 3) == range(3)
+    assigned = by_partition('{"b": [2, 0, 2], "a": [1]}')
+    assert (assigned.topics, assigned.partitions("b", 3), assigned.partitions("a", 2)) == (("a", "b"), (0, 2), (1,))
+    with pytest.raises(OptionError, match="'assign': topic 'b' has partitions 0 to 1, not 2"):
+        assigned.partitions("b", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["t", "[]", "{}", '{"t": []}', '{"t": 0}', '{"t": [-1]}', '{"t": [true]}', '{"t": ["0"]}']
+)
+def test_an_assignment_must_be_lists_of_partitions(text: str) -> None:
+    with pytest.raises(OptionError, match=r"option 'assign'=.*: use JSON like"):
+        subscription(assign=text)
+
+
+def test_other_mistakes_are_told() -> None:
+    with pytest.raises(OptionError, match=r"'subscribePattern'='orders\[': not a regular expression of Python: unterm"):
+        subscription(subscribePattern="orders[")
+    with pytest.raises(UsageError, match="topic name '__x' is not allowed"):
+        subscription(assign='{"__x": [0]}')
+    with pytest.raises(OptionError, match=r"'subscribe' is missing: .* or give 'subscribePattern' or 'assign'"):
+        subscription()
+
+
+@pytest.mark.parametrize(
+    "two", [("subscribe", "subscribePattern"), ("subscribe", "assign"), ("subscribePattern", "assign")]
+)
+def test_exactly_one_of_three(two: tuple[str, str]) -> None:
+    given = {"subscribe": "a", "subscribePattern": "a.*", "assign": '{"a": [0]}'}
+    with pytest.raises(OptionError, match=f"'{two[0]}'=.* and '{two[1]}'=.* exclude each other: give exactly one of"):
+        subscription(**{name: given[name] for name in two})
+
+
+def test_offsets_of_what_is_not_read_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"names topic 'b', subscribed are those that match 'a.*'"):
+        source_options({"path": "/root", "subscribePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'})
+    with pytest.raises(OptionError, match="'startingOffsets' names a partition 1, which 'assign' leaves out"):
+        source_options({"path": "/root", "assign": '{"a": [0]}', "startingOffsets": '{"a": {"1": 1}}'})
