@@ -128,6 +128,7 @@ class SourceOptions:
     ending: Offsets | Times | None
     max_offsets: int | None
     include_headers: bool
+    fail_on_data_loss: bool
     storage: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -155,8 +156,6 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     """
     given = _Given(options, _SOURCE, _LATER_SOURCE, "source")
     subscription = _subscription(given)
-    if not given.flag("failOnDataLoss", True):
-        raise OptionError("option 'failOnDataLoss'='false' is not in this version yet (README, Limits)")
     return SourceOptions(
         path=given.required("path", _PATH),
         subscription=subscription,
@@ -164,6 +163,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
         include_headers=given.flag("includeHeaders", False),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
         storage=given.storage,
     )
 

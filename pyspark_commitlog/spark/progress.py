@@ -63,6 +63,7 @@ def backlog(begin: SourceOffset, states: Mapping[str, TopicState], subscription:
     that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
     may be made again.
     """
+    states = {name: state for name, state in states.items() if subscription.takes(name)}
     ends = high_watermarks(states, subscription)
     starts = {place: _start(begin, place, states[place.topic], tell) for place in ends}
     ids = topic_ids(states)
@@ -110,6 +111,17 @@ def ranges(begin: SourceOffset, until: SourceOffset, states: Mapping[str, TopicS
         if max(start, low) < stop:
             found.append(OffsetRange(place.topic, meant, place.partition, max(start, low), stop))
     return found
+
+
+def outside(option: str, place: TopicPartition, low: int, high: int, asked: int) -> Loss:
+    """Return the loss of a query that is to start or end at an offset that is not there."""
+    start, end = (asked, low) if asked < low else (high, asked)
+    return Loss(
+        f"option {option!r}: {_name(place)} has offsets {low} to {high}, not {asked}: {start} to {end - 1} are "
+        "not there",
+        "Name an offset that is there",
+        f"offset {low if asked < low else high} is taken",
+    )
 
 
 def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: Tell) -> int:

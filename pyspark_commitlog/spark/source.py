@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os  # noqa: TID251 to end the process, not for files
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,15 +23,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicError
+from pyspark_commitlog.errors import OptionError, UnknownTopicError
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset, prorate
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, Times, source_options
-from pyspark_commitlog.spark.progress import Loss, backlog, high_watermarks, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.progress import Loss, Tell, backlog, high_watermarks, outside, ranges, topic_ids, up_to
 from pyspark_commitlog.topics import CommitLog
+
+log = logging.getLogger("pyspark_commitlog")
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _COLUMNS = StructType(
@@ -119,9 +122,10 @@ class _Reading:
         self._source, self._options = source, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: dict[str, TopicLog] = {}
+        self._told: set[Loss] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": {}}
+        return {**self.__dict__, "_topics": {}, "_told": set()}
 
     def _log(self) -> CommitLog:
         return self._source.open_log(self._options.path, self._options.storage)
@@ -131,22 +135,35 @@ class _Reading:
             self._topics[name] = self._log().topic(name)
         return self._topics[name]
 
-    def _states(self, known: Mapping[str, str]) -> dict[str, TopicState]:
-        """Return the newest state of every subscribed topic, each still the life that the checkpoint knows."""
-        subscription = self._options.subscription
+    def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
+        """Return the newest state of every subscribed or known topic: with failOnDataLoss, of the life that is known.
+
+        Without it a known topic may be missing, and with ``all_there`` false any.
+        """
+        strict, subscription = self._options.fail_on_data_loss, self._options.subscription
         named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
         states = {}
-        for name in sorted({*named, *filter(subscription.takes, known)}):
-            topic = self._topic(name)
+        for name in sorted({*named, *known}):
+            topic, new = self._topic(name), name not in known
             try:
-                stored, state = topic.newest(known.get(name))
+                stored, state = topic.newest(known.get(name) if strict else None)
             except UnknownTopicError:
-                if subscription.pattern is None or name in known:
+                if new and subscription.pattern is not None:
+                    continue
+                if strict or (new and all_there):
                     raise
                 continue
             topic.journal.sync_exposed(stored)
             states[name] = state
         return states
+
+    def _tell(self, loss: Loss) -> None:
+        """Raise, or warn once and let the query go on, as failOnDataLoss says."""
+        if self._options.fail_on_data_loss:
+            raise loss.error()
+        if loss not in self._told:
+            self._told.add(loss)
+            log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
 
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Offsets | Times | None, default: int, option: str
@@ -158,12 +175,14 @@ class _Reading:
         offsets: dict[TopicPartition, int] = {}
         for name, state in states.items():
             taken = self._options.subscription.partitions(name, state.partitions)
-            found = resolve(by_offset(self._topic(name), state, asked, taken), default, name, state, option)
+            exact = by_offset(self._topic(name), state, asked, taken)
+            found = resolve(exact, default, name, state, option, self._tell)
             offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
         return offsets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in Arrow; runs in a task."""
+        from pyspark_commitlog.log.kept import read_kept
         from pyspark_commitlog.log.reader import read_range
         from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
         from pyspark_commitlog.spark.worker import enter_task
@@ -173,7 +192,8 @@ class _Reading:
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
         topic = self._log().topic(wanted.topic)
-        rows = read_range(topic, wanted, wanted_columns(self._schema))
+        read = read_range if self._options.fail_on_data_loss else read_kept
+        rows = read(topic, wanted, wanted_columns(self._schema))
         return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
 
 
@@ -227,14 +247,14 @@ def by_offset(
     return {topic.name: offsets}
 
 
-def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str) -> list[int]:
+def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str, tell: Tell) -> list[int]:
     """Return an offset for every partition of a topic (pure).
 
-    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end).
+    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``tell`` is told of an
+    offset outside [log start offset, high watermark]; if it does not raise, the nearer of the two is taken.
 
     Raises:
         OptionError: a partition that does not exist.
-        OffsetOutOfRangeError: an offset outside [log start offset, high watermark], with both.
     """
     wanted: dict[int, int] = {}
     fallback = default
@@ -252,10 +272,8 @@ def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, o
         offset = wanted.get(partition, fallback)
         offset = low if offset == EARLIEST else high if offset == LATEST else offset
         if not low <= offset <= high:
-            raise OffsetOutOfRangeError(
-                f"option {option!r}: {name} partition {partition} has offsets {low} to {high}, not {offset}"
-            )
-        resolved.append(offset)
+            tell(outside(option, TopicPartition(name, partition), low, high, offset))
+        resolved.append(min(max(offset, low), high))
     return resolved
 
 
@@ -283,7 +301,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: the query ends when it is read."""
-        self._target = high_watermarks(self._states({}), self._options.subscription)
+        self._target = high_watermarks(self._states({}, all_there=False), self._options.subscription)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: all that is committed, or a fair share of the limit."""
@@ -299,7 +317,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
-        states = self._states({})
+        states = self._states({}, all_there=False)
         return SourceOffset(high_watermarks(states, self._options.subscription), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -307,9 +325,6 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         until = SourceOffset.from_json(end)
         found = ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell)
         return [_Range(each) for each in found]
-
-    def _tell(self, loss: Loss) -> None:
-        raise loss.error()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: Spark's checkpoint holds the query's progress."""

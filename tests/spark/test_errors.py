@@ -62,7 +62,7 @@ def staged_chunks(root: str, topic: TopicDescription) -> set[str]:
         ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger'='0': use a whole number, at leas"),
         ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "many"}, "'maxOffsetsPerTrigger'='many': use a whole number"),
         ({"subscribe": TOPIC, "minPartitions": "3"}, "option 'minPartitions' is not in this version yet"),
-        ({"subscribe": TOPIC, "failOnDataLoss": "false"}, "'failOnDataLoss'='false' is not in this version yet"),
+        ({"subscribe": TOPIC, "failOnDataLoss": "no"}, "'failOnDataLoss'='no': use true or false"),
     ],
 )
 def test_a_reader_refuses_wrong_options(

@@ -1,0 +1,47 @@
+"""Read what is left of a range: records that retention took meanwhile are passed over, with a warning that names them.
+
+For queries that may lose records (Spark: ``failOnDataLoss=false``). Damage is never passed over (invariant I8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
+
+log = logging.getLogger("pyspark_commitlog")
+
+
+def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
+    """Yield the records of a range that are still there; see ``PartitionReader.read``.
+
+    Raises:
+        CorruptionError: stored bytes are damaged.
+    """
+    where, position = f"topic {topic.name!r} partition {wanted.partition}", wanted.start
+    while position < wanted.end:
+        try:
+            _, state = topic.newest(wanted.topic_id)
+            low, high = state.log_start[wanted.partition], state.log_end[wanted.partition]
+            if high < wanted.end:
+                log.warning("%s: offsets %d to %d are beyond the high watermark: they are skipped",
+                            where, max(position, high), wanted.end - 1)  # fmt: skip
+            if low > position:
+                log.warning("%s: offsets %d to %d were deleted (retention or delete_records): they are skipped",
+                            where, position, min(low, wanted.end) - 1)  # fmt: skip
+            position, end = max(position, low), min(wanted.end, high)
+            if position >= end:
+                return
+            for rows in PartitionReader(topic, wanted.topic_id, wanted.partition, names).read(position, end):
+                position = (rows.first_offset + rows.count) if rows.offsets is None else int(rows.offsets[-1]) + 1
+                yield rows
+            return
+        except OffsetOutOfRangeError:  # retention was faster: look where the log starts now
+            continue
+        except TopicChangedError as error:
+            log.warning("%s: offsets %d to %d are skipped: %s", where, position, wanted.end - 1, error)
+            return
