@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,21 +16,26 @@ from difflib import get_close_matches
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.partitioner import PARTITIONERS
+from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
+from pyspark_commitlog.spark.splits import Split
 from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
 
 log = logging.getLogger("pyspark_commitlog")
 
 EARLIEST, LATEST = -2, -1
+#: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).
+_UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _STORAGE = "storage."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
 _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
-           "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "includeHeaders", "failOnDataLoss")  # fmt: skip
+           "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+           "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
+           "failOnDataLoss")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
-_LATER_SOURCE = ("minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-                 "maxRecordsPerPartition", "groupId", "groupShare", "columns", "principal")  # fmt: skip
+_LATER_SOURCE = ("groupId", "groupShare", "principal")
 _LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
 
 
@@ -117,6 +123,21 @@ class _Given:
             raise OptionError(f"option {name!r}={value!r}: use a whole number, at least {minimum}")
         return number
 
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.text(name)
+        return None if value is None else tuple(part.strip() for part in value.split(","))
+
+    def milliseconds(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        found = re.fullmatch(r"\s*([0-9]+)\s*([a-z]*)\s*", value.lower())
+        if found is None or found[2] not in _UNITS:
+            raise OptionError(
+                f"option {name!r}={value!r}: use a duration like 15m, 30s or 500ms; without unit it is ms"
+            )
+        return int(int(found[1]) * _UNITS[found[2]])
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -126,7 +147,9 @@ class SourceOptions:
     subscription: Subscription
     starting: Offsets | Times | None
     ending: Offsets | Times | None
-    max_offsets: int | None
+    limits: Limits
+    split: Split
+    columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -161,11 +184,30 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         subscription=subscription,
         starting=_times(given, "starting", subscription) or _offsets(given, "startingOffsets", subscription),
         ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
-        max_offsets=given.number("maxOffsetsPerTrigger", 1),
+        limits=_limits(given),
+        split=Split(given.number("minPartitions", 1), given.number("maxRecordsPerPartition", 1)),
+        columns=given.names("columns"),
         include_headers=given.flag("includeHeaders", False),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         storage=given.storage,
     )
+
+
+def _limits(given: _Given) -> Limits:
+    """Return how much a micro-batch takes, and when it is put off."""
+    delay = given.milliseconds("maxTriggerDelay")
+    limits = Limits(
+        max_offsets=given.number("maxOffsetsPerTrigger", 1),
+        min_offsets=given.number("minOffsetsPerTrigger", 1),
+        max_bytes=given.number("maxBytesPerTrigger", 1),
+        max_delay_ms=MAX_TRIGGER_DELAY_MS if delay is None else delay,
+    )
+    most, least = limits.max_offsets, limits.min_offsets
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            f"option 'minOffsetsPerTrigger'='{least}' is above 'maxOffsetsPerTrigger'='{most}': it must not be"
+        )
+    return limits
 
 
 _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by_partition}

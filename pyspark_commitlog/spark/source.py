@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,13 +24,26 @@ from pyspark.sql.types import (
 )
 
 from pyspark_commitlog.errors import OptionError, UnknownTopicError
+from pyspark_commitlog.log.borders import FrameBorders
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
-from pyspark_commitlog.spark.offsets import SourceOffset, prorate
+from pyspark_commitlog.spark.limits import Limits
+from pyspark_commitlog.spark.offsets import SourceOffset
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, Times, source_options
-from pyspark_commitlog.spark.progress import Loss, Tell, backlog, high_watermarks, outside, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.progress import (
+    Loss,
+    Tell,
+    backlog,
+    high_watermarks,
+    outside,
+    ranges,
+    topic_ids,
+    up_to,
+)
+from pyspark_commitlog.spark.splits import split
+from pyspark_commitlog.spark.throttle import Throttle
 from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog")
@@ -63,9 +76,8 @@ class DefaultSource(DataSource):
         return CommitLog(path, storage)
 
     def schema(self) -> StructType:
-        """Return the columns of Spark's Kafka source (``headers`` with includeHeaders=true)."""
-        options = source_options(self.options)
-        return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
+        """Return the columns of Spark's Kafka source (``headers`` with includeHeaders), or those in ``columns``."""
+        return chosen(source_options(self.options))
 
     def reader(self, schema: StructType) -> CommitLogReader:
         """Return the batch reader."""
@@ -86,6 +98,25 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.spark.sink import CommitLogStreamWriter
 
         return CommitLogStreamWriter(self, schema, overwrite)
+
+
+def chosen(options: SourceOptions) -> StructType:
+    """Return the columns that a reader gives if the job names no schema (pure).
+
+    Raises:
+        OptionError: ``columns`` names one that there is not, or one twice, or leaves out the headers that were asked.
+    """
+    if options.columns is None:
+        return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
+    known = {field.name.lower(): field for field in _COLUMNS.fields}
+    asked = [name.lower() for name in options.columns]
+    for name in asked:
+        if name not in known or asked.count(name) > 1:
+            told = ", ".join(_COLUMNS.fieldNames())
+            raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {told}, each once")
+    if options.include_headers and "headers" not in asked:
+        raise OptionError("options 'columns' and 'includeHeaders'='true' exclude each other unless it names headers")
+    return StructType([known[name] for name in asked])
 
 
 def check_schema(schema: StructType) -> None:
@@ -119,6 +150,11 @@ class _Reading:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         check_schema(schema)
+        if options.columns is not None and chosen(options).fieldNames() != schema.fieldNames():
+            raise OptionError(
+                f"option 'columns'={', '.join(options.columns)!r} and the schema {', '.join(schema.fieldNames())!r} "
+                "exclude each other: give one of them"
+            )
         self._source, self._options = source, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: dict[str, TopicLog] = {}
@@ -165,6 +201,11 @@ class _Reading:
             self._told.add(loss)
             log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
 
+    def _parts(self, found: Sequence[OffsetRange]) -> list[InputPartition]:
+        """Return ranges as Spark's partitions, cut as the options say."""
+        borders = FrameBorders(self._topic)
+        return [_Range(each) for each in split(found, self._options.split, borders.of)]
+
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Offsets | Times | None, default: int, option: str
     ) -> dict[TopicPartition, int]:
@@ -206,20 +247,22 @@ class CommitLogReader(_Reading, DataSourceReader):
             raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
         if options.ending == EARLIEST:
             raise OptionError("option 'endingOffsets'='earliest' makes no sense: it would be empty")
+        if options.limits != Limits():
+            log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
         states = self._states({})
         starts = self._resolve(states, self._options.starting, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
-        found: list[InputPartition] = []
+        found: list[OffsetRange] = []
         for place, start in starts.items():
             name, partition, end = place.topic, place.partition, ends[place]
             if start > end:
                 raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
             if start < end:
-                found.append(_Range(OffsetRange(name, states[name].topic_id, partition, start, end)))
-        return found
+                found.append(OffsetRange(name, states[name].topic_id, partition, start, end))
+        return self._parts(found)
 
 
 def by_offset(
@@ -287,6 +330,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
                 "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
             )
         self._target: dict[TopicPartition, int] | None = None
+        self._throttle = Throttle(options.limits, self._topic)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts."""
@@ -295,24 +339,23 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         return SourceOffset(self._resolve(states, asked, EARLIEST, "startingOffsets"), topic_ids(states)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxOffsetsPerTrigger as Spark's limit."""
-        limit = self._options.max_offsets
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return the limit that Spark is told; ``latestOffset`` puts all of them together."""
+        return self._options.limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: the query ends when it is read."""
         self._target = high_watermarks(self._states({}, all_there=False), self._options.subscription)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends: all that is committed, or a fair share of the limit."""
+        """Return where the next micro-batch ends: all that is committed, or a fair share of the limits."""
         begin = SourceOffset.from_json(start)
         found = backlog(begin, self._states(begin.topic_ids), self._options.subscription, self._tell)
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
             ids = {name: ids[name] for name in {place.topic for place in ends}}
-        if isinstance(limit, ReadMaxRows):
-            ends = prorate(found.starts, ends, limit.max_rows)
+        if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
+            ends = self._throttle.cut(found, ends, may_wait=self._target is None)
         return SourceOffset(ends, ids).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -323,8 +366,7 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
         until = SourceOffset.from_json(end)
-        found = ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell)
-        return [_Range(each) for each in found]
+        return self._parts(ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: Spark's checkpoint holds the query's progress."""

@@ -112,7 +112,7 @@ def planned(
 
 
 def test_a_planned_batch_reads_what_is_left_of_it() -> None:
-    states = {"t": state((4, 9), (0, 9), (6, 9), (0, 3))}
+    states = {"t": state((4, 9), (4, 9), (6, 9), (0, 3))}
     spans, told = planned(at(t=[2, 1, 1, 2]), at(t=[8, 1, 5, 5]), states)
     assert spans == [("t", ID, 0, 4, 8), ("t", ID, 3, 2, 3)]
     assert [line.split(" were")[0].split(": the")[0] for line in told] == [

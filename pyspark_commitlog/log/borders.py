@@ -1,0 +1,46 @@
+"""Where frames start and end, for plans that cut ranges: one header each, found by the offset index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
+
+#: Frames that are looked up in one plan, so that a plan of very many parts stays cheap.
+MAX_LOOKUPS = 1000
+
+
+class FrameBorders:
+    """Looks frames up, each once; knows nothing more when ``MAX_LOOKUPS`` are spent.
+
+    Args:
+        topic: returns the handle of a topic.
+    """
+
+    def __init__(self, topic: Callable[[str], TopicLog]) -> None:
+        self._topic, self._left = topic, MAX_LOOKUPS
+
+    def of(self, wanted: OffsetRange) -> Callable[[int], tuple[int, int] | None]:
+        """Return a function from an offset of a range to where its frame starts and ends; None where it is unknown."""
+        reader: PartitionReader | None = None
+        last = (0, 0)
+
+        def frame_of(offset: int) -> tuple[int, int] | None:
+            nonlocal reader, last
+            if last[0] <= offset < last[1]:
+                return last
+            if not self._left:
+                return None
+            self._left -= 1
+            try:
+                reader = reader or PartitionReader(self._topic(wanted.topic), wanted.topic_id, wanted.partition, ())
+                found = reader.frame_at(offset)
+            except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError, TopicChangedError):  # the task will tell
+                return None
+            last = found.base_offset, found.next_offset
+            return last
+
+        return frame_of

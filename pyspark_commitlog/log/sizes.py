@@ -1,0 +1,135 @@
+"""How many stored bytes a range of offsets takes: by the lengths that the newest entries tell, without reading frames.
+
+Known are the offsets and lengths of sealed segments, of the active one, and of extents that are not settled. Inside one
+bytes are taken to lie evenly; where a cut falls into a segment its offset index tells more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pyspark_commitlog.errors import CorruptionError, TopicChangedError
+from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
+from pyspark_commitlog.log.reader import View, read_view
+from pyspark_commitlog.log.state import Active, Extent, Sealed
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import load_pending
+
+#: Entries of an offset index that are looked at: a 256th of a segment is near enough for a limit.
+_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets that lie together, ``end`` not included, and the bytes they take: those of a segment, or an extent."""
+
+    start: int
+    end: int
+    bytes: int
+    segment: Sealed | Active | None = None
+
+
+def bytes_between(stretches: Sequence[Stretch], start: int, end: int) -> int:
+    """Return the bytes of the records in [start, end), rounded up (pure)."""
+    return sum(_part(each, max(start, each.start), min(end, each.end)) for each in stretches)
+
+
+def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
+    """Return the offset behind the last record whose bytes, from ``start`` on, are within ``budget`` (pure)."""
+    for each in stretches:
+        first = max(start, each.start)
+        size = _part(each, first, each.end)
+        if size > budget:
+            return first + budget * (each.end - each.start) // each.bytes
+        start, budget = max(start, each.end), budget - size
+    return start
+
+
+def by_index(stretch: Stretch, entries: Sequence[OffsetEntry]) -> list[Stretch]:
+    """Return a segment's stretch in pieces, between the entries of its offset index (pure).
+
+    An entry tells the last offset of a frame and where the frame starts: each border is right to about a frame.
+    """
+    inside = [e for e in entries if stretch.start < e.offset < stretch.end and 0 < e.position < stretch.bytes]
+    knots = [(stretch.start, 0), *((e.offset, e.position) for e in inside), (stretch.end, stretch.bytes)]
+    pairs = list(pairwise(knots))
+    if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairs):  # damaged: a hint only
+        return [stretch]
+    return [Stretch(left[0], right[0], right[1] - left[1]) for left, right in pairs]
+
+
+def _part(stretch: Stretch, start: int, end: int) -> int:
+    return -(-stretch.bytes * max(0, end - start) // (stretch.end - stretch.start))
+
+
+class StoredSizes:
+    """The stored bytes of one life of a topic. Reads the newest entries at ``look``, and each older one once."""
+
+    def __init__(self, topic: TopicLog, topic_id: str) -> None:
+        self._topic, self._id = topic, topic_id
+        self._extents: dict[int, tuple[Extent, ...]] = {}
+        self._view: View | None = None
+
+    def look(self) -> None:
+        """Look at what is committed and settled now. Of a topic that is gone nothing is known."""
+        try:
+            self._view = view = read_view(self._topic, self._id)
+        except TopicChangedError:
+            self._view = None
+            return
+        wanted = range(max(view.settle.oldest_unsettled, view.topic.created + 1), view.newest.sequence + 1)
+        self._extents = {sequence: found for sequence, found in self._extents.items() if sequence in wanted}
+        for sequence in wanted:
+            if sequence not in self._extents:
+                try:
+                    entry = self._topic.journal.read(sequence).entry
+                except (FileNotFoundError, CorruptionError):  # settled meanwhile, or lost: no limit rests on it
+                    continue
+                self._extents[sequence] = load_pending(self._topic, entry).extents
+
+    def between(self, partition: int, start: int, end: int) -> int:
+        """Return about how many bytes the records in [start, end) take."""
+        return bytes_between(self._stretches(partition, start, end), start, end)
+
+    def reached(self, partition: int, start: int, end: int, budget: int) -> int:
+        """Return about where ``budget`` bytes from ``start`` on end, at most ``end``."""
+        coarse = self._stretches(partition, start, end)
+        cut = reached(coarse, start, budget)
+        fine: list[Stretch] = []
+        for each in coarse:
+            holds = each.start <= start < each.end or each.start <= cut < each.end
+            fine += self._closer(partition, each) if holds else [each]
+        return min(reached(fine, start, budget), end)
+
+    def _stretches(self, partition: int, start: int, end: int) -> list[Stretch]:
+        return [each for each in self._all(partition, start) if each.start < min(end, each.end) and each.end > start]
+
+    def _all(self, partition: int, start: int) -> Iterator[Stretch]:
+        if self._view is None:
+            return
+        row = self._view.settle.partition(partition)
+        for sealed in self._topic.segments(self._id, row).not_before(-1, start):
+            yield Stretch(sealed.base_offset, sealed.end_offset, sealed.length, sealed)
+        yield Stretch(row.active.base_offset, row.settled, row.active.length, row.active)
+        for sequence in sorted(self._extents):
+            for extent in self._extents[sequence]:
+                if extent.partition == partition and extent.end_offset > row.settled:
+                    yield Stretch(extent.base_offset, extent.end_offset, extent.length)
+
+    def _closer(self, partition: int, stretch: Stretch) -> list[Stretch]:
+        segment = stretch.segment
+        if segment is None:
+            return [stretch]
+        size = segment.offset_bytes if isinstance(segment, Sealed) else segment.index.offset_bytes
+        path = self._topic.paths(self._id).segment_file(partition, segment.stem, "index")
+        try:
+            index = self._topic.storage.map(path, 0, size)
+        except FileNotFoundError:  # a hint only
+            return [stretch]
+        slots = index.size // OFFSET_ENTRY_BYTES
+        sampled = sorted({int(slot) for slot in np.linspace(0, slots - 1, min(slots, _SAMPLES))})
+        return by_index(stretch, [decode_offset(index, slot, segment.base_offset) for slot in sampled])

@@ -1,0 +1,73 @@
+"""How much a micro-batch takes, and when it is put off. Pure.
+
+Spark hands a Python source one limit object, so all of them are put together here (Spark: ``CompositeReadLimit``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.offsets import prorate
+
+#: What a query waits for ``minOffsetsPerTrigger`` at most, ms.
+MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+
+Places = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A query's limits: records, stored bytes, and milliseconds since the micro-batch before. None: no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_bytes: int | None = None
+    max_delay_ms: int = MAX_TRIGGER_DELAY_MS
+
+    def for_spark(self) -> ReadLimit:
+        """Return the one limit that Spark is told, and hands back for each micro-batch."""
+        if self.max_offsets is not None:
+            return ReadMaxRows(self.max_offsets)
+        if self.max_bytes is not None:
+            return ReadMaxBytes(self.max_bytes)
+        return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
+
+    def puts_off(self, starts: Places, ends: Places, waited_ms: float | None) -> bool:
+        """Return whether too little is there yet (Spark: ``KafkaMicroBatchStream.delayBatch``).
+
+        Args:
+            starts, ends: what is there to read.
+            waited_ms: since the micro-batch before; None before the first one of a run, which does not wait.
+        """
+        if self.min_offsets is None or waited_ms is None:
+            return False
+        return _total(starts, ends) < self.min_offsets and waited_ms < self.max_delay_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is known of stored bytes: how many lie between two offsets, and how far so many from an offset reach."""
+
+    between: Callable[[TopicPartition, int, int], int]
+    reached: Callable[[TopicPartition, int, int, int], int]
+
+
+def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: Stored) -> dict[TopicPartition, int]:
+    """Return where a trigger of about ``max_bytes`` ends: every partition gets its share of the bytes, and a record."""
+    places = [place for place, end in ends.items() if starts[place] < end]
+    sizes = {place: stored.between(place, starts[place], ends[place]) for place in places}
+    shares = prorate({}, sizes, max_bytes)
+    cut = dict(ends)
+    for place in places:
+        if shares[place] < sizes[place]:
+            reached = stored.reached(place, starts[place], ends[place], shares[place])
+            cut[place] = min(max(reached, starts[place] + 1), ends[place])
+    return cut
+
+
+def _total(starts: Places, ends: Places) -> int:
+    return sum(max(0, end - starts[place]) for place, end in ends.items())

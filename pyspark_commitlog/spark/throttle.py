@@ -1,0 +1,65 @@
+"""Applies a query's limits to what is there to read; remembers when the last micro-batch was, and what it read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark_commitlog.log.sizes import StoredSizes
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes
+from pyspark_commitlog.spark.offsets import prorate
+from pyspark_commitlog.spark.progress import Backlog
+
+
+class Throttle:
+    """Cuts micro-batches of one run of a query.
+
+    Args:
+        limits: of the query.
+        topic: returns the handle of a topic.
+    """
+
+    def __init__(self, limits: Limits, topic: Callable[[str], TopicLog]) -> None:
+        self._limits, self._topic = limits, topic
+        self._last: float | None = None
+        self._sizes: dict[tuple[str, str], StoredSizes] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sizes": {}}
+
+    def cut(self, found: Backlog, ends: Mapping[TopicPartition, int], *, may_wait: bool) -> dict[TopicPartition, int]:
+        """Return where a micro-batch ends: where it starts if it is put off, else as far as every limit allows.
+
+        Args:
+            found: where it starts.
+            ends: how far it may go.
+            may_wait: whether minOffsetsPerTrigger counts.
+        """
+        limits, ends = self._limits, dict(ends)
+        waiting = {place.topic for place, end in ends.items() if found.starts[place] < end}
+        if not waiting:
+            return ends
+        now = self._topic(min(waiting)).storage.clock.monotonic()
+        waited = None if self._last is None else (now - self._last) * 1000
+        if may_wait and limits.puts_off(found.starts, ends, waited):
+            return {place: found.starts[place] for place in ends}
+        self._last = now
+        if limits.max_offsets is not None:
+            ends = prorate(found.starts, ends, limits.max_offsets)
+        if limits.max_bytes is not None:
+            ends = cut_by_bytes(found.starts, ends, limits.max_bytes, self._stored(waiting, found.topic_ids))
+        return ends
+
+    def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> Stored:
+        """Return what is known of the topics' bytes now; entries that were read before are remembered."""
+        keys = {name: (name, ids[name]) for name in topics}
+        self._sizes = {key: self._sizes.get(key) or StoredSizes(self._topic(key[0]), key[1]) for key in keys.values()}
+        for sizes in self._sizes.values():
+            sizes.look()
+        of = {name: self._sizes[key] for name, key in keys.items()}
+        return Stored(
+            lambda place, start, end: of[place.topic].between(place.partition, start, end),
+            lambda place, start, end, budget: of[place.topic].reached(place.partition, start, end, budget),
+        )

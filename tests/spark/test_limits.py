@@ -1,0 +1,298 @@
+"""Limits of a micro-batch, and how a read is cut into Spark partitions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from tests.spark.driver import Checkpoint, Driver
+from tests.spark.jobs import Seen, ended, put, read, stream, values
+from tests.support.clock import ManualClock
+from tests.support.records import append, batch_of
+from tests.support.world import World
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    """Return a query's record, with a checkpoint of its own."""
+    return Seen(tmp_path / "checkpoint")
+
+
+def fill(log: CommitLog, count: int, size: int = 10, partition: int = 0) -> None:
+    """Append values, which are not compressed."""
+    append(log.topic(TOPIC), batch_of([b"%06d" % n + b"x" * size for n in range(count)], partition=[partition] * count))
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def test_a_query_waits_for_enough_records_and_takes_all_with_available_now(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, TOPIC, ["first"], 0)
+    df = stream(spark, root, TOPIC, minOffsetsPerTrigger=3, maxOffsetsPerTrigger=4)
+    query = seen.start(df, now=False)
+    try:
+        query.processAllAvailable()
+        assert seen.batches == [["first"]]  # the first one of a run does not wait
+        put(spark, root, TOPIC, ["a", "b"], 0)
+        query.processAllAvailable()
+        assert len(seen.batches) == 1
+        put(spark, root, TOPIC, ["c", "d", "e"], 1)
+        query.processAllAvailable()
+        assert [len(batch) for batch in seen.batches] == [1, 4]  # the one left waits again
+    finally:
+        query.stop()
+    put(spark, root, TOPIC, ["f"], 1)
+    seen.run(df)
+    assert seen.all() == ["a", "b", "c", "d", "e", "f", "first"]
+
+
+def test_stored_bytes_limit_a_batch_and_starve_no_partition(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2, config={"compression.type": "none", "batch.size": 50_000})
+    for _ in range(2):
+        fill(log, 100, 10_000, partition=0)
+        fill(log, 10, 10, partition=1)
+        log.maintain(TOPIC)
+    fill(log, 100, 10_000, partition=0)  # and some that are not settled
+    df = stream(spark, root, TOPIC, maxBytesPerTrigger=500_000).select("partition", "value")
+    sizes: list[list[int]] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        sizes.append([batch.where(f"partition = {p}").count() for p in (0, 1)])
+
+    writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
+    ended(writer.trigger(availableNow=True).start())
+    assert [sum(batch[p] for batch in sizes) for p in (0, 1)] == [300, 20]
+    assert 6 <= len(sizes) <= 8
+    assert all(40 <= batch[0] <= 53 for batch in sizes[:-1])  # 48, and a frame of 4 more or less
+    assert all(batch[1] >= 1 for batch in sizes)
+
+
+class Manual(DefaultSource):
+    """The data source with a clock that a test moves."""
+
+    clock: ManualClock
+
+    def open_log(self, path: str, storage: Any) -> CommitLog:
+        """Return the log with that clock."""
+        return World(Path(path), self.clock).log()
+
+
+def test_a_batch_waits_no_longer_than_the_delay_since_the_one_before(root: str, log: CommitLog) -> None:
+    source = Manual({"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5",
+                     "maxTriggerDelay": "10s"})  # fmt: skip
+    source.clock = ManualClock(4_000_000_000_000)
+    log.create_topic(TOPIC)
+    reader = source.streamReader(source.schema())
+    limit = reader.getDefaultReadLimit()
+    at = reader.initialOffset()
+
+    def trigger(wait_ms: int, records: int, how: Any = limit) -> int:
+        """Let time pass, then records come; return how many a trigger takes."""
+        nonlocal at
+        source.clock.advance(wait_ms)
+        if records:
+            fill(log, records)
+        found = reader.latestOffset(at, how)
+        taken: int = found[TOPIC]["0"] - at[TOPIC]["0"]
+        at = found
+        return taken
+
+    assert trigger(0, 1) == 1  # the first
+    assert trigger(9_999, 1) == 0
+    assert trigger(0, 4) == 5  # enough
+    assert trigger(9_000, 2) == 0
+    assert trigger(1_000, 0) == 2  # waited long enough since the batch before
+    assert trigger(60_000, 0) == 0
+    assert trigger(0, 1) == 1  # the delay counts between two batches, with or without records
+    assert trigger(0, 1, ReadAllAvailable()) == 1  # a trigger that runs once takes all
+
+
+@pytest.mark.parametrize("limits", [
+    {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "2000"},
+    {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "8", "maxBytesPerTrigger": "20000"},
+])  # fmt: skip
+def test_every_record_is_read_once_under_any_limits(root: str, log: CommitLog, limits: dict[str, str]) -> None:
+    log.create_topic(TOPIC, partitions=3, config={"batch.size": 1024, "compression.type": "none"})
+    for partition, count in enumerate((60, 1, 0)):
+        fill(log, count, 50, partition) if count else None
+    log.maintain(TOPIC)
+    fill(log, 20, 50, 2)
+    batches: list[list[int]] = []
+
+    def sink(batch: int, rows: list[pa.RecordBatch]) -> None:
+        batches.append([sum(found.column("partition").to_pylist().count(p) for found in rows) for p in range(3)])
+
+    source = DefaultSource(
+        {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "maxRecordsPerPartition": "4", **limits}
+    )
+    Driver(source, Checkpoint(), sink).run()
+    assert [sum(column) for column in zip(*batches, strict=True)] == [60, 1, 20]
+    assert len(batches) > 4
+    assert all(batches[0])  # nobody starves
+
+
+def test_a_batch_read_takes_all_and_says_so(root: str, log: CommitLog, caplog: pytest.LogCaptureFixture) -> None:
+    log.create_topic(TOPIC)
+    fill(log, 5)
+    source = DefaultSource({"path": root, "subscribe": TOPIC, "maxOffsetsPerTrigger": "2"})
+    (part,) = source.reader(source.schema()).partitions()
+    assert (part.value.start, part.value.end) == (0, 5)
+    assert caplog.messages == ["limits of a trigger do nothing in a batch read: it takes all from start to end"]
+
+
+# --- Spark partitions -------------------------------------------------------------------------------------
+
+
+def spans(df: DataFrame) -> list[tuple[int, int, int]]:
+    """Return what each Spark partition holds, in order: the partition, its first and its last offset."""
+    per = df.withColumn("task", sf.spark_partition_id()).groupBy("task")
+    found = per.agg(
+        sf.min("partition").alias("p"),
+        sf.max("partition").alias("q"),
+        sf.min("offset").alias("first"),
+        sf.max("offset").alias("last"),
+    )
+    rows = sorted(found.collect(), key=lambda row: (row.p, row.first))
+    assert all(row.p == row.q for row in rows)
+    return [(row.p, row.first, row.last) for row in rows]
+
+
+def test_large_ranges_are_cut_at_frames(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, partitions=2, config={"batch.size": 1024, "compression.type": "none"})
+    fill(log, 100, 100)
+    fill(log, 1, 100, partition=1)
+    log.maintain(TOPIC)
+    whole = read(spark, root, TOPIC)
+    assert spans(whole) == [(0, 0, 99), (1, 0, 0)]
+    df = read(spark, root, TOPIC, minPartitions=5)
+    parts = spans(df)
+    assert len(parts) == 5
+    assert parts[-1] == (1, 0, 0)
+    frame = [rows.frame.last_offset_delta + 1 for rows in located(log)]
+    borders = {sum(frame[:at]) for at in range(len(frame))}
+    assert len(borders) > 8
+    assert {first for p, first, _ in parts if p == 0} <= borders
+    key = ["partition", "offset"]
+    assert_df_equality(df.orderBy(*key), whole.orderBy(*key), ignore_nullable=True)
+
+
+def located(log: CommitLog) -> list[Any]:
+    """Return the frames of partition 0's active segment."""
+    from pyspark_commitlog.log.frames import segment_span, walk
+
+    topic = log.topic(TOPIC)
+    topic_id = topic.newest()[1].topic_id
+    active = topic.settled(topic_id)[1].partition(0).active
+    return list(walk(topic.storage, segment_span(topic.paths(topic_id), 0, active)))
+
+
+def test_a_single_frame_is_cut_inside(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    fill(log, 100)
+    assert [last - first + 1 for _, first, last in spans(read(spark, root, TOPIC, minPartitions=4))] == [25] * 4
+    parts = spans(read(spark, root, TOPIC, maxRecordsPerPartition=30, startingOffsets='{"orders": {"0": 9}}'))
+    assert [last - first + 1 for _, first, last in parts] == [22, 23, 23, 23]
+
+
+def test_a_stream_is_cut_too(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    fill(log, 50)
+    fill(log, 10, partition=1)
+    counts: list[list[int]] = []
+
+    def take(df: DataFrame, batch: int) -> None:
+        counts.append([last - first + 1 for _, first, last in spans(df)])
+
+    df = stream(spark, root, TOPIC, maxRecordsPerPartition=20, minPartitions=5)
+    writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
+    ended(writer.trigger(availableNow=True).start())
+    assert [sorted(batch) for batch in counts] == [[10, 12, 12, 13, 13]]
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+
+
+def test_columns_are_chosen_by_an_option_in_its_order(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    put(spark, root, TOPIC, ["a"])
+    found = read(spark, root, TOPIC, columns="offset, VALUE,headers,timestampType")
+    wanted = spark.createDataFrame(
+        [(0, bytearray(b"a"), None, 0)],
+        "offset long, value binary, headers array<struct<key: string, value: binary>>, timestampType int",
+    )
+    assert_df_equality(found, wanted, ignore_nullable=True)
+    assert values(read(spark, root, TOPIC, "value binary", columns="value")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"columns": "value,size"},
+            "option 'columns'='value, size': name some of key, value, topic, partition, offset",
+        ),
+        ({"columns": "value,Value"}, "option 'columns'='value, Value': name some of .*, each once"),
+        ({"columns": ",", "includeHeaders": "true"}, "each once"),
+        ({"columns": "value", "includeHeaders": "true"}, "'columns' and 'includeHeaders'='true' exclude each other"),
+    ],
+)
+def test_other_columns_are_refused(root: str, options: dict[str, str], told: str) -> None:
+    with pytest.raises(Exception, match=told):
+        DefaultSource({"path": root, "subscribe": TOPIC, **options}).schema()
+
+
+def test_columns_and_another_schema_exclude_each_other(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    with pytest.raises(Exception, match="option 'columns'='value' and the schema 'offset' exclude each other"):
+        read(spark, root, TOPIC, "offset long", columns="value").collect()
+
+
+# --- a job that was written for Kafka -----------------------------------------------------------------------
+
+
+def test_a_job_for_kafka_runs_after_two_changed_lines(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, TOPIC, ["a", "b", "c"], 0)
+    df = (
+        spark.readStream.format("commitlog")  # was: "kafka"
+        .option("path", root)  # was: "kafka.bootstrap.servers", "broker-1:9092,broker-2:9092"
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", json.dumps({TOPIC: {"0": 1, "1": -2}}))
+        .option("failOnDataLoss", "false")
+        .option("maxOffsetsPerTrigger", 1000)
+        .option("minOffsetsPerTrigger", 2)
+        .option("maxTriggerDelay", "5m")
+        .option("minPartitions", 4)
+        .option("includeHeaders", "true")
+        .option("groupIdPrefix", "reporting")
+        .option("kafka.max.poll.records", 5000)
+        .option("kafka.max.partition.fetch.bytes", 10485760)
+        .option("kafka.fetch.max.wait.ms", 100)
+        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.security.protocol", "SASL_SSL")
+        .option("kafka.sasl.mechanism", "PLAIN")
+        .option("kafkaConsumer.pollTimeoutMs", 120000)
+        .option("fetchOffset.numRetries", 3)
+        .option("fetchOffset.retryIntervalMs", 10)
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value", "topic", "partition", "offset", "timestamp", "headers")
+    )
+    assert seen.run(df) == [["b", "c"]]
