@@ -68,10 +68,13 @@ def backlog(begin: SourceOffset, states: Mapping[str, TopicState], subscription:
     starts = {place: _start(begin, place, states[place.topic], tell) for place in ends}
     ids = topic_ids(states)
     for place, offset in sorted(begin.offsets.items()):
+        former = begin.topic_ids[place.topic]
         if place.topic not in states and subscription.takes(place.topic):
-            tell(_deleted(place, offset, begin.topic_ids[place.topic]))
+            tell(_deleted(place, offset, former))
             starts[place] = ends[place] = offset
-            ids[place.topic] = begin.topic_ids[place.topic]
+            ids[place.topic] = former
+        elif place not in ends and ids.get(place.topic, former) != former:
+            tell(_made_again(place, offset, former, None))
         elif place not in ends:
             tell(_dropped(place, offset, subscription))
     return Backlog(starts, ends, ids)
@@ -165,12 +168,12 @@ def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
     )
 
 
-def _made_again(place: TopicPartition, start: int, former: str, low: int) -> Loss:
+def _made_again(place: TopicPartition, start: int, former: str, low: int | None) -> Loss:
     return Loss(
         f"{_name(place)}: the topic with id {former} was deleted and made again; what it held from offset {start} on "
         "was not read",
         "Start with a new checkpoint",
-        f"it goes on at offset {low} of the new topic",
+        "the new topic has no such partition" if low is None else f"it goes on at offset {low} of the new topic",
     )
 
 

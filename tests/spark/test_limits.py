@@ -125,7 +125,7 @@ def test_a_batch_waits_no_longer_than_the_delay_since_the_one_before(root: str, 
 
 @pytest.mark.parametrize("limits", [
     {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "2000"},
-    {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "8", "maxBytesPerTrigger": "20000"},
+    {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "8", "maxBytesPerTrigger": "20000"},
 ])  # fmt: skip
 def test_every_record_is_read_once_under_any_limits(root: str, log: CommitLog, limits: dict[str, str]) -> None:
     log.create_topic(TOPIC, partitions=3, config={"batch.size": 1024, "compression.type": "none"})

@@ -72,6 +72,13 @@ def test_a_topic_made_again_starts_at_its_log_start() -> None:
     assert "the topic with id id-1 was deleted and made again; what it held from offset 9 on was not read" in loss.told
 
 
+def test_a_topic_made_again_with_fewer_partitions_is_told_as_such() -> None:
+    spans, told = found(at(t=[9, 4]), {"t": state((0, 4), topic_id=OTHER)})
+    assert spans == {("t", 0): (0, 4)}
+    assert "t partition 1: the topic with id id-1 was deleted and made again; what it held from offset 4 on" in told[1]
+    assert told[1].endswith("the new topic has no such partition")
+
+
 def test_a_deleted_topic_stays_where_it_is() -> None:
     losses: list[Loss] = []
     got = backlog(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append)
