@@ -89,6 +89,19 @@ class TopicLog:
             raise self._unknown()
         return stored, state
 
+    def ended(self, topic_id: str) -> TopicState | None:
+        """Return the last state of a life of the topic that is over; None when nobody knows it any more."""
+        stored = self.journal.newest()
+        if stored is None:
+            return None
+        state = self.state_of(stored.entry)
+        if state.topic_id != topic_id:  # the life before ended with the entry before this one's first
+            try:
+                state = self.state_of(self.journal.read(state.created - 1).entry)
+            except (FileNotFoundError, CorruptionError):  # collected
+                return None
+        return state if state.deleted and state.topic_id == topic_id else None
+
     def _unknown(self) -> UnknownTopicError:
         return UnknownTopicError(
             f"unknown topic {self.name!r} in {self.storage.url}: create it with "

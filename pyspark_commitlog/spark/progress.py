@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.log.state import TopicState
@@ -31,6 +32,8 @@ class Loss:
 
 #: Is told of each loss: raises, or warns.
 Tell = Callable[[Loss], None]
+#: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
+Ended = Callable[[str, str], TopicState | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
     return {name: state.topic_id for name, state in states.items()}
 
 
-def backlog(begin: SourceOffset, states: Mapping[str, TopicState], subscription: Subscription, tell: Tell) -> Backlog:
+def backlog(
+    begin: SourceOffset, states: Mapping[str, TopicState], subscription: Subscription, tell: Tell, ended: Ended
+) -> Backlog:
     """Return what is there to read behind ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
@@ -65,16 +70,17 @@ def backlog(begin: SourceOffset, states: Mapping[str, TopicState], subscription:
     """
     states = {name: state for name, state in states.items() if subscription.takes(name)}
     ends = high_watermarks(states, subscription)
-    starts = {place: _start(begin, place, states[place.topic], tell) for place in ends}
+    over = lru_cache(maxsize=None)(ended)
+    starts = {place: _start(begin, place, states[place.topic], tell, over) for place in ends}
     ids = topic_ids(states)
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
         if place.topic not in states and subscription.takes(place.topic):
-            tell(_deleted(place, offset, former))
+            tell(_deleted(place, _unread(place, offset, former, over)))
             starts[place] = ends[place] = offset
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
-            tell(_made_again(place, offset, former, None))
+            tell(_made_again(place, _unread(place, offset, former, over), None))
         elif place not in ends:
             tell(_dropped(place, offset, subscription))
     return Backlog(starts, ends, ids)
@@ -127,7 +133,7 @@ def outside(option: str, place: TopicPartition, low: int, high: int, asked: int)
     )
 
 
-def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: Tell) -> int:
+def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: Tell, ended: Ended) -> int:
     low, high = state.log_start[place.partition], state.log_end[place.partition]
     former = begin.topic_ids.get(place.topic)
     if former is None:
@@ -135,7 +141,7 @@ def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: 
     start = begin.offsets.get(place, 0)
     if former != state.topic_id:
         if place in begin.offsets:
-            tell(_made_again(place, start, former, low))
+            tell(_made_again(place, _unread(place, start, former, ended), low))
         return low
     if start > high:
         tell(_beyond(place, start, high))
@@ -168,18 +174,28 @@ def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
     )
 
 
-def _made_again(place: TopicPartition, start: int, former: str, low: int | None) -> Loss:
+def _unread(place: TopicPartition, start: int, former: str, ended: Ended) -> str:
+    """Return in words what a deleted topic held and the query had not read."""
+    state = ended(place.topic, former)
+    if state is None:
+        return f"what the topic with id {former} held from offset {start} on was not read"
+    end = state.log_end[place.partition] if place.partition < state.partitions else start
+    if start >= end:
+        return f"all that the topic with id {former} held was read"
+    return f"offsets {start} to {end - 1} of the topic with id {former} were not read"
+
+
+def _made_again(place: TopicPartition, unread: str, low: int | None) -> Loss:
     return Loss(
-        f"{_name(place)}: the topic with id {former} was deleted and made again; what it held from offset {start} on "
-        "was not read",
+        f"{_name(place)}: the topic was deleted and made again: {unread}",
         "Start with a new checkpoint",
         "the new topic has no such partition" if low is None else f"it goes on at offset {low} of the new topic",
     )
 
 
-def _deleted(place: TopicPartition, start: int, former: str) -> Loss:
+def _deleted(place: TopicPartition, unread: str) -> Loss:
     return Loss(
-        f"{_name(place)}: the topic with id {former} was deleted; what it held from offset {start} on was not read",
+        f"{_name(place)}: the topic was deleted: {unread}",
         "Start with a new checkpoint",
         "it goes on when a topic is made under the name",
     )

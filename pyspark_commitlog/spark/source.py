@@ -349,7 +349,8 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: all that is committed, or a fair share of the limits."""
         begin = SourceOffset.from_json(start)
-        found = backlog(begin, self._states(begin.topic_ids), self._options.subscription, self._tell)
+        states, subscription = self._states(begin.topic_ids), self._options.subscription
+        found = backlog(begin, states, subscription, self._tell, lambda name, life: self._topic(name).ended(life))
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
             ends = up_to(self._target, begin, ends)

@@ -120,3 +120,23 @@ def test_damage_is_never_passed_over(world: World) -> None:
     (world.path / log).write_bytes(bytes(data))
     with pytest.raises(CorruptionError):
         offsets(world.handle(), topic_id, 5, 95)
+
+
+def test_the_last_state_of_a_deleted_topic_is_known_until_its_entries_are_collected(world: World) -> None:
+    first = filled(world)
+    assert world.handle().ended(first) is None
+    world.log().delete_topic("t")
+    found = world.handle().ended(first)
+    assert found is not None
+    assert found.log_end == (100,)
+    second = world.create(config=SMALL).newest()[1].topic_id
+    assert world.handle().ended(first) == found
+    assert world.handle().ended(second) is None
+    append(world.handle(), batch_of(many(10)))
+    append(world.handle(), batch_of(many(10)))
+    world.collect_all()
+    assert world.handle().ended(first) is None
+    world.log().delete_topic("t")
+    world.create(config=SMALL)
+    assert world.handle().ended(first) is None
+    assert world.handle().ended(second) is not None

@@ -182,11 +182,15 @@ def test_each_loss_is_told_with_its_offsets(root: str, log: CommitLog, caplog: p
     fill(log, b"f")
     log.delete_topic(TOPIC)
     query.run()
-    assert told(caplog) == [f"orders partition 0: the topic with id {former} was deleted"]
+    assert told(caplog) == [
+        f"orders partition 0: the topic was deleted: offsets 5 to 5 of the topic with id {former} were not read"
+    ]
     log.create_topic(TOPIC)
     fill(log, b"g")
     query.run()
-    assert told(caplog) == [f"orders partition 0: the topic with id {former} was deleted and made again"]
+    assert told(caplog) == [
+        f"orders partition 0: the topic was deleted and made again: offsets 5 to 5 of the topic with id {former} were not read"
+    ]
     assert query.values == [b"a", b"b", b"e", b"g"]
 
 

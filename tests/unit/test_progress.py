@@ -22,6 +22,10 @@ def state(*bounds: tuple[int, int], topic_id: str = ID) -> TopicState:
     return TopicState(topic_id=topic_id, deleted=False, config={}, log_start=lows, log_end=highs, created=1)
 
 
+def unknown(topic: str, topic_id: str) -> None:
+    """Know nothing of topics that are deleted."""
+
+
 def at(topic_id: str = ID, **offsets: Sequence[int]) -> SourceOffset:
     """Return an offset: per topic one for each partition from 0."""
     places = {TopicPartition(topic, p): offset for topic, found in offsets.items() for p, offset in enumerate(found)}
@@ -33,7 +37,7 @@ def found(
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], list[str]]:
     """Return where each partition starts and ends, and what is told."""
     losses: list[Loss] = []
-    got = backlog(begin, states, by_name(subscription), losses.append)
+    got = backlog(begin, states, by_name(subscription), losses.append, unknown)
     spans = {(place.topic, place.partition): (got.starts[place], end) for place, end in got.ends.items()}
     return spans, [f"{loss.told}; {loss.next}" for loss in losses]
 
@@ -65,27 +69,48 @@ def test_a_checkpoint_ahead_of_the_log_goes_back_to_the_high_watermark() -> None
 def test_a_topic_made_again_starts_at_its_log_start() -> None:
     begin = at(t=[9])
     losses: list[Loss] = []
-    got = backlog(begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append)
+    got = backlog(begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append, unknown)
     assert list(got.starts.values()) == [1, 0]
     assert got.topic_ids == {"t": OTHER}
     (loss,) = losses
-    assert "the topic with id id-1 was deleted and made again; what it held from offset 9 on was not read" in loss.told
+    assert (
+        "the topic was deleted and made again: what the topic with id id-1 held from offset 9 on was not read"
+        in loss.told
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        (9, "offsets 9 to 11 of the topic with id id-1 were not read"),
+        (12, "all that the topic with id id-1 held was read"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_deleted_topic_held_is_told_where_it_is_known(start: int, wanted: str, again: bool) -> None:
+    losses: list[Loss] = []
+    now = {"t": state((0, 3), topic_id=OTHER)} if again else {}
+    backlog(at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life))
+    assert [loss.told.split(": ")[2] for loss in losses] == [wanted]
 
 
 def test_a_topic_made_again_with_fewer_partitions_is_told_as_such() -> None:
     spans, told = found(at(t=[9, 4]), {"t": state((0, 4), topic_id=OTHER)})
     assert spans == {("t", 0): (0, 4)}
-    assert "t partition 1: the topic with id id-1 was deleted and made again; what it held from offset 4 on" in told[1]
+    assert (
+        "t partition 1: the topic was deleted and made again: what the topic with id id-1 held from offset 4 on"
+        in told[1]
+    )
     assert told[1].endswith("the new topic has no such partition")
 
 
 def test_a_deleted_topic_stays_where_it_is() -> None:
     losses: list[Loss] = []
-    got = backlog(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append)
+    got = backlog(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
     assert (got.starts[TopicPartition("t", 0)], got.ends[TopicPartition("t", 0)]) == (9, 9)
     assert got.topic_ids == {"t": ID, "u": ID}
     assert [loss.told for loss in losses] == [
-        "t partition 0: the topic with id id-1 was deleted; what it held from offset 9 on was not read"
+        "t partition 0: the topic was deleted: what the topic with id id-1 held from offset 9 on was not read"
     ]
 
 
@@ -95,7 +120,11 @@ def test_what_is_no_longer_subscribed_is_told_and_left_out(kind: str) -> None:
     now = by_partition('{"t": [0]}') if kind == "partition" else by_pattern("t")
     losses: list[Loss] = []
     got = backlog(
-        begin, {"t": state((0, 5), (0, 5))} if kind == "partition" else {"t": state((0, 5))}, now, losses.append
+        begin,
+        {"t": state((0, 5), (0, 5))} if kind == "partition" else {"t": state((0, 5))},
+        now,
+        losses.append,
+        unknown,
     )
     assert got.ends == {TopicPartition("t", 0): 5}
     assert "the checkpoint is at offset 2, and the query does not read this partition any more" in losses[0].told
