@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
@@ -97,6 +97,7 @@ def test_all_is_taken_below_the_limit_and_a_record_each_in_any_case() -> None:
     assert shares([100, 100, 1], [1000, 1000, 1], 1) == [1, 1, 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**5), st.integers(0, 10**4)), min_size=1, max_size=8), st.integers(1, 10**9))
 def test_no_partition_starves_and_the_limit_holds_but_for_a_record_each(
     waiting: list[tuple[int, int]], limit: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.model import OffsetRange
@@ -85,6 +85,7 @@ def test_a_part_never_exceeds_the_limit_for_a_border() -> None:
     assert list(cuts(0, 90, 2, 50, frames(0, 38, 55, 100))) == [45]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_parts_cover_the_range_are_not_empty_and_keep_the_limit(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 1000))
