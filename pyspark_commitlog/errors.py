@@ -9,13 +9,15 @@
     │   └── InvalidRecordError               a column of the wrong type, or a record the topic's limits refuse
     ├── NotFoundError (LookupError)          name something that exists, or create it first
     │   ├── RootNotFoundError
-    │   └── UnknownTopicError
+    │   ├── UnknownTopicError
+    │   └── UnknownGroupError
     ├── TopicExistsError (FileExistsError)   choose another name, or use the topic that is there
-    ├── ConflictError                        somebody else changed the topic: re-read, then decide
+    ├── ConflictError                        somebody else changed it: re-read, then decide
     │   ├── TopicChangedError                deleted, or deleted and made again, since it was looked up
     │   ├── StaleBatchError                  a batch id or sequence below the last committed one
     │   ├── WriterFencedError                a newer epoch of the same producer has taken over
-    │   └── StagedExpiredError               the chunk waited so long that the sweep may have removed it
+    │   ├── StagedExpiredError               the chunk waited so long that the sweep may have removed it
+    │   └── GroupResetError                  the group's offsets were reset, or deleted, since it was read
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
     ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
@@ -65,6 +67,10 @@ class UnknownTopicError(NotFoundError):
     """The root has no such topic (or partition)."""
 
 
+class UnknownGroupError(NotFoundError):
+    """Nothing is committed under this group's name."""
+
+
 class TopicExistsError(CommitLogError, FileExistsError):
     """The topic is already there."""
 
@@ -87,6 +93,10 @@ class WriterFencedError(ConflictError):
 
 class StagedExpiredError(ConflictError):
     """A staged chunk is older than the sweep's floor; it may be gone (rule R1)."""
+
+
+class GroupResetError(ConflictError):
+    """The group's offsets were reset, or deleted, after the generation that the committer follows."""
 
 
 class OffsetOutOfRangeError(CommitLogError, LookupError):

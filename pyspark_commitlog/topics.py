@@ -21,6 +21,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, check_version
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
@@ -138,6 +139,16 @@ class CommitLog:
         """
         self._check_root()
         return TopicLog(self._storage, name)
+
+    @property
+    def groups(self) -> Groups:
+        """The root's consumer groups.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        self._check_root()
+        return Groups(self._storage)
 
     # --- topics ------------------------------------------------------------------------------------------
 

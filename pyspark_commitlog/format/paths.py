@@ -4,6 +4,7 @@
 
     commitlog.json                                     root marker
     config/journal/<sequence>.json                     root-wide defaults of topic configs
+    groups/<group>/journal/<sequence>.json             committed offsets of a consumer group
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from pyspark_commitlog.errors import UsageError
 
 ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"
 CONFIG_JOURNAL = "config/journal"
+GROUPS = "groups"
+_MAX_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
@@ -44,6 +48,43 @@ def check_topic_name(name: str) -> str:
     if name.startswith("__"):
         raise UsageError(f"topic name {name!r} is not allowed: names that start with '__' are reserved")
     return name
+
+
+def check_group_name(name: str) -> str:
+    """Return ``name`` if it can name a group: any text but an empty one, as in Kafka, that a directory's name holds.
+
+    Raises:
+        UsageError: what is allowed.
+    """
+    if not isinstance(name, str) or not name or name.startswith("__"):
+        raise UsageError(f"group name {name!r} is not allowed: a text, not empty, that does not start with '__'")
+    try:
+        fits = len(group_directory(name)) <= _MAX_NAME
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise UsageError(
+            f"group name {name!r} is not allowed: at most {_MAX_NAME} characters, of which all but a-z A-Z 0-9 . _ - ~ "
+            "count three for each byte of UTF-8"
+        )
+    return name
+
+
+def group_directory(name: str) -> str:
+    """Return the name of a group's directory: percent-encoded, never hidden."""
+    encoded = quote(name, safe="")
+    return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
+
+
+def parse_group(directory: str) -> str | None:
+    """Return the group whose directory has this name; None if it is no group's."""
+    name = unquote(directory)
+    return name if name and group_directory(name) == directory else None
+
+
+def group_journal(name: str) -> str:
+    """Return the directory of a group's journal."""
+    return f"{GROUPS}/{group_directory(name)}/journal"
 
 
 def is_topic_id(name: str) -> bool:

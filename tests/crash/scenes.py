@@ -8,6 +8,7 @@ from typing import ClassVar
 from pyspark_commitlog.errors import (
     ConflictError,
     CorruptionError,
+    GroupResetError,
     RootNotFoundError,
     StagedExpiredError,
     TopicExistsError,
@@ -472,6 +473,65 @@ class Delete(Scene):
         assert world.values() == [b"new"]
 
 
+class CommitGroup(Scene):
+    """Commit a group's offsets, for the first time and again."""
+
+    name = "group-commit"
+
+    def prepare(self, world: World) -> None:
+        """Six records in each partition."""
+        topic = world.create(3, self.config)
+        append(topic, batch_of([b"x"] * 18, partition=[0, 1, 2] * 6))
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Commit all three partitions, several times."""
+        groups = world.log(hook).groups
+        for offset in (1, 2, 3):
+            groups.commit("g", {"t": dict.fromkeys(range(3), offset)})
+
+    def check(self, world: World) -> None:
+        """One of the commits, or none; then all of them, and another's goes on top."""
+        found = world.group_offsets()
+        assert found in ([], [1, 1, 1], [2, 2, 2], [3, 3, 3])
+        self.act(world)
+        assert world.group_offsets() == [3, 3, 3]
+        world.log().groups.commit("g", {"t": {1: 6}})
+        assert world.group_offsets() == [3, 6, 3]
+        assert world.log().groups.verify() == ()
+
+
+class ResetGroup(CommitGroup):
+    """Reset a group, and collect its old entries."""
+
+    name = "group-reset"
+
+    def prepare(self, world: World) -> None:
+        """A group with a history, and time."""
+        super().prepare(world)
+        for offset in range(5):
+            world.log().groups.commit("g", {"t": dict.fromkeys(range(3), offset)})
+            world.clock.advance(DELAY_MS)
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Back to the second record."""
+        world.log(hook).groups.reset("g", offset=1, dry_run=False)
+
+    def check(self, world: World) -> None:
+        """Before or after it; who followed before is fenced if it landed. Then it is done, and old entries are gone."""
+        found, generation = world.group_offsets(), world.log().groups.describe("g").generation
+        assert (found, generation) in (([4, 4, 4], 0), ([1, 1, 1], 1))
+        try:
+            world.log().groups.commit("g", {"t": {0: 6}}, generation=0)
+            assert generation == 0
+        except GroupResetError:
+            assert generation == 1
+        self.act(world)
+        assert world.group_offsets() == [1, 1, 1]
+        world.clock.advance(DELAY_MS)
+        self.act(world)
+        assert len([path for path in world.files(root="groups") if ".tmp-" not in path]) == 2
+
+
 SCENES: dict[str, Scene] = {
     scene.name: scene()
     for scene in (
@@ -489,6 +549,8 @@ SCENES: dict[str, Scene] = {
         VoidSegments,
         Compact,
         AlterDefaults,
+        CommitGroup,
+        ResetGroup,
         Delete,
     )
 }

@@ -52,6 +52,19 @@ def test_segments(base_offset: int, rewrite: int, suffix: str) -> None:
     assert paths.parse_segment(name) == (base_offset, rewrite, suffix)
 
 
+@quick
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20) | st.text("%2E.~ü/ab", min_size=1))
+def test_groups(name: str) -> None:
+    directory = paths.group_directory(name)
+    assert paths.parse_group(directory) == name
+    assert not directory.startswith(".")
+    assert not {"/", "\\", "\0", "\n"} & set(directory)
+
+
+def rebuilt_group(name: str, group: str) -> str:
+    return paths.group_directory(group)
+
+
 def rebuilt_entry(name: str, sequence: int) -> str:
     return paths.entry_name(sequence)
 
@@ -76,6 +89,7 @@ def rebuilt_segment(name: str, parsed: tuple[int, int, str]) -> str:
     ("parse", "rebuild", "example"),
     [
         (paths.parse_entry, rebuilt_entry, f"{7:020d}.json"),
+        (paths.parse_group, rebuilt_group, "%2Ea%2Fb.c"),
         (paths.parse_chunk, rebuilt_chunk, f"{7:020d}-{ID}.chunk"),
         (paths.parse_side, rebuilt_side, f"{7:020d}.{ID}.extents"),
         (paths.parse_manifest, rebuilt_manifest, f"3-{7:020d}-{ID}.json"),

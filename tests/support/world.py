@@ -70,6 +70,11 @@ class World:
         found = (str(p.relative_to(self.path)) for p in (self.path / root).rglob("*") if p.is_file())
         return sorted(path for path in found if part in path)
 
+    def group_offsets(self, group: str = "g") -> list[int | None]:
+        """Return what a group has committed, partition by partition; nothing if it is not there."""
+        groups = self.log().groups
+        return [row.offset for row in groups.describe(group).partitions] if group in groups.list() else []
+
     def entries(self, name: str = "t") -> list[int]:
         """Return the numbers in a topic's journal."""
         return self.handle(name=name).journal.sequences()

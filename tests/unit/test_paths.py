@@ -20,6 +20,7 @@ def test_the_tree() -> None:
     assert paths.CONFIG_JOURNAL == "config/journal"
     assert paths.topic("orders") == "topics/orders"
     assert f"{paths.journal('orders')}/{paths.entry_name(7)}" == f"topics/orders/journal/{number}7.json"
+    assert paths.group_journal("my group") == "groups/my%20group/journal"
     assert PATHS.home == HOME
     assert (PATHS.settle, PATHS.lock) == (f"{HOME}/settle", f"{HOME}/settle/lock")
     assert PATHS.chunk(paths.chunk_name(7, ID)) == f"{HOME}/staged/{number}7-{ID}.chunk"

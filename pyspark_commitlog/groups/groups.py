@@ -1,0 +1,309 @@
+"""``CommitLog.groups``: a root's consumer groups, for Python code, notebooks and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    UnknownGroupError,
+    UnknownTopicError,
+    UsageError,
+)
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.state import GroupState, Position, reset, without_topic
+from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, target_of
+from pyspark_commitlog.journal import Slot
+from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.storage import Storage
+
+#: What a reset is about: None for all topics of the group, names, or the partitions of each.
+Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One row of ``Groups.describe``.
+
+    ``offset`` is the next one to read, None if none was ever committed. ``lag`` counts the offsets from there, or from
+    the log start offset, to the high watermark.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """What ``Groups.describe`` answers; ``metadata`` holds the last commit's of each topic that has some."""
+
+    group: str
+    generation: int
+    partitions: tuple[GroupPartition, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One row of a reset: a partition's offset before (None: never committed) and after."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class Groups:
+    """The consumer groups of a root. Opening touches nothing."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def open(self, group: str) -> GroupLog:
+        """Return the handle of a group, existing or not; the layers below the API work on it.
+
+        Raises:
+            UsageError: a name that is not allowed.
+        """
+        return GroupLog(self._storage, group)
+
+    def list(self) -> tuple[str, ...]:
+        """Return the names of all groups, sorted."""
+        found = (paths.parse_group(name) for name in self._storage.names(paths.GROUPS))
+        return tuple(sorted(name for name in found if name is not None and self._is_live(name)))
+
+    def _is_live(self, group: str) -> bool:
+        """Return whether a group is there; one that can't be read is: who looks at it is told."""
+        try:
+            return bool(self.open(group).newest().names())
+        except UsageError:
+            return False
+        except CorruptionError:
+            return True
+
+    def _existing(self, group: str) -> tuple[GroupLog, GroupState]:
+        handle = self.open(group)
+        state = handle.newest()
+        if not state.names():
+            raise UnknownGroupError(
+                f"there is no group {group!r} in {self._storage.url}: it begins with its first commit"
+            )
+        return handle, state
+
+    def describe(self, group: str) -> GroupDescription:
+        """Return how far a group has come in every partition of its topics, sorted.
+
+        Topics that are gone are left out; of one that was made again nothing is committed.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+        """
+        handle, state = self._existing(group)
+        rows, metadata = [], {}
+        for name in state.names():
+            topic = _live(handle, name)
+            if topic is None:
+                continue
+            offsets = state.offsets(topic.topic_id)
+            rows += [_row(name, topic, partition, offsets.get(partition)) for partition in range(topic.partitions)]
+            if topic.topic_id in state.topics and state.topics[topic.topic_id].metadata:
+                metadata[name] = state.topics[topic.topic_id].metadata
+        return GroupDescription(group, state.generation, tuple(rows), metadata)
+
+    def commit(
+        self, group: str, offsets: Offsets, *, generation: int | None = None, metadata: str = ""
+    ) -> dict[str, dict[int, int]]:
+        """Commit offsets: those of the next records to read. The group begins with its first commit.
+
+        Forward only: where a higher offset is committed already, it stays. To go back, reset.
+
+        Args:
+            group: its name.
+            offsets: topic -> partition -> offset.
+            generation: what ``describe`` told when you began to read: the commit is refused where the group was reset
+                since. None for the present one, which knows of no reset.
+            metadata: a text of up to 4,096 bytes to keep with them.
+
+        Returns:
+            What is committed now, of the topics given.
+
+        Raises:
+            UnknownTopicError, TopicChangedError: a topic is not there, or was deleted meanwhile.
+            UsageError: a partition that does not exist.
+            OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
+            GroupResetError: a partition was reset in a later generation.
+            OutcomeUnknownError: commit again: what landed changes nothing the second time.
+        """
+        handle = self.open(group)
+        ids = {name: handle.topic_state(name).topic_id for name in offsets}
+        follows = handle.newest().generation if generation is None else generation
+        positions = [
+            Position(name, ids[name], p, offset) for name, found in offsets.items() for p, offset in found.items()
+        ]
+        state = handle.advance(positions, follows, metadata, strict=True).state
+        return {name: state.offsets(topic_id) for name, topic_id in ids.items()}
+
+    def reset(
+        self,
+        group: str,
+        topics: Chosen = None,
+        to: str | Offsets | None = None,
+        *,
+        offset: int | None = None,
+        timestamp: int | datetime | None = None,
+        shift: int | None = None,
+        duration: str | None = None,
+        dry_run: bool = True,
+    ) -> tuple[Moved, ...]:
+        """Move a group's offsets, forward or back, and raise its generation: running queries can't undo it.
+
+        They go on from their checkpoints, and their progress no longer counts for these partitions. Give exactly one
+        of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``.
+
+        Args:
+            group: its name; one that is not there begins.
+            topics: names, or topic -> partitions; None for all topics of the group, or those in ``to``.
+            to: ``earliest``, ``latest``, ``current`` (what is committed; the high watermark where nothing is), or
+                topic -> partition -> offset.
+            offset: this offset.
+            timestamp: the first record that is not earlier, in ms or as a datetime; the high watermark if all are.
+            shift: so many records on, or back if negative; it ends at the ends of the log.
+            duration: as ``timestamp``, so long ago: ``PT1H``, ``P1DT12H``.
+            dry_run: change nothing, only tell.
+
+        Returns:
+            What was moved, or would be, sorted.
+
+        Raises:
+            UsageError: no such partition, no topic, a shift of what was never committed, or not exactly one target.
+            UnknownGroupError: no topics were given, and there is no such group.
+            UnknownTopicError: a topic is not there.
+            OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
+            OutcomeUnknownError: look, and reset again if need be.
+        """
+        now = self._storage.clock.now_ms()
+        target = target_of(to, offset, timestamp, shift, duration, now)
+        handle = self.open(group) if topics or target.each else self._existing(group)[0]
+        ids: dict[str, str] = {}
+        moved: tuple[tuple[Position, int | None], ...] = ()
+
+        def change(state: GroupState, slot: Slot) -> GroupState:
+            nonlocal moved
+            moved = tuple(_planned(handle, state, topics, target, ids))
+            return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
+
+        if dry_run:
+            moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
+        else:
+            handle.change("reset", change)
+        return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
+
+    def delete(self, group: str) -> None:
+        """Delete a group with all its offsets; queries that belong to it no longer commit, a new one makes it anew.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+        """
+        self._existing(group)[0].end()
+
+    def delete_offsets(self, group: str, topic: str) -> None:
+        """Delete a group's offsets of one topic, which may be gone; running queries can't undo it.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+            UnknownTopicError: nothing of this topic is committed.
+        """
+        handle, _ = self._existing(group)
+        now = self._storage.clock.now_ms()
+
+        def change(state: GroupState, slot: Slot) -> GroupState:
+            if topic not in state.names():
+                raise UnknownTopicError(f"group {group!r} has no offsets of topic {topic!r}")
+            found = _live(handle, topic)
+            live = {} if found is None else {found.topic_id: found.partitions}
+            return without_topic(state, topic, live, now, slot.write_id)
+
+        handle.change("delete-offsets", change)
+
+    def verify(self) -> tuple[str, ...]:
+        """Check every stored entry of every group; return the faults."""
+        return tuple(fault for name in self.list() for fault in _faults(self.open(name)))
+
+
+def _place(row: Moved) -> tuple[str, int]:
+    return row.topic, row.partition
+
+
+def _live(handle: GroupLog, name: str) -> TopicState | None:
+    try:
+        return handle.topic_state(name)
+    except UnknownTopicError:
+        return None
+
+
+def _row(name: str, topic: TopicState, partition: int, offset: int | None) -> GroupPartition:
+    low, high = topic.log_start[partition], topic.log_end[partition]
+    lag = high - (low if offset is None else offset)
+    return GroupPartition(name, partition, offset, low, high, high, max(0, lag))
+
+
+def _planned(
+    handle: GroupLog, state: GroupState, topics: Chosen, target: Target, ids: dict[str, str]
+) -> Iterable[tuple[Position, int | None]]:
+    """Yield where each chosen partition goes, and what is committed for it.
+
+    ``ids`` remembers the lives of the topics from the first attempt on.
+    """
+    for name, wanted in _chosen(handle, state, topics, target).items():
+        topic = handle.topic_state(name, ids.get(name))
+        ids[name] = topic.topic_id
+        offsets = state.offsets(topic.topic_id)
+        for partition in sorted(set(range(topic.partitions) if wanted is None else wanted)):
+            check_partition(name, topic, partition)
+            current, high = offsets.get(partition), topic.log_end[partition]
+            if target.way is Way.TIMESTAMP:
+                found = find_time(handle.topic(name), topic.topic_id, partition, target.number)
+                after = high if found is None else min(found.offset, high)
+            else:
+                place = TopicPartition(name, partition)
+                after = new_offset(place, target, current, topic.log_start[partition], high)
+            yield Position(name, topic.topic_id, partition, after), current
+
+
+def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target) -> Mapping[str, Iterable[int] | None]:
+    """Return topic -> partitions, None for all of them."""
+    if target.each is not None:
+        if topics:
+            raise UsageError("topics and their offsets in 'to' exclude each other")
+        return target.each
+    if isinstance(topics, Mapping):
+        return topics
+    if topics:
+        return dict.fromkeys([topics] if isinstance(topics, str) else topics)
+    found = [name for name in state.names() if _live(handle, name) is not None]
+    if not found:
+        raise UsageError(f"group {handle.name!r} has no offsets of a topic that is there: name the topics")
+    return dict.fromkeys(found)
+
+
+def _faults(handle: GroupLog) -> Iterable[str]:
+    """Yield what is damaged. That each entry follows the one before is not asked: a sleeper may have put below them."""
+    for sequence in handle.journal.sequences():
+        try:
+            handle.journal.read(sequence)
+        except FileNotFoundError:  # collected meanwhile
+            continue
+        except CommitLogError as error:
+            yield str(error)

@@ -1,0 +1,173 @@
+"""What a group's newest entry says, and what a commit, a reset or a deletion makes of it. Pure.
+
+A partition's offset is that of the next record to read, as in Kafka (``OffsetAndMetadata``). ``since`` is the
+generation of the reset that moved it last: who follows an earlier one can't move it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark_commitlog.format.entry import Json
+
+#: Stands for "no offset is committed".
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """An offset of a partition, of one life of a topic."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """A group's offsets of one topic id, by partition; tuples end with the last partition that has something to say.
+
+    ``time_ms`` and ``metadata`` are of the last commit or reset.
+    """
+
+    name: str
+    offsets: tuple[int, ...] = ()
+    since: tuple[int, ...] = ()
+    time_ms: int = 0
+    metadata: str = ""
+
+    def to_json(self) -> Json:
+        """Return the form for an entry."""
+        return {
+            "name": self.name,
+            "offsets": list(self.offsets),
+            "since": list(self.since),
+            "time": self.time_ms,
+            "metadata": self.metadata,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> TopicOffsets:
+        """Return the value of that form."""
+        return cls(data["name"], tuple(data["offsets"]), tuple(data["since"]), data["time"], data["metadata"])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """All that a group's entry holds.
+
+    ``floor`` is the generation that its last deletion began: it counts for every partition. ``last_reset`` is the
+    write id of the last entry that raised the generation.
+    """
+
+    generation: int = 0
+    floor: int = 0
+    last_reset: str = ""
+    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """Return the form for an entry."""
+        return {
+            "generation": self.generation,
+            "floor": self.floor,
+            "lastReset": self.last_reset,
+            "topics": {topic_id: row.to_json() for topic_id, row in self.topics.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> GroupState:
+        """Return the value of that form."""
+        topics = {topic_id: TopicOffsets.from_json(row) for topic_id, row in data["topics"].items()}
+        return cls(data["generation"], data["floor"], data["lastReset"], topics)
+
+    def offsets(self, topic_id: str) -> dict[int, int]:
+        """Return partition -> offset of a topic id's partitions that were ever committed."""
+        row = self.topics.get(topic_id)
+        return {} if row is None else {p: offset for p, offset in enumerate(row.offsets) if offset != NEVER}
+
+    def since(self, topic_id: str, partition: int) -> int:
+        """Return the generation that somebody must follow to move a partition."""
+        row = self.topics.get(topic_id)
+        own = row.since[partition] if row is not None and partition < len(row.since) else 0
+        return max(own, self.floor)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the topics of which something is committed, sorted; a group without one is not there."""
+        return tuple(sorted(row.name for topic_id, row in self.topics.items() if self.offsets(topic_id)))
+
+
+def fenced(state: GroupState, positions: Iterable[Position], generation: int) -> tuple[Position, ...]:
+    """Return the positions that a follower of ``generation`` can't commit: they were reset since, or deleted."""
+    return tuple(at for at in positions if state.since(at.topic_id, at.partition) > generation)
+
+
+def committed(state: GroupState, positions: Iterable[Position], time_ms: int, metadata: str) -> GroupState:
+    """Return the state behind a commit: of each partition the higher offset. The very same if nothing moves."""
+    moved = [at for at in positions if at.offset > state.offsets(at.topic_id).get(at.partition, NEVER)]
+    if not moved:
+        return state
+    topics = dict(state.topics)
+    for topic_id, rows in _by_topic(moved).items():
+        before = topics.get(topic_id, TopicOffsets(rows[0].topic))
+        offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
+        topics[topic_id] = replace(before, offsets=offsets, time_ms=time_ms, metadata=metadata)
+    return replace(state, topics=_one_life(topics, moved))
+
+
+def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
+    """Return the state behind a reset: these offsets, whatever they were, in a new generation."""
+    moved, generation, topics = list(positions), state.generation + 1, dict(state.topics)
+    for topic_id, rows in _by_topic(moved).items():
+        before = topics.get(topic_id, TopicOffsets(rows[0].topic))
+        offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
+        since = _set(before.since, {at.partition: generation for at in rows}, 0)
+        topics[topic_id] = TopicOffsets(before.name, offsets, since, time_ms)
+    topics = _one_life(topics, moved)
+    return replace(state, generation=generation, last_reset=write_id, topics=topics)
+
+
+def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms: int, write_id: str) -> GroupState:
+    """Return the state behind a deletion of a topic's offsets.
+
+    Args:
+        state: the group's.
+        name: of the topic.
+        live: topic id -> number of partitions, of the topic as it is there now: what a query of before may still
+            commit to. Rows of other lives go.
+        time_ms: now.
+        write_id: of the operation.
+    """
+    generation = state.generation + 1
+    topics = {topic_id: row for topic_id, row in state.topics.items() if row.name != name}
+    for topic_id, partitions in live.items():
+        topics[topic_id] = TopicOffsets(name, (), (generation,) * partitions, time_ms)
+    return replace(state, generation=generation, last_reset=write_id, topics=topics)
+
+
+def ended(state: GroupState, write_id: str) -> GroupState:
+    """Return the state behind a deletion of the group."""
+    generation = state.generation + 1
+    return GroupState(generation, floor=generation, last_reset=write_id)
+
+
+def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:
+    found: dict[str, list[Position]] = {}
+    for at in positions:
+        found.setdefault(at.topic_id, []).append(at)
+    return found
+
+
+def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tuple[int, ...]:
+    """Return ``values`` with some changed, grown with ``fill`` as far as need be."""
+    grown = [*values, *(fill for _ in range(max(changed) + 1 - len(values)))]
+    for index, value in changed.items():
+        grown[index] = value
+    return tuple(grown)
+
+
+def _one_life(topics: Mapping[str, TopicOffsets], moved: Iterable[Position]) -> dict[str, TopicOffsets]:
+    """Return the rows without those of former lives of the topics that were moved: an entry stays small."""
+    current = {at.topic: at.topic_id for at in moved}
+    return {topic_id: row for topic_id, row in topics.items() if current.get(row.name, topic_id) == topic_id}

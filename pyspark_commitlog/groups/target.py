@@ -1,0 +1,141 @@
+"""Where a reset moves a group to: the choices of ``kafka-consumer-groups --reset-offsets``. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.model import TopicPartition
+
+_DURATION = re.compile(
+    r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+
+#: topic -> partition -> offset
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+class Way(Enum):
+    """How a reset finds a partition's offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    OFFSET = "offset"
+    SHIFT = "shift"
+    TIMESTAMP = "timestamp"
+    EACH = "each"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A way, with its number: an offset, by how many records to shift, or milliseconds since 1970."""
+
+    way: Way
+    number: int = 0
+    each: Offsets | None = None
+
+
+def target_of(
+    to: str | Offsets | None,
+    offset: int | None,
+    timestamp: int | datetime | None,
+    shift: int | None,
+    duration: str | None,
+    now_ms: int,
+) -> Target:
+    """Return the one target that was given.
+
+    Raises:
+        UsageError: none or several were given, or it is not one of those that there are.
+    """
+    given = {"to": to, "offset": offset, "timestamp": timestamp, "shift": shift, "duration": duration}
+    chosen = [name for name, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        raise UsageError(f"give exactly one of {', '.join(given)}; given: {', '.join(chosen) or 'none'}")
+    if isinstance(to, Mapping):
+        return Target(Way.EACH, each=to)
+    if to is not None:
+        if to not in ("earliest", "latest", "current"):
+            raise UsageError(f"to={to!r}: use earliest, latest, current, or topic -> partition -> offset")
+        return Target(Way(to))
+    if offset is not None:
+        return Target(Way.OFFSET, offset)
+    if shift is not None:
+        return Target(Way.SHIFT, shift)
+    if duration is not None:
+        return Target(Way.TIMESTAMP, now_ms - duration_ms(duration))
+    return Target(Way.TIMESTAMP, _ms(timestamp))
+
+
+def _ms(timestamp: int | datetime | None) -> int:
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise UsageError(f"timestamp={timestamp!r}: give it a time zone, such as tzinfo=datetime.UTC")
+        return int(timestamp.timestamp() * 1000)
+    if not isinstance(timestamp, int) or timestamp < 0:
+        raise UsageError(f"timestamp={timestamp!r}: use milliseconds since 1970, or a datetime")
+    return timestamp
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of an ISO 8601 duration of days to seconds (Kafka: ``Duration.parse``).
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"duration {text!r}: use PnDTnHnMnS, such as PT1H or P1DT12H")
+    return int(sum(float(match[unit] or 0) * ms for unit, ms in _UNIT_MS.items()))
+
+
+def new_offset(place: TopicPartition, target: Target, current: int | None, low: int, high: int) -> int:
+    """Return where a partition is moved to; a timestamp is looked up elsewhere.
+
+    A shift ends at the log's ends, and a partition without a committed offset is ``current`` at the high watermark,
+    both as in Kafka.
+
+    Args:
+        place: the partition, for messages.
+        target: where to.
+        current: the committed offset, if there is one.
+        low: log start offset.
+        high: high watermark.
+
+    Raises:
+        UsageError: a shift from nowhere.
+        OffsetOutOfRangeError: an offset outside the log.
+    """
+    match target.way:
+        case Way.EARLIEST:
+            return low
+        case Way.LATEST:
+            return high
+        case Way.CURRENT:
+            return high if current is None else min(current, high)
+        case Way.SHIFT:
+            if current is None:
+                raise UsageError(f"{place.topic} partition {place.partition} has no committed offset to shift from")
+            return max(low, min(current + target.number, high))
+        case _:
+            offset = target.number if target.each is None else target.each[place.topic][place.partition]
+            return check_range(place, offset, low, high)
+
+
+def check_range(place: TopicPartition, offset: int, low: int, high: int) -> int:
+    """Return an offset that lies inside the log.
+
+    Raises:
+        OffsetOutOfRangeError: it does not; names the range.
+    """
+    if not low <= offset <= high:
+        raise OffsetOutOfRangeError(
+            f"{place.topic} partition {place.partition} has offsets {low} to {high} (the high watermark), not {offset}"
+        )
+    return offset
