@@ -267,7 +267,7 @@ def test_what_is_committed_already_is_made_durable_before_that_is_told(world: Wo
     """R5: the first of the two may have failed to sync its entry."""
     commit(world, {0: 5})
     seen = Recorder()
-    commit(world, {0: 5}, seen)
+    commit(world, {0: 5}, seen, generation=0)
     assert seen.paths("put_if_absent") == []
     assert _JOURNAL in seen.paths("sync_directory")
 
@@ -284,6 +284,28 @@ def test_a_zombie_whose_number_was_collected_cannot_undo_a_reset(world: World) -
     with pytest.raises(GroupResetError):
         commit(world, {0: 9}, on_path(_JOURNAL, "put_if_absent", meanwhile))
     assert offsets(world) == {0: 0, 1: 0}
+
+
+def test_a_reset_that_landed_is_known_by_its_write_id_when_its_entry_is_gone(world: World) -> None:
+    """Else a put whose anchor and number were collected meanwhile would be of unknown outcome."""
+    commit(world, {0: 1})
+    slow = on_path(_JOURNAL, "put_if_absent", lambda: collect_entries(world), when="after")
+    assert world.log(slow).groups.reset("g", {"t": [0]}, to="earliest", dry_run=False) == (Moved("t", 0, 1, 0),)
+    assert world.log().groups.describe("g").generation == 1
+    assert offsets(world) == {0: 8, 1: None}
+
+
+def test_a_reset_under_way_is_not_of_a_topic_that_was_made_again(world: World) -> None:
+    commit(world, {0: 1})
+
+    def again() -> None:
+        commit(world, {0: 2})
+        world.log().delete_topic("t")
+        world.create(2)
+
+    with pytest.raises(TopicChangedError):
+        world.log(on_path(_JOURNAL, "put_if_absent", again)).groups.reset("g", to="latest", dry_run=False)
+    assert offsets(world) == {0: None, 1: None}
 
 
 # --- old entries ------------------------------------------------------------------------------------------
