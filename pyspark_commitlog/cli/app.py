@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.log.dump import dump as dump_file
@@ -26,6 +27,7 @@ from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.topics import CommitLog
 
 app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(groups, name="groups")
 _errors = Console(stderr=True)
 
 Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
@@ -99,16 +101,19 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 
 @app.command()
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
-    """Check every stored byte of all topics against what the newest entries say; exit code 1 names a fault."""
+    """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     log, failed = CommitLog(root), False
     names = _names(log, topic)
     if names is None:
         raise typer.Exit(1)
     try:
         log.defaults()
+        faults = log.groups.verify()
     except CommitLogError as error:
+        faults = (f"error: {error}",)
+    for fault in faults:
         failed = True
-        _complain(f"error: {error}")
+        _complain(fault)
     for name, show in _progress(names):
         try:
             report = log.verify(name, progress=show)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyspark_commitlog.groups.groups import GroupDescription, Moved
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
@@ -57,3 +58,40 @@ def fault_lines(report: Report) -> Iterator[str]:
         f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
         f"{report.entries:,} journal entries and {report.chunks:,} chunks"
     )
+
+
+def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+    """Yield a table of all partitions of groups, with the columns of ``kafka-consumer-groups``.
+
+    Nobody keeps who consumes: the columns of members stay empty. The lag of a partition of which nothing was committed
+    counts from its log start offset.
+    """
+    rows = [
+        (each.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, None, None, None)
+        for each in found
+        for row in each.partitions
+    ]
+    head = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
+    yield from _table(head.split(), rows)
+
+
+def moved_lines(group: str, moved: Sequence[Moved], *, execute: bool) -> Iterator[str]:
+    """Yield a table of what a reset moved, or would move."""
+    rows = [(group, row.topic, row.partition, row.before, row.after) for row in moved]
+    yield from _table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
+    if not execute:
+        yield f"{group}: nothing was changed; --execute moves it"
+
+
+def exported_lines(moved: Sequence[Moved]) -> Iterator[str]:
+    """Yield where a reset goes as CSV, without a header, as Kafka exports it."""
+    for row in moved:
+        yield f"{row.topic},{row.partition},{row.after}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
+    texts = [head, *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for text in texts:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()

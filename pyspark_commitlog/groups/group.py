@@ -107,7 +107,8 @@ class GroupLog:
             refused = fenced(state, positions, generation)
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
-            counted = [at for at in positions if at not in refused]
+            out = set(refused)
+            counted = [at for at in positions if at not in out]
             self._check(counted)
             return committed(state, counted, self.storage.clock.now_ms(), metadata)
 
@@ -129,13 +130,13 @@ class GroupLog:
             before = state_of(base)
             after = before if before.last_reset == slot.write_id else change(before, slot)
             if after is not before:
+                if base is None:
+                    self.storage.make_directory(self.directory)
                 return Draft(kind, "", {"state": self._bounded(after)})
             if base is not None:  # what is there already is what the caller is told: it must be durable (rule R5)
                 self.journal.sync_exposed(base)
             return None
 
-        if self.journal.newest() is None:
-            self.storage.make_directory(self.directory)
         stored = self.journal.append(plan)
         if stored is not None and (kind != "commit" or stored.sequence % _COLLECT_EVERY == 0):
             self._collect()

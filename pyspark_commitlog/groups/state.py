@@ -87,6 +87,11 @@ class GroupState:
         row = self.topics.get(topic_id)
         return {} if row is None else {p: offset for p, offset in enumerate(row.offsets) if offset != NEVER}
 
+    def offset(self, topic_id: str, partition: int) -> int:
+        """Return a partition's offset; ``NEVER`` if none is committed."""
+        row = self.topics.get(topic_id)
+        return row.offsets[partition] if row is not None and partition < len(row.offsets) else NEVER
+
     def since(self, topic_id: str, partition: int) -> int:
         """Return the generation that somebody must follow to move a partition."""
         row = self.topics.get(topic_id)
@@ -105,7 +110,7 @@ def fenced(state: GroupState, positions: Iterable[Position], generation: int) ->
 
 def committed(state: GroupState, positions: Iterable[Position], time_ms: int, metadata: str) -> GroupState:
     """Return the state behind a commit: of each partition the higher offset. The very same if nothing moves."""
-    moved = [at for at in positions if at.offset > state.offsets(at.topic_id).get(at.partition, NEVER)]
+    moved = [at for at in positions if at.offset > state.offset(at.topic_id, at.partition)]
     if not moved:
         return state
     topics = dict(state.topics)

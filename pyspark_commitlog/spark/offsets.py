@@ -1,7 +1,8 @@
 """Offsets as Spark's checkpoint holds them, and how a trigger's share is cut. Pure.
 
 ``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``: topics and partitions always in the same order,
-because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again.
+because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again. A query with a
+group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,25 @@ from typing import Any
 from pyspark_commitlog.model import TopicPartition
 
 TOPIC_IDS = "__topic_ids"
+GROUP_MARK = "__group"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMark:
+    """The group that a query commits to, the generation of it that it follows, and its share ``k/n``."""
+
+    group: str
+    generation: int
+    share: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form for Spark's checkpoint."""
+        return {"id": self.group, "generation": self.generation, "share": self.share}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GroupMark:
+        """Return the value of that form."""
+        return cls(data["id"], data["generation"], data["share"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +41,15 @@ class SourceOffset:
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
+    group: GroupMark | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the form for Spark's checkpoint, keys in stable order."""
         topics: dict[str, Any] = {}
         for place in sorted(self.offsets):
             topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
-        return {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
+        told = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
+        return told if self.group is None else {**told, GROUP_MARK: self.group.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffset:
@@ -35,10 +57,11 @@ class SourceOffset:
         offsets = {
             TopicPartition(topic, int(partition)): offset
             for topic, found in data.items()
-            if topic != TOPIC_IDS
+            if topic not in (TOPIC_IDS, GROUP_MARK)
             for partition, offset in found.items()
         }
-        return cls(offsets, data.get(TOPIC_IDS, {}))
+        group = data.get(GROUP_MARK)
+        return cls(offsets, data.get(TOPIC_IDS, {}), None if group is None else GroupMark.from_json(group))
 
 
 def prorate(

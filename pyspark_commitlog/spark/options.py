@@ -10,11 +10,11 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.format.paths import check_group_name, check_topic_name
 from pyspark_commitlog.log.partitioner import PARTITIONERS
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_commitlog.spark.splits import Split
@@ -25,7 +25,10 @@ log = logging.getLogger("pyspark_commitlog")
 EARLIEST, LATEST = -2, -1
 #: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+#: Start where the group is.
+GROUP = -3
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
+_SHARE = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 _STORAGE = "storage."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
@@ -33,9 +36,9 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-           "failOnDataLoss")  # fmt: skip
+           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
-_LATER_SOURCE = ("groupId", "groupShare", "principal")
+_LATER_SOURCE = ("principal",)
 _LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
 
 
@@ -59,6 +62,14 @@ class Times:
         if isinstance(self.at, int):
             return dict.fromkeys(range(partitions), self.at)
         return dict(self.at.get(topic, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
+
+    name: str
+    share: tuple[int, int] = (1, 1)
 
 
 #: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.
@@ -152,6 +163,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
+    group: Group | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -178,17 +190,21 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         OptionError: names the option, the value and what is allowed.
     """
     given = _Given(options, _SOURCE, _LATER_SOURCE, "source")
+    group = _group(given)
     subscription = _subscription(given)
+    if group is not None:
+        subscription = replace(subscription, share=group.share)
     return SourceOptions(
         path=given.required("path", _PATH),
         subscription=subscription,
-        starting=_times(given, "starting", subscription) or _offsets(given, "startingOffsets", subscription),
+        starting=_times(given, "starting", subscription) or _starting(given, subscription, group),
         ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
         limits=_limits(given),
         split=Split(given.number("minPartitions", 1), given.number("maxRecordsPerPartition", 1)),
         columns=given.names("columns"),
         include_headers=given.flag("includeHeaders", False),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
+        group=group,
         storage=given.storage,
     )
 
@@ -226,6 +242,33 @@ def _subscription(given: _Given) -> Subscription:
         raise OptionError(f"options {told} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
     ((name, value),) = found.items()
     return _SUBSCRIBE[name](value)
+
+
+def _group(given: _Given) -> Group | None:
+    """Return the group that the query belongs to, by either name of the option."""
+    own, kafka, share = given.text("groupId"), given.text("kafka.group.id"), given.text("groupShare")
+    if own and kafka and own != kafka:
+        raise OptionError(f"options 'groupId'={own!r} and 'kafka.group.id'={kafka!r} name two groups: give one")
+    name = own or kafka
+    if name is None:
+        if share is not None:
+            raise OptionError(f"option 'groupShare'={share!r} needs 'groupId': the group that is shared")
+        return None
+    check_group_name(name)
+    if share is None:
+        return Group(name)
+    match = _SHARE.fullmatch(share)
+    if match is None or not int(match[1]) <= int(match[2]):
+        raise OptionError(f"option 'groupShare'={share!r}: use k/n with k from 1 to n, such as 1/3, for n queries")
+    return Group(name, (int(match[1]), int(match[2])))
+
+
+def _starting(given: _Given, subscription: Subscription, group: Group | None) -> Offsets | None:
+    if (given.text("startingOffsets") or "").lower() != "group":
+        return _offsets(given, "startingOffsets", subscription)
+    if group is None:
+        raise OptionError("option 'startingOffsets'='group' needs 'groupId': the group whose offsets are meant")
+    return GROUP
 
 
 def _times(given: _Given, side: str, subscription: Subscription) -> Times | None:

@@ -6,7 +6,7 @@ import logging
 import os  # noqa: TID251 to end the process, not for files
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +29,10 @@ from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.spark.following import GroupProgress, GroupStart, check_share
 from pyspark_commitlog.spark.limits import Limits
-from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, SourceOptions, Times, source_options
+from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset
+from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times, source_options
 from pyspark_commitlog.spark.progress import (
     Loss,
     Tell,
@@ -143,6 +144,10 @@ class _Range(InputPartition):
     value: OffsetRange
 
 
+#: Where to start or end, as it was asked for.
+Starting = Offsets | Times | GroupStart | None
+
+
 class _Reading:
     """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
 
@@ -165,6 +170,14 @@ class _Reading:
 
     def _log(self) -> CommitLog:
         return self._source.open_log(self._options.path, self._options.storage)
+
+    def _progress(self) -> GroupProgress | None:
+        """Return what follows the query's group, if it has one."""
+        group, strict = self._options.group, self._options.fail_on_data_loss
+        return None if group is None else GroupProgress(self._log().groups.open(group.name), group, strict=strict)
+
+    def _starting(self, progress: GroupProgress | None) -> Starting:
+        return progress.start() if progress and self._options.starting == GROUP else self._options.starting
 
     def _topic(self, name: str) -> TopicLog:
         if name not in self._topics:
@@ -207,7 +220,7 @@ class _Reading:
         return [_Range(each) for each in split(found, self._options.split, borders.of)]
 
     def _resolve(
-        self, states: Mapping[str, TopicState], asked: Offsets | Times | None, default: int, option: str
+        self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
     ) -> dict[TopicPartition, int]:
         """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
         named = asked.topics if isinstance(asked, Times) else set(asked if isinstance(asked, dict) else ())
@@ -216,7 +229,10 @@ class _Reading:
         offsets: dict[TopicPartition, int] = {}
         for name, state in states.items():
             taken = self._options.subscription.partitions(name, state.partitions)
-            exact = by_offset(self._topic(name), state, asked, taken)
+            if isinstance(asked, GroupStart):
+                exact: Offsets | None = {name: asked.of(name, state, taken, strict=self._options.fail_on_data_loss)}
+            else:
+                exact = by_offset(self._topic(name), state, asked, taken)
             found = resolve(exact, default, name, state, option, self._tell)
             offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
         return offsets
@@ -253,7 +269,7 @@ class CommitLogReader(_Reading, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
         states = self._states({})
-        starts = self._resolve(states, self._options.starting, EARLIEST, "startingOffsets")
+        starts = self._resolve(states, self._starting(self._progress()), EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
         found: list[OffsetRange] = []
         for place, start in starts.items():
@@ -331,12 +347,33 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             )
         self._target: dict[TopicPartition, int] | None = None
         self._throttle = Throttle(options.limits, self._topic)
+        self._initial: dict[str, Any] | None = None
+        self._group: GroupProgress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_initial": None, "_group": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts."""
-        states = self._states({})
-        asked = LATEST if self._options.starting is None else self._options.starting
-        return SourceOffset(self._resolve(states, asked, EARLIEST, "startingOffsets"), topic_ids(states)).to_json()
+        """Return where a new query starts: the same whenever Spark asks, which is twice."""
+        if self._initial is None:
+            self._initial = self._first_offset().to_json()
+        return self._initial
+
+    def _first_offset(self) -> SourceOffset:
+        states, group = self._states({}), self._following()
+        asked = LATEST if self._options.starting is None else self._starting(group)
+        offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
+        return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None)
+
+    def _following(self) -> GroupProgress | None:
+        if self._group is None:
+            self._group = self._progress()
+        return self._group
+
+    def _follow(self, reached: SourceOffset) -> GroupMark | None:
+        group = self._following()
+        topics = filter(self._options.subscription.takes, reached.topic_ids)
+        return group.commit(reached, set(topics)) if group else None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark is told; ``latestOffset`` puts all of them together."""
@@ -347,9 +384,14 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         self._target = high_watermarks(self._states({}, all_there=False), self._options.subscription)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends: all that is committed, or a fair share of the limits."""
+        """Return where the next micro-batch ends: all that is committed, or a fair share of the limits.
+
+        What ends at ``start`` is over: this is where the group learns it, also of the last batch of a run.
+        """
         begin = SourceOffset.from_json(start)
+        check_share(self._options.group, begin.group)
         states, subscription = self._states(begin.topic_ids), self._options.subscription
+        mark = self._follow(begin)
         found = backlog(begin, states, subscription, self._tell, lambda name, life: self._topic(name).ended(life))
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
@@ -357,7 +399,8 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             ids = {name: ids[name] for name in {place.topic for place in ends}}
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(found, ends, may_wait=self._target is None)
-        return SourceOffset(ends, ids).to_json()
+        reached = SourceOffset(ends, ids, begin.group)
+        return (reached if reached == begin else replace(reached, group=mark)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
@@ -370,7 +413,8 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
         return self._parts(ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: Spark's checkpoint holds the query's progress."""
+        """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""
+        self._follow(SourceOffset.from_json(end))
 
     def stop(self) -> None:
         """Nothing to close. When the query ended, end the process as well.

@@ -16,12 +16,14 @@ class Subscription:
     """What a query reads (Spark: ``ConsumerStrategy``).
 
     ``topics`` are those that were named, sorted: none with a ``pattern``. ``assigned`` holds the partitions of each
-    topic, ascending; None takes all, also those that are added later.
+    topic, ascending; None takes all, also those that are added later. ``share`` is (k, n): of those the ones whose
+    number leaves k - 1, divided by n.
     """
 
     topics: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = field(default=None)
+    share: tuple[int, int] = (1, 1)
 
     @property
     def told(self) -> str:
@@ -42,12 +44,13 @@ class Subscription:
         Raises:
             OptionError: one was assigned that the topic does not have.
         """
+        number, of = self.share
         if self.assigned is None:
-            return range(count)
+            return range(number - 1, count, of)
         for partition in self.assigned[topic]:
             if partition >= count:
                 raise OptionError(f"option 'assign': topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-        return self.assigned[topic]
+        return tuple(partition for partition in self.assigned[topic] if partition % of == number - 1)
 
 
 def _is_topic_name(name: str) -> bool:

@@ -131,7 +131,9 @@ def make(root: Path) -> dict[str, dict[str, list[Row]]]:
     """Make the golden root; return what its topics must hold."""
     clock = ManualClock(FIRST_US // 1000 + HOUR_MS)
     log = CommitLog.on(FixedStorage(root, clock))
-    return {"again": make_again(log, clock), "golden": make_golden(log, clock)}
+    made = {"again": make_again(log, clock), "golden": make_golden(log, clock)}
+    make_group(log)
+    return made
 
 
 def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
@@ -171,6 +173,13 @@ def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     second = Maker(log.topic("again"), clock, made=100)
     second.write({0: 3})
     return {str(partition): rows for partition, rows in second.partitions.items()}
+
+
+def make_group(log: CommitLog) -> None:
+    """Make a group whose name needs encoding, reset in one partition, with another that has no offset."""
+    log.groups.commit("the groups/1", {"golden": {0: 40, 3: 2}, "again": {0: 1}}, metadata="\u20ac")
+    log.groups.reset("the groups/1", {"golden": [3]}, to="earliest", dry_run=False)
+    log.groups.commit("the groups/1", {"golden": {0: 41}})
 
 
 def lose(log: CommitLog, maker: Maker) -> None:

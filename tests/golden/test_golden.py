@@ -18,6 +18,7 @@ from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.topics import CommitLog
 from tests.golden import make_golden, read_golden
 from tests.golden.example import example
 from tests.support.records import read_partition
@@ -111,6 +112,19 @@ def test_making_it_again_makes_the_same(tmp_path: Path) -> None:
     assert read_all_as_a_stranger(tmp_path) == EXPECTED
     if make_golden.MADE_WITH.read_text() == f"pyarrow {pa.__version__}\n":
         assert make_golden.files(tmp_path) == make_golden.files(make_golden.ROOT)
+
+
+def test_a_stranger_and_we_read_a_group() -> None:
+    newest = max(make_golden.ROOT.glob("groups/the%20groups%2F1/journal/*.json"))
+    state = read_golden.entry(newest)[0]["state"]
+    told = {row["name"]: (row["offsets"], row["since"], row["metadata"]) for row in state["topics"].values()}
+    assert told == {"golden": ([41, -1, -1, 0], [0, 0, 0, 1], ""), "again": ([1], [], "\u20ac")}
+    assert (state["generation"], state["floor"]) == (1, 0)
+    ids = {name: TopicLog(LocalStorage(make_golden.ROOT), name).newest()[1].topic_id for name in EXPECTED}
+    assert {row["name"]: topic_id for topic_id, row in state["topics"].items()} == ids
+    found = CommitLog(str(make_golden.ROOT)).groups.describe("the groups/1")
+    assert [row.offset for row in found.partitions] == [1, 41, None, None, 0]
+    assert (found.generation, found.metadata) == (1, {"again": "\u20ac"})
 
 
 # --- the golden root has what it is there for -------------------------------------------------------------

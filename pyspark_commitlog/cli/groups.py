@@ -1,0 +1,174 @@
+"""``commitlog groups ROOT …``: what ``kafka-consumer-groups`` shows and does, with its columns and flags.
+
+Exit codes as of the other commands: 1 something is wrong with a group or the root, 2 the command line is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from pyspark_commitlog.cli.tell import described_lines, exported_lines, moved_lines
+from pyspark_commitlog.errors import CommitLogError, UsageError
+from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.storage import open_storage
+from pyspark_commitlog.topics import CommitLog
+
+groups = typer.Typer(no_args_is_help=True)
+
+Group = Annotated[str, typer.Option("--group", help="The group.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
+
+
+@groups.callback()
+def _root(
+    context: typer.Context, root: Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
+) -> None:
+    """Show consumer groups, and move or delete their offsets."""
+    context.obj = root
+
+
+@contextmanager
+def _opened(context: typer.Context) -> Iterator[Groups]:
+    """Yield the root's groups; an error in the block ends the command."""
+    try:
+        yield CommitLog(context.obj).groups
+    except CommitLogError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
+
+
+def _print(rows: Iterator[str]) -> None:
+    for row in rows:
+        typer.echo(row)
+
+
+@groups.command("list")
+def list_groups(context: typer.Context, as_json: AsJson = False) -> None:
+    """Name all groups."""
+    with _opened(context) as found:
+        _print(json.dumps({"group": name}) if as_json else name for name in found.list())
+
+
+@groups.command()
+def describe(
+    context: typer.Context,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; several times.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far groups have come in each partition, and how far they lag behind: all groups, or some."""
+    with _opened(context) as found:
+        told = [found.describe(name) for name in group or found.list()]
+        _print((json.dumps(asdict(each)) for each in told) if as_json else described_lines(told))
+
+
+@groups.command()
+def reset(
+    context: typer.Context,
+    group: Group,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
+    ] = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All topics of the group.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start offsets.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The high watermarks.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="What is committed.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
+    to_datetime: Annotated[
+        datetime | None,
+        typer.Option(
+            "--to-datetime",
+            help="The first record that is not earlier, in UTC.",
+            formats=["%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+        ),
+    ] = None,
+    by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
+    from_file: Annotated[str | None, typer.Option("--from-file", help="CSV lines: topic,partition,offset.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a group's offsets. Nothing is changed without --execute."""
+    with _opened(context) as found:
+        if (topic is not None) + all_topics + (from_file is not None) != 1:
+            raise UsageError("give one of --topic, --all-topics and --from-file")
+        named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
+        to = _target([way for way, wanted in named.items() if wanted], from_file)
+        moved = found.reset(
+            group,
+            _partitions(topic),
+            to,
+            offset=to_offset,
+            timestamp=None if to_datetime is None else to_datetime.replace(tzinfo=UTC),
+            duration=by_duration,
+            shift=shift_by,
+            dry_run=not execute,
+        )
+        if as_json:
+            _print(json.dumps({"group": group, **asdict(row)}) for row in moved)
+        else:
+            _print(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
+
+
+def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]] | None:
+    if len(ways) + (file is not None) > 1:
+        raise UsageError("give one target only")
+    return _from_file(file) if file is not None else next(iter(ways), None)
+
+
+def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
+    """Return what ``--topic`` names: names, or, if one of them has partitions, those of each."""
+    if topics is None or not any(":" in each for each in topics):
+        return topics
+    found: dict[str, list[int]] = {}
+    for each in topics:
+        name, _, numbers = each.partition(":")
+        try:
+            found.setdefault(name, []).extend(int(number) for number in numbers.split(","))
+        except ValueError:
+            raise UsageError(f"--topic {each}: use name:0,1 for all topics if you do for one") from None
+    return found
+
+
+def _from_file(path: str) -> dict[str, dict[int, int]]:
+    directory, _, name = path.rpartition("/")
+    try:
+        lines = open_storage(directory or "/" * path.startswith("/") or ".", None).read(name).decode().splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
+    found: dict[str, dict[int, int]] = {}
+    for number, line in enumerate(lines, 1):
+        topic, *numbers = [part.strip(' "') for part in line.split(",")]
+        try:
+            partition, offset = map(int, numbers)
+        except ValueError:
+            raise UsageError(f"{path} line {number}: {line!r} is not topic,partition,offset") from None
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+@groups.command()
+def delete(
+    context: typer.Context,
+    group: Group,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only the offsets of this topic; several times.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a group, or its offsets of some topics. At once: queries that run no longer commit to it."""
+    with _opened(context) as found:
+        for name in topic or ():
+            found.delete_offsets(group, name)
+        if not topic:
+            found.delete(group)
+        told: dict[str, Any] = {"group": group, "deleted": topic or "all"}
+        what = f"its offsets of {', '.join(topic)}" if topic else "the group"
+        typer.echo(json.dumps(told) if as_json else f"{group}: deleted {what}")

@@ -1,0 +1,135 @@
+"""A query and its group: where the group says to start, and how the query's progress gets there.
+
+Spark's checkpoint stays the authority for the query; the group shows it to others. The checkpoint holds the generation
+that the query follows, so that it can't undo a later reset, whenever it runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import (
+    ConflictError,
+    OffsetOutOfRangeError,
+    OptionError,
+    OutcomeUnknownError,
+    StorageError,
+    TopicChangedError,
+)
+from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset
+from pyspark_commitlog.spark.options import Group
+
+log = logging.getLogger("pyspark_commitlog")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStart:
+    """Where a group is, for ``startingOffsets=group``."""
+
+    group: Group
+    state: GroupState
+
+    def of(self, topic: str, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
+        """Return partition -> offset, of the partitions that are ``taken``; what was never committed is left out.
+
+        Raises:
+            OffsetOutOfRangeError: ``strict``, and the log begins behind it, or ends before it.
+        """
+        found = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
+        for partition, offset in found.items():
+            low, high = state.log_start[partition], state.log_end[partition]
+            if strict and not low <= offset <= high:
+                gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
+                raise OffsetOutOfRangeError(
+                    f"group {self.group.name!r} is at offset {offset} of {topic} partition {partition}, which has "
+                    f"offsets {low} to {high}{gone}. Reset it, for example to earliest (commitlog groups ROOT reset)"
+                )
+        return found
+
+
+def check_share(group: Group | None, known: GroupMark | None) -> None:
+    """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
+
+    Raises:
+        OptionError: names both.
+    """
+    before = known.share if known else "1/1"
+    now = _share(group) if group else "1/1"
+    if before != now:
+        raise OptionError(
+            f"option 'groupShare' is {now}, the checkpoint was made with {before}: start with a new checkpoint and "
+            "startingOffsets=group once all queries of the group have stopped"
+        )
+
+
+def _share(group: Group) -> str:
+    return "/".join(map(str, group.share))
+
+
+class GroupProgress:
+    """Commits the progress of one run of a streaming query."""
+
+    def __init__(self, handle: GroupLog, group: Group, *, strict: bool) -> None:
+        self._handle, self._group, self._strict = handle, group, strict
+        self._first: GroupState | None = None
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._warned: set[str] = set()
+
+    def start(self) -> GroupStart:
+        """Return where the group is; asked once, so that offsets and generation are of the same entry."""
+        if self._first is None:
+            self._first = self._handle.newest()
+        return GroupStart(self._group, self._first)
+
+    def mark(self, known: GroupMark | None) -> GroupMark:
+        """Return what the query follows: what its checkpoint says, else the present generation."""
+        if known is not None and known.group == self._group.name:
+            return known
+        return GroupMark(self._group.name, self.start().state.generation, _share(self._group))
+
+    def commit(self, reached: SourceOffset, topics: Collection[str]) -> GroupMark:
+        """Commit how far the query has come; return what it follows.
+
+        A commit that fails is a warning, and tried again with the next: the query does not depend on it.
+
+        Raises:
+            TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or made again.
+        """
+        mark = self.mark(reached.group)
+        if reached.offsets == self._committed:
+            return mark
+        positions = [
+            Position(place.topic, reached.topic_ids[place.topic], place.partition, offset)
+            for place, offset in reached.offsets.items()
+            if place.topic in topics
+        ]
+        try:
+            fenced = self._handle.advance(positions, mark.generation).fenced
+        except TopicChangedError as error:
+            if self._strict:
+                raise
+            self._warn(f"group {mark.group!r}: progress was not committed: {error}")
+            return mark
+        except (ConflictError, OutcomeUnknownError, StorageError) as error:
+            self._warn(f"group {mark.group!r}: progress was not committed, and will be with the next batch: {error}")
+            return mark
+        self._committed = reached.offsets
+        if fenced:
+            self._warn(
+                f"group {mark.group!r} was reset, or deleted, after generation {mark.generation}, which this query "
+                f"follows: its progress no longer counts for {len(fenced)} partitions, such as {fenced[0].topic} "
+                f"partition {fenced[0].partition}. It reads on from its checkpoint; to go by the reset, start it with "
+                "a new checkpoint and startingOffsets=group"
+            )
+        return mark
+
+    def _warn(self, told: str) -> None:
+        if told not in self._warned:
+            self._warned.add(told)
+            log.warning("%s", told)

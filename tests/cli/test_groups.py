@@ -1,0 +1,141 @@
+"""``commitlog groups``, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.topics import CommitLog as Log
+from tests.cli.test_maintain import run
+from tests.support.records import append, batch_of
+
+#: 2020-01-01T00:00:00Z, in ms.
+DAY = 1_577_836_800_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Four records in each of two partitions, a second apart from 2020 on; one partition is at 3."""
+    log = CommitLog(str(tmp_path / "root"))
+    log.create_topic("orders", 2, config={"retention.ms": -1})
+    times = [(DAY + 1000 * (n // 2)) * 1000 for n in range(8)]
+    append(log.topic("orders"), batch_of([b"x"] * 8, partition=[0, 1] * 4, timestamp=times))
+    log.groups.commit("reports", {"orders": {0: 3}})
+    return log
+
+
+@pytest.fixture
+def root(log: Log, tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def offsets(log: Log) -> list[int | None]:
+    return [row.offset for row in log.groups.describe("reports").partitions]
+
+
+def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> None:
+    log.groups.commit("b", {"orders": {1: 4}})
+    assert run("groups", root, "list")[0] == ["b", "reports"]
+    assert run("groups", root, "list", "--json")[0] == ['{"group": "b"}', '{"group": "reports"}']
+    lines, _ = run("groups", root, "describe")
+    assert [line.split() for line in lines] == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"],
+        ["b", "orders", "0", "-", "4", "4", "-", "-", "-"],
+        ["b", "orders", "1", "4", "4", "0", "-", "-", "-"],
+        ["reports", "orders", "0", "3", "4", "1", "-", "-", "-"],
+        ["reports", "orders", "1", "-", "4", "4", "-", "-", "-"],
+    ]
+    assert lines[3].index("orders") == lines[0].index("TOPIC")
+    (line,) = run("groups", root, "describe", "--group", "reports", "--json")[0]
+    told = json.loads(line)
+    assert (told["group"], told["generation"], [row["lag"] for row in told["partitions"]]) == ("reports", 0, [1, 4])
+    assert "no group 'none'" in run("groups", root, "describe", "--group", "none", code=1)[1]
+    assert "there is no commit log" in run("groups", f"{root}-none", "list", code=1)[1]
+
+
+def test_a_reset_tells_first_and_does_it_when_told_to(root: str, log: Log) -> None:
+    given = ("groups", root, "reset", "--group", "reports", "--all-topics", "--to-earliest")
+    lines, _ = run(*given)
+    assert [line.split() for line in lines[:3]] == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
+        ["reports", "orders", "0", "3", "0"],
+        ["reports", "orders", "1", "-", "0"],
+    ]
+    assert lines[3] == "reports: nothing was changed; --execute moves it"
+    assert offsets(log) == [3, None]
+    assert run(*given, "--execute")[0] == lines[:3]
+    assert offsets(log) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--topic", "orders:0", "--shift-by", "-2"], [1]),
+        (["--topic", "orders", "--to-latest"], [4, 4]),
+        (["--topic", "orders:1,0", "--to-offset", "2"], [2, 2]),
+        (["--all-topics", "--to-current"], [3, 4]),
+        (["--all-topics", "--to-datetime", "2020-01-01T00:00:02.000"], [2, 2]),
+        (["--all-topics", "--by-duration", "PT0S"], [4, 4]),
+    ],
+)
+def test_where_resets_go(root: str, log: Log, given: list[str], expected: list[int]) -> None:
+    lines, _ = run("groups", root, "reset", "--group", "reports", *given, "--json")
+    assert [json.loads(line)["after"] for line in lines] == expected
+    assert offsets(log) == [3, None]
+
+
+def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -> None:
+    exported, _ = run("groups", root, "reset", "--group", "reports", "--all-topics", "--to-current", "--export")
+    assert exported == ["orders,0,3", "orders,1,4"]
+    file = tmp_path / "offsets.csv"
+    file.write_text("".join(f"{line}\n" for line in exported))
+    log.groups.reset("reports", to="earliest", dry_run=False)
+    run("groups", root, "reset", "--group", "reports", "--from-file", str(file), "--execute")
+    assert offsets(log) == [3, 4]
+    file.write_text("orders,0\n")
+    told = run("groups", root, "reset", "--group", "reports", "--from-file", str(file), code=2)[1]
+    assert "line 1: 'orders,0' is not topic,partition,offset" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        (["--to-earliest"], 2, "give one of --topic, --all-topics and --from-file"),
+        (["--all-topics"], 2, "give exactly one of"),
+        (["--all-topics", "--to-earliest", "--to-latest"], 2, "one target only"),
+        (["--all-topics", "--to-earliest", "--shift-by", "1"], 2, "given: to, shift"),
+        (["--topic", "orders:x", "--to-earliest"], 2, "--topic orders:x"),
+        (["--from-file", "/none/at/all"], 2, "no file /none/at/all"),
+        (["--topic", "orders", "--to-offset", "5"], 1, "offsets 0 to 4"),
+        (["--topic", "none", "--to-earliest"], 1, "unknown topic 'none'"),
+    ],
+)
+def test_what_cannot_be_reset_is_refused(root: str, log: Log, given: list[str], code: int, told: str) -> None:
+    assert told in run("groups", root, "reset", "--group", "reports", *given, "--execute", code=code)[1]
+    assert offsets(log) == [3, None]
+
+
+def test_groups_are_deleted(root: str, log: Log) -> None:
+    assert (
+        "no offsets of topic 'none'"
+        in run("groups", root, "delete", "--group", "reports", "--topic", "none", code=1)[1]
+    )
+    log.create_topic("u")
+    log.groups.commit("reports", {"u": {0: 0}})
+    assert run("groups", root, "delete", "--group", "reports", "--topic", "u")[0] == [
+        "reports: deleted its offsets of u"
+    ]
+    assert offsets(log) == [3, None]
+    assert run("groups", root, "delete", "--group", "reports")[0] == ["reports: deleted the group"]
+    assert log.groups.list() == ()
+
+
+def test_verify_names_a_damaged_entry_of_a_group(root: str, log: Log) -> None:
+    path = Path(root) / "groups/reports/journal" / f"{1:020d}.json"
+    path.write_bytes(path.read_bytes().replace(b'"offsets":[3]', b'"offsets":[4]'))
+    lines, told = run("verify", root, code=1)
+    assert path.name in told
+    assert any("orders: no fault" in line for line in lines)
