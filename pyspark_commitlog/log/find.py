@@ -52,6 +52,21 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
         ) from error
 
 
+def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
+    """Return offsets, as ranges [start, end), of which no record is of ``first_ms`` to ``last_ms``, these included.
+
+    By what is stored of segments and by time indexes: no record is read. Not all such offsets are known; of damaged or
+    missing files none are, and who reads the records is told why.
+
+    Raises:
+        TopicChangedError: the topic was deleted or made again.
+    """
+    try:
+        return list(_Search(topic, topic_id, partition, first_ms).outside(last_ms))
+    except (FileNotFoundError, CorruptionError):
+        return []
+
+
 class _Search:
     def __init__(self, topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> None:
         self._topic, self._id, self._partition, self._time = topic, topic_id, partition, timestamp_ms
@@ -77,6 +92,24 @@ class _Search:
             yield max(low, self._hint(row.active, row.active.index.time_bytes)), settled
         if max(settled, low) < high:
             yield max(settled, low), high
+
+    def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
+        """Yield settled offsets whose records are all before the time asked, or all after ``last_ms``.
+
+        Timestamps need not ascend: what is after ``last_ms`` is known of whole segments only.
+        """
+        row = self._reader.view.settle.partition(self._partition)
+        for sealed in (Sealed(*each) for each in self._topic.segments(self._id, row).rows):
+            yield sealed.base_offset, self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
+        yield row.active.base_offset, self._outside(row.active, row.settled, row.active.index.time_bytes, last_ms)
+
+    def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> int:
+        """Return the offset up to which all of a segment's records are outside."""
+        least = segment.min_timestamp
+        if segment.max_timestamp < self._time or (least is not None and least > last_ms):
+            return end
+        early = self._time > 0 and (least is None or least < self._time)
+        return self._hint(segment, time_bytes) if early else segment.base_offset
 
     def _hint(self, segment: Sealed | Active, time_bytes: int) -> int:
         """Return the offset behind which to look: all records of the segment before it are too early."""

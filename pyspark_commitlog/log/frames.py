@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import THINNED, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
 WINDOW_BYTES = 16 * 2**20
+_US_PER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,18 @@ def check(located: Located, span: Span) -> Payload:
             f"its record says {identity.base_offset}"
         )
     return payload
+
+
+def earliest_ms(frame: Frame, payload: Payload) -> int | None:
+    """Return the smallest timestamp of a frame's rows, which its header does not tell; None where it can't be told."""
+    try:
+        batch = columns.decode(payload.message, thinned=payload.identity.kind == THINNED, names=("timestamp",))
+    except CorruptionError:  # its bytes are as they were written: who reads it is told
+        return None
+    if not batch.num_rows:
+        return frame.max_timestamp
+    instants: Ints = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    return int(instants.min()) // _US_PER_MS
 
 
 def _where(span: Span, position: int) -> str:

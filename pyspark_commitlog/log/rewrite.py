@@ -9,7 +9,7 @@ under a frame's CRC, this is what bears them out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from pyspark_commitlog.format.paths import TopicPaths, segment_stem
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.staging import empty_frame, frame_times
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.state import Sealed, earliest
 from pyspark_commitlog.storage import Storage
 
 Mask = npt.NDArray[np.bool_]
@@ -115,7 +115,8 @@ def rewrite(
             span = segment_span(where.paths, where.partition, segment)
             for located in walk(where.storage, span):
                 output.take(located.frame, check(located, span), offsets)
-        return output.finish()
+        least = earliest(segment.min_timestamp for segment in group)
+        return [replace(segment, min_timestamp=least) for segment in output.finish()]
     except BaseException:
         output.discard()
         raise

@@ -71,7 +71,8 @@ def _row(
         if any(_overlap(each, (segment.base_offset, end)) for each in lost):
             left = _left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
-            sealed += rewrite_frames(where, segment.base_offset, end, left, rules, latest_ms=latest_ms)
+            made = rewrite_frames(where, segment.base_offset, end, left, rules, latest_ms=latest_ms)
+            sealed += [replace(each, min_timestamp=segment.min_timestamp) for each in made]
             active = Active(IndexState(row.settled)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)

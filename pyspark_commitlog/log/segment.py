@@ -31,7 +31,7 @@ from pyspark_commitlog.format.index import (
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
 from pyspark_commitlog.log.indexes import Home, mended
-from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition
+from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition, earliest
 from pyspark_commitlog.storage import AppendFile, Storage
 
 _WRITE_BYTES = 4 * 2**20
@@ -39,13 +39,14 @@ _WRITE_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A frame with its real offsets, ready to be written."""
+    """A frame with its real offsets, ready to be written. Timestamps in ms; no row is before the smallest."""
 
     pieces: tuple[bytes | pa.Buffer, ...]
     length: int
     base_offset: int
     last_offset: int
     max_timestamp: int
+    min_timestamp: int | None = None
 
 
 class _Files:
@@ -107,7 +108,8 @@ class _Files:
         for piece in frame.pieces:
             crc = google_crc32c.extend(crc, piece)
         state = indexed.state if self.active.length else begun_at(indexed.state, self._clock.now_ms())
-        self.active = Active(state, crc, self.active.rewrite)
+        known = (frame.min_timestamp, self.active.min_timestamp) if self.active.length else (frame.min_timestamp,)
+        self.active = Active(state, crc, self.active.rewrite, earliest(known))
         self._index += indexed.offset_entry
         self._times += indexed.time_entry
         self._gathered += frame.pieces
@@ -142,7 +144,7 @@ class _Files:
             self._open[suffix].sync()
         self.close()
         return Sealed(state.base_offset, end_offset, self.active.rewrite, state.position, self.active.crc,
-                      state.offset_bytes, time_bytes, state.max_timestamp)  # fmt: skip
+                      state.offset_bytes, time_bytes, state.max_timestamp, self.active.min_timestamp)  # fmt: skip
 
     def close(self) -> None:
         for file in self._open.values():

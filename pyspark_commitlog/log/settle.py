@@ -18,9 +18,10 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.frames import earliest_ms
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.staging import empty_frame, encode_frame
-from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void
+from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, earliest
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
 from pyspark_commitlog.log.void import void_unsynced
@@ -244,7 +245,7 @@ def _fill(writer: SegmentWriter, merger: Merger, lost: list[Void], otherwise_ms:
         for start in range(void.start, void.end, MAX_ROWS):
             rows = min(MAX_ROWS, void.end - start)
             data = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
-            writer.append(_stamped(_parsed(data), start, leader_epoch))
+            writer.append(_stamped(_parsed(data), start, leader_epoch, at_ms))
     lost.clear()
 
 
@@ -268,7 +269,7 @@ class Merger:
         if self._small(frame, payload):
             self._held.append((frame, payload, base_offset))
         else:
-            yield _stamped(frame, base_offset, leader_epoch)
+            yield _stamped(frame, base_offset, leader_epoch, earliest_ms(frame, payload))
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
@@ -286,10 +287,10 @@ class Merger:
     def drain(self, leader_epoch: int) -> Iterator[Stamped]:
         """Yield what is held: joined when there are several."""
         held, self._held = self._held, []
-        if len(held) == 1:
-            yield _stamped(held[0][0], held[0][2], leader_epoch)
-        elif held:
-            yield _stamped(self._join(held), held[0][2], leader_epoch)
+        if held:
+            frame = held[0][0] if len(held) == 1 else self._join(held)
+            least = earliest(earliest_ms(small, payload) for small, payload, _ in held)
+            yield _stamped(frame, held[0][2], leader_epoch, least)
 
     def _join(self, held: Sequence[tuple[Frame, Payload, int]]) -> Frame:
         batches = [columns.decode(payload.message, thinned=False) for _, payload, _ in held]
@@ -313,7 +314,7 @@ def _parsed(data: bytes) -> Frame:
     return frame
 
 
-def _stamped(frame: Frame, base_offset: int, leader_epoch: int) -> Stamped:
+def _stamped(frame: Frame, base_offset: int, leader_epoch: int, min_timestamp: int | None) -> Stamped:
     last = base_offset + frame.last_offset_delta
     pieces = codec.stamp(frame, base_offset, leader_epoch)
-    return Stamped(pieces, frame.length, base_offset, last, frame.max_timestamp)
+    return Stamped(pieces, frame.length, base_offset, last, frame.max_timestamp, min_timestamp)

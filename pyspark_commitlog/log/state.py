@@ -227,11 +227,15 @@ def read_extents(rows: Sequence[Sequence[int]]) -> tuple[Extent, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The active segment of a partition as published: readers look no further than these lengths (rule R4)."""
+    """The active segment of a partition as published: readers look no further than these lengths (rule R4).
+
+    No record in it is before ``min_timestamp`` (ms); None: nobody knows.
+    """
 
     index: IndexState
     crc: int = 0
     rewrite: int = 0
+    min_timestamp: int | None = None
 
     @property
     def base_offset(self) -> int:
@@ -244,27 +248,33 @@ class Active:
         return self.index.position
 
     @property
+    def max_timestamp(self) -> int:
+        """Return the largest timestamp (ms) of the segment; -1 for none."""
+        return self.index.max_timestamp
+
+    @property
     def stem(self) -> str:
         """Return the file name without its suffix."""
         return segment_stem(self.base_offset, self.rewrite)
 
-    def to_json(self) -> list[int]:
+    def to_json(self) -> list[int | None]:
         """Return the JSON form."""
         i = self.index
         return [i.base_offset, self.rewrite, i.position, self.crc, i.offset_bytes, i.time_bytes, i.since_last_entry,
-                i.max_timestamp, i.max_timestamp_offset, i.first_timestamp, i.last_time_entry]  # fmt: skip
+                i.max_timestamp, i.max_timestamp_offset, i.first_timestamp, i.last_time_entry,
+                self.min_timestamp]  # fmt: skip
 
     @classmethod
-    def from_json(cls, row: Sequence[int]) -> Active:
+    def from_json(cls, row: Sequence[Any]) -> Active:
         """Return the value of the JSON form."""
-        base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last = row
+        base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last, *least = row
         index = IndexState(base, length, since, top, top_offset, first, offset_bytes, time_bytes, last)
-        return cls(index, crc, rewrite)
+        return cls(index, crc, rewrite, *least)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, one row of a partition's manifest."""
+    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` as in ``Active``."""
 
     base_offset: int
     end_offset: int
@@ -274,16 +284,27 @@ class Sealed:
     offset_bytes: int
     time_bytes: int
     max_timestamp: int
+    min_timestamp: int | None = None
 
     @property
     def stem(self) -> str:
         """Return the file name without its suffix."""
         return segment_stem(self.base_offset, self.rewrite)
 
-    def to_json(self) -> list[int]:
+    def to_json(self) -> list[int | None]:
         """Return the JSON form."""
         return [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
-                self.time_bytes, self.max_timestamp]  # fmt: skip
+                self.time_bytes, self.max_timestamp, self.min_timestamp]  # fmt: skip
+
+
+def earliest(timestamps: Iterable[int | None]) -> int | None:
+    """Return the smallest of these timestamps; None where one of them is not known (pure)."""
+    found: list[int] = []
+    for at in timestamps:
+        if at is None:
+            return None
+        found.append(at)
+    return min(found)
 
 
 _BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made

@@ -14,7 +14,7 @@ import google_crc32c
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.frames import WINDOW_BYTES, check, segment_span, walk
+from pyspark_commitlog.log.frames import WINDOW_BYTES, check, earliest_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
@@ -153,9 +153,11 @@ class _Checker:
         self._crc(path, segment.length, segment.crc)
         span = segment_span(self._paths, partition, segment)
         frames: dict[int, tuple[int, int]] = {}
-        offset, latest = segment.base_offset, -1
+        offset, latest, least = segment.base_offset, -1, segment.min_timestamp
         for located in walk(self.topic.storage, span):
-            check(located, span)
+            first = earliest_ms(located.frame, check(located, span))
+            told = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
+            self._expect(first is None or least is None or first >= least, told)
             offset, latest = located.next_offset, max(latest, located.frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
         self.looked_at(segment.length)

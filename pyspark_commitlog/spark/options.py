@@ -36,7 +36,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare")  # fmt: skip
+           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
 _LATER_SOURCE = ("principal",)
 _LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
@@ -163,6 +163,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
+    push_down: bool
     group: Group | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
 
@@ -205,6 +206,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         include_headers=given.flag("includeHeaders", False),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         group=group,
+        push_down=given.flag("pushDownPredicate", False),
         storage=given.storage,
     )
 

@@ -25,10 +25,11 @@ from pyspark.sql.types import (
 
 from pyspark_commitlog.errors import OptionError, UnknownTopicError
 from pyspark_commitlog.log.borders import FrameBorders
-from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.find import find_time, spans_outside
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.spark.filters import ANY_TIME, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.following import GroupProgress, GroupStart, check_share
 from pyspark_commitlog.spark.limits import Limits
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset
@@ -265,6 +266,9 @@ class CommitLogReader(_Reading, DataSourceReader):
             raise OptionError("option 'endingOffsets'='earliest' makes no sense: it would be empty")
         if options.limits != Limits():
             log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
+        self._taker = Taker() if options.push_down else None
+        if self._taker is not None:
+            self.pushFilters = self._taker  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
@@ -276,9 +280,20 @@ class CommitLogReader(_Reading, DataSourceReader):
             name, partition, end = place.topic, place.partition, ends[place]
             if start > end:
                 raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
-            if start < end:
-                found.append(OffsetRange(name, states[name].topic_id, partition, start, end))
+            wanted = OffsetRange(name, states[name].topic_id, partition, start, end)
+            found += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
         return self._parts(found)
+
+    def _kept(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
+        """Return which offsets of a range may pass the filters that Spark pushed."""
+        if self._taker is None or not self._taker.taken.tests:
+            return united([(wanted.start, wanted.end)])
+        filters = self._taker.taken
+        kept, times = filters.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end), filters.times()
+        if kept and times is not None and times != ANY_TIME:
+            outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
+            kept = common(kept, without(united(outside)))
+        return joined(kept)
 
 
 def by_offset(
@@ -345,6 +360,8 @@ class CommitLogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAva
             raise OptionError(
                 "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
             )
+        if options.push_down:
+            raise OptionError("option 'pushDownPredicate' is for batch reads: Spark pushes no filters to a stream")
         self._target: dict[TopicPartition, int] | None = None
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None

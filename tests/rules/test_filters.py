@@ -1,0 +1,214 @@
+"""What is pruned by time: never a record that is wanted, and most of what is not."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.log.find import spans_outside
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.spark.source import CommitLogReader
+from tests.support.reads import CountingStorage
+from tests.support.records import append, batch_of, read_partition
+from tests.support.verify import verify
+from tests.support.world import CHUNKS, World
+
+CONFIG = {**CHUNKS, "segment.bytes": 4096, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none"}
+START_MS = 1_000_000_000
+HOUR_US = 3_600_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batch(times: list[int], keys: list[bytes] | None = None) -> pa.RecordBatch:
+    """Return records of these timestamps (ms), some microseconds later."""
+    noise = random.Random(times[0])
+    more = {} if keys is None else {"key": keys}
+    return batch_of([noise.randbytes(200) for _ in times], timestamp=[1000 * at + 7 for at in times], **more)
+
+
+@pytest.fixture(params=["in order", "shuffled", "compacted", "voided"])
+def topic(world: World, request: pytest.FixtureRequest) -> TopicLog:
+    """Records 10 ms apart (or up to 300 ms out of order), in several segments, a chunk and the entry itself."""
+    compacted = request.param == "compacted"
+    more = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01} if compacted else {}
+    topic = world.create(1, {**CONFIG, **more})
+    chance = random.Random(3)
+    late = 1 if request.param == "in order" else 300
+    times = [START_MS + 10 * number + chance.randrange(late) for number in range(90)]
+    keys = [b"%d" % chance.randrange(30) for _ in times]
+    for first in range(0, 60, 5):
+        append(topic, batch(times[first : first + 5], keys[first : first + 5]))
+        if first == 30 and request.param == "voided":
+            world.log().void("t", {0: (20, 35)}, force=True)
+        settle(topic, topic.newest()[1].topic_id)
+    if compacted:
+        world.maintain()
+    append(topic, batch(times[60:80], keys[60:80]))
+    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    append(world.handle(), batch(times[80:], keys[80:]))
+    return world.handle()
+
+
+def segments(topic: TopicLog) -> list[Sealed | Active]:
+    topic_id = topic.newest()[1].topic_id
+    row = topic.settled(topic_id)[1].partition(0)
+    return [*topic.sealed(topic_id, row), row.active]
+
+
+def check_windows(topic: TopicLog) -> int:
+    """Try many windows of time; return how many records were left out."""
+    topic_id, records = topic.newest()[1].topic_id, read_partition(topic, 0)
+    left_out = 0
+    for first in {START_MS - 50, START_MS + 5000, *(record.timestamp // 1000 for record in records)}:
+        for width in (0, 9, 200):
+            spans = spans_outside(topic, topic_id, 0, first, first + width)
+            for record in records:
+                if any(start <= record.offset < end for start, end in spans):
+                    left_out += 1
+                    assert not first <= record.timestamp // 1000 <= first + width
+    return left_out
+
+
+def test_no_record_of_a_window_of_time_is_left_out(world: World, topic: TopicLog) -> None:
+    assert len(segments(topic)) > 3
+    assert all(segment.min_timestamp is not None for segment in segments(topic))
+    assert check_windows(topic) > 1000
+    verify(topic)
+
+
+def test_joined_frames_tell_the_smallest_of_all(world: World) -> None:
+    topic = world.create(1)
+    for at in (50, 20, 90):
+        append(topic, batch([START_MS + at]))
+    world.maintain()
+    (active,) = segments(topic)
+    assert (active.min_timestamp, active.max_timestamp) == (START_MS + 20, START_MS + 90)
+
+
+def test_without_smallest_timestamps_what_is_too_late_is_kept(world: World) -> None:
+    """Segments of a root that was written before they were kept."""
+    assert Sealed(0, 1, 0, 1, 1, 0, 0, 5).min_timestamp is None
+    assert Active.from_json(Active.from_json([0] * 12).to_json()[:-1]).min_timestamp is None
+    topic = world.create(1, CONFIG)
+    for first in range(0, 60, 5):
+        append(topic, batch([START_MS + at for at in range(first, first + 5)]))
+        settle(topic, topic.newest()[1].topic_id)
+    topic_id = topic.newest()[1].topic_id
+    row = topic.settled(topic_id)[1].partition(0)
+    assert row.manifest is not None
+    found = topic.segments(topic_id, row)
+    topic._manifests[row.manifest] = type(found)([each[:-1] for each in found.rows], found.latest)
+    early = [end for start, end in spans_outside(topic, topic_id, 0, 0, START_MS - 1) if end > start]
+    assert early == [row.settled]  # the active segment's alone
+
+
+@pytest.mark.parametrize("damaged", ["timeindex", "manifests/"])
+def test_what_can_not_be_looked_up_is_not_left_out(world: World, topic: TopicLog, damaged: str) -> None:
+    for path in world.files(damaged):
+        (world.path / path).write_bytes(b"\x7f" * 36)
+    fresh = world.handle()
+    if damaged == "timeindex":
+        topic_id, records = topic.newest()[1].topic_id, read_partition(topic, 0)
+        for first in range(START_MS, START_MS + 900, 50):
+            spans = spans_outside(fresh, topic_id, 0, first, first + 200)
+            assert not any(
+                start <= record.offset < end and first <= record.timestamp // 1000 <= first + 200
+                for record in records
+                for start, end in spans
+            )
+    else:
+        assert spans_outside(fresh, topic.newest()[1].topic_id, 0, START_MS + 10**6, START_MS + 10**7) == []
+
+
+# --- the reader, without Spark ----------------------------------------------------------------------------
+
+
+class CountedSource(DefaultSource):
+    """``commitlog`` on a door that counts."""
+
+    storage: CountingStorage
+
+    def open_log(self, path: str, storage: Any) -> CommitLog:
+        """Return the log behind that door."""
+        return CommitLog.on(self.storage)
+
+
+def counted(world: World, tests: list[Filter], **options: str) -> tuple[list[pa.RecordBatch], CountingStorage]:
+    """Plan and read with these filters pushed; return what was read, and the door."""
+    source = CountedSource({"path": str(world.path), "subscribe": "t", "pushDownPredicate": "true", **options})
+    source.storage = CountingStorage(world.path, clock=world.clock)
+    reader = source.reader(source.schema())
+    assert isinstance(reader, CommitLogReader)
+    assert list(reader.pushFilters(tests)) == tests
+    return [found for part in reader.partitions() for found in reader.read(part)], source.storage
+
+
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """100 hours in 2 partitions, 8 MB; records come up to five minutes late; segments of half an hour. Only read."""
+    world = World(tmp_path_factory.mktemp("hours") / "root")
+    topic = world.create(2, {**CHUNKS, "segment.ms": 1_800_000, "batch.size": 8192, "compression.type": "none"})
+    chance = random.Random(7)
+    times = [number * HOUR_US // 200 - chance.randrange(300_000_000) + 10**15 for number in range(20_000)]
+    values = [chance.randbytes(400) for _ in times]
+    append(topic, batch_of(values, timestamp=times, partition=[number % 2 for number in range(20_000)]))
+    world.maintain()
+    return world
+
+
+def hour(number: int) -> list[Filter]:
+    """Return the filters of an hour."""
+    first = EPOCH + timedelta(microseconds=10**15 + number * HOUR_US)
+    return [
+        GreaterThanOrEqual(("timestamp",), first),
+        LessThan(("timestamp",), first + timedelta(hours=1)),
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 37, 99])
+def test_a_filter_for_an_hour_of_a_hundred_reads_two_percent(hours: World, number: int) -> None:
+    """Counted at the door: indexes, journals and manifests, too."""
+    stored = sum((hours.path / path).stat().st_size for path in hours.files(".log"))
+    everything, _ = counted(hours, [])
+    found, storage = counted(hours, hour(number))
+
+    start = 10**15 + number * HOUR_US
+
+    def wanted(batches: list[pa.RecordBatch]) -> list[tuple[int, int]]:
+        table = pa.Table.from_batches(batches).sort_by([("partition", "ascending"), ("offset", "ascending")])
+        times = table.column("timestamp").cast(pa.int64())
+        table = table.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, start + HOUR_US)))
+        return list(zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True))
+
+    assert len(wanted(everything)) > 150
+    assert wanted(found) == wanted(everything)
+    assert storage.bytes() <= stored * 0.02
+
+
+def test_offsets_and_partitions_choose_what_is_planned(hours: World) -> None:
+    found, storage = counted(hours, [In(("partition",), (1, 7)), In(("offset",), (4000, 4003, None))])
+    assert [(b.column("partition")[0].as_py(), b.column("offset").to_pylist()) for b in found] == [
+        (1, [4000, 4001, 4002, 4003])
+    ]
+    assert storage.bytes() < 300_000
+
+
+@pytest.mark.parametrize("test", [EqualTo(("topic",), "u"), LessThan(("offset",), 0), In(("timestamp",), ())])
+def test_filters_that_nothing_can_pass_leave_an_empty_plan(hours: World, test: Filter) -> None:
+    found, storage = counted(hours, [test])
+    assert found == []
+    assert storage.bytes() < 10_000
+
+
+def test_without_the_option_filters_prune_nothing(hours: World) -> None:
+    found, _ = counted(hours, hour(5), pushDownPredicate="false")
+    assert sum(b.num_rows for b in found) == 20_000
