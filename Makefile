@@ -9,6 +9,7 @@ COMPAT_PYSPARK ?= $(if $(wildcard .venv/lib/python3*/site-packages/pyspark-4.2.*
 
 INSTALLED = .venv/.installed-$(notdir $(PYTHON))
 COMPAT_INSTALLED = .venv-compat/.installed-$(notdir $(PYTHON))-$(COMPAT_PYSPARK)
+CONNECT_INSTALLED = .venv-connect/.installed-$(notdir $(PYTHON))
 
 # Spark takes python3 from PATH where nothing else is said, and that one does not know this package.
 export PYSPARK_PYTHON = $(CURDIR)/.venv/bin/python
@@ -19,10 +20,10 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-kafka check bench clean
+.PHONY: help install java demo test test-long test-compat test-connect test-kafka check bench clean
 
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 # ---- set up ----
 
@@ -36,6 +37,9 @@ $(INSTALLED): setup.cfg
 
 $(COMPAT_INSTALLED): setup.cfg
 	$(call make_venv,.venv-compat,pyspark==$(COMPAT_PYSPARK))
+
+$(CONNECT_INSTALLED): setup.cfg
+	$(call make_venv,.venv-connect,'.[connect]')
 
 # $(1) the directory, $(2) a further requirement
 define make_venv
@@ -67,7 +71,7 @@ bench: install ## Measure (what and how: benchmarks/)
 # ---- test ----
 
 test: install ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'not long and not kafka' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'not long and not kafka and not connect' $(ARGS)
 
 test-long: install ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
@@ -75,6 +79,10 @@ test-long: install ## Run the tests that take minutes
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
 	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark -m 'not long and not kafka' $(ARGS)
+
+test-connect: export PYSPARK_PYTHON = $(CURDIR)/.venv-connect/bin/python
+test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv-connect
+	$(WITH_JAVA) .venv-connect/bin/python -m pytest tests/connect -m connect $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
@@ -86,6 +94,6 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 	.venv/bin/lint-imports
 
 clean: ## Remove the environments, caches and build output
-	rm -rf .venv .venv-compat build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-compat .venv-connect build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import overload
 
-from pyspark_commitlog.config import check_config, check_names, check_together
+from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -36,8 +36,6 @@ from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, silent
 from pyspark_commitlog.storage import Storage, open_storage
-
-MAX_PARTITIONS = 10_000
 
 
 class CommitLog:

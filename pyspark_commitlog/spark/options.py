@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.config import MAX_PARTITIONS, check_config
+from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
 from pyspark_commitlog.log.partitioner import PARTITIONERS
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
@@ -30,16 +31,23 @@ GROUP = -3
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _SHARE = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 _STORAGE = "storage."
+_TOPIC = "topic."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
+#: What Spark adds where it asks for the columns of a SQL table: the table's properties, and its options once more.
+_TABLE = ("location", "owner", "provider", "comment", "collation", "external", "is_managed_location", "table_type")
+_TABLE_OPTION = "option."
+#: Spark hands a table's own OPTIONS to no Python source.
+_IN_SQL = " (in SQL: FROM t WITH (path = '…', subscribe = '…'), INSERT INTO t WITH (path = '…', topic = '…') VALUES …)"
 _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
            "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate")  # fmt: skip
-_SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches")
+_SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
+         "numPartitions", "topic.<config>")  # fmt: skip
 _LATER_SOURCE = ("principal",)
-_LATER_SINK = ("compression", "createTopic", "numPartitions", "principal")
+_LATER_SINK = ("compression", "principal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +90,23 @@ class _Given:
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._names = {name.lower(): name for name in options}
-        self.storage = {self._names[n][len(_STORAGE) :]: v for n, v in self._values.items() if n.startswith(_STORAGE)}
+        self.storage = self._under(_STORAGE)
+        self.topic = self._under(_TOPIC) if "topic.<config>" in known else {}
         self._check(known, later, what)
+
+    def _under(self, prefix: str) -> dict[str, str]:
+        """Return the options whose names start with a prefix, without it."""
+        return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
 
     def _check(self, known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
         lower = {name.lower() for name in known}
         kafka = []
         for name in self._values:
             if name in lower or name in _PASS or name.startswith(_STORAGE):
+                continue
+            if self.topic and name.startswith(_TOPIC):
+                continue
+            if "provider" in self._values and (name in _TABLE or name.startswith(_TABLE_OPTION)):
                 continue
             if name.startswith(_KAFKA_PREFIXES) or name == "groupidprefix":
                 kafka.append(self._names[name])
@@ -111,7 +128,7 @@ class _Given:
     def required(self, name: str, advice: str) -> str:
         value = self.text(name)
         if value is None:
-            raise OptionError(f"option {name!r} is missing: {advice}")
+            raise OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -169,8 +186,16 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How to make a topic that is missing."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for."""
+    """What a writer was asked for; ``create`` is None where a missing topic is an error."""
 
     path: str
     topic: str | None
@@ -178,6 +203,7 @@ class SinkOptions:
     txn: tuple[str, int] | None
     skip_older: bool
     durable: bool
+    create: NewTopic | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -348,5 +374,23 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         txn=(app, version) if app is not None and version is not None else None,
         skip_older=given.flag("skipOlderBatches", False),
         durable=acks != "0",
+        create=_new_topic(given),
         storage=given.storage,
     )
+
+
+def _new_topic(given: _Given) -> NewTopic | None:
+    """Return how to make topics that are missing, where ``createTopic`` says so."""
+    partitions = given.number("numPartitions", 1)
+    if not given.flag("createTopic", False):
+        alone = [f"{_TOPIC}{name}" for name in given.topic] + (["numPartitions"] if partitions else [])
+        if alone:
+            raise OptionError(f"option {alone[0]!r} goes with createTopic=true: it says how a missing topic is made")
+        return None
+    partitions = partitions or 1
+    if partitions > MAX_PARTITIONS:
+        raise OptionError(f"option 'numPartitions'='{partitions}': use a whole number, at most {MAX_PARTITIONS}")
+    try:
+        return NewTopic(partitions, check_config(given.topic))
+    except ConfigError as error:
+        raise OptionError(f"options 'topic.<config>': {error}") from None

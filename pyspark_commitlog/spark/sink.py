@@ -7,6 +7,7 @@ write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.errors import InvalidRecordError, OptionError, TopicChangedError, UsageError
+from pyspark_commitlog.errors import (
+    InvalidRecordError,
+    OptionError,
+    RootNotFoundError,
+    TopicChangedError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.commit import QUERY, Transaction, commit
 from pyspark_commitlog.log.partitioner import Partitioner
@@ -58,14 +67,28 @@ class _Writing:
         """Fail before the job starts: columns, topic, root."""
         topic = self._options.topic
         check_columns(topic or "(topic column)", schema)
-        log = self._log()
         if topic is not None:
-            log.topic(topic).newest()
+            self._topic(self._log(), topic).newest()
         elif "topic" not in schema.names:
             raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
 
     def _log(self) -> CommitLog:
         return self._source.open_log(self._options.path, self._options.storage)
+
+    def _topic(self, log: CommitLog, name: str) -> TopicLog:
+        """Return the handle of a topic; one that is missing is made first, if the options say so."""
+        create = self._options.create
+        if create is not None and self._may_make(log, name):
+            with suppress(TopicExistsError):  # somebody else made it meanwhile, which is as good
+                log.create_topic(name, create.partitions, create.config)
+        return log.topic(name)
+
+    def _may_make(self, log: CommitLog, name: str) -> bool:
+        try:
+            log.topic(name).newest()
+        except (RootNotFoundError, UnknownTopicError):
+            return True
+        return False
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a task's records; runs in the task."""
@@ -75,7 +98,7 @@ class _Writing:
         for batch in iterator:
             for name, rows in self._by_topic(batch):
                 if name not in stagers:
-                    stagers[name] = self._stager(log.topic(name), task)
+                    stagers[name] = self._stager(self._topic(log, name), task)
                 stagers[name].add(rows)
         staged = tuple(part for name in sorted(stagers) for part in stagers[name].finish())
         return StagedMessage(staged, self._query_id())
@@ -148,6 +171,15 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         super().__init__(source, schema, overwrite)
         if self._options.txn:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
+
+    def _may_make(self, log: CommitLog, name: str) -> bool:
+        """A stream makes topics that never were: one that is gone may be gone under this very query."""
+        if not super()._may_make(log, name):
+            return False
+        try:
+            return log.topic(name).journal.newest() is None
+        except RootNotFoundError:
+            return True
 
     def _query_id(self) -> str | None:
         context = TaskContext.get()

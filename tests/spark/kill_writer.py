@@ -19,8 +19,8 @@ from tests.spark.faulty_source import FaultySource
 TOPIC = "records"
 
 
-def main(home: Path, format_: str) -> None:
-    """Write what is there, one file per micro-batch."""
+def session(home: Path) -> SparkSession:
+    """Start Spark, and tell which processes to kill."""
     (home / "group").write_text(f"{os.getpgrp()}")
     spark = (
         SparkSession.builder.master("local[2]")
@@ -31,6 +31,12 @@ def main(home: Path, format_: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(FaultySource)
+    return spark
+
+
+def main(home: Path, format_: str) -> None:
+    """Write what is there, one file per micro-batch."""
+    spark = session(home)
     pieces = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
     query = (
         pieces.parquet(str(home / "incoming"))

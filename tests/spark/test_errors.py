@@ -84,7 +84,6 @@ def test_a_reader_refuses_wrong_options(
         (ONE, {"topic": TOPIC, "txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
         (ONE, {"topic": TOPIC, "txnVersion": "1"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
         (ONE, {"topic": TOPIC, "txnAppId": "a", "txnVersion": "-1"}, "'txnVersion'='-1': use a whole number, at least"),
-        (ONE, {"topic": TOPIC, "createTopic": "true"}, "option 'createTopic' is not in this version yet"),
         ("SELECT 1 AS value", {"topic": TOPIC}, "column 'value' is int32; it takes a string or binary column"),
         ("SELECT 'k' AS key", {"topic": TOPIC}, "there is no 'value' column among"),
         ("SELECT 'v' AS value, 1 AS colour", {"topic": TOPIC}, "unknown column 'colour'; a record has key, value"),

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,10 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.log.settle import settle_after_commit
 from tests.spark.conftest import REPOSITORY
 from tests.spark.faulty_source import DIRECTORY, traced, write_plan
+from tests.spark.kill_copier import SOURCE
 from tests.spark.kill_writer import TOPIC
-from tests.support.records import read_topic
+from tests.spark.processes import session_of, wait_until
+from tests.support.records import append, batch_of, read_partition, read_topic
 
 PARTITIONS = 3
 #: Small enough for chunks, entries, settling, rolling and collecting to happen in a few micro-batches.
@@ -34,6 +36,8 @@ CONFIG = {"inline.max.bytes": 0, "settle.entries": 3, "settle.ms": 0, "segment.b
 
 class Job:
     """The job of ``kill_writer.py`` and its directory."""
+
+    module = "tests.spark.kill_writer"
 
     def __init__(self, home: Path, batches: int, rows: int = 200) -> None:
         self.home = home
@@ -57,7 +61,7 @@ class Job:
 
     def start(self, format_: str = "commitlog") -> subprocess.Popen[bytes]:
         """Start it in a process group of its own."""
-        command = [sys.executable, "-m", "tests.spark.kill_writer", str(self.home), format_]
+        command = [sys.executable, "-m", self.module, str(self.home), format_]
         env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY), DIRECTORY: str(self.home)}
         with (self.home / "output").open("ab") as output:
             return subprocess.Popen(
@@ -72,6 +76,10 @@ class Job:
     def visible(self) -> int:
         """Return how many records readers see."""
         return sum(partition.high_watermark for partition in self.log.describe(TOPIC).partitions)
+
+    def check_unfinished(self) -> None:
+        """Whole micro-batches only."""
+        assert self.visible() % 200 == 0
 
     def check(self) -> None:
         """Every record once, at dense offsets; and again after settling.
@@ -93,6 +101,31 @@ class Job:
             assert offsets == list(range(len(offsets)))
 
 
+class CopyJob(Job):
+    """The job of ``kill_copier.py``: from a topic to ``TOPIC``, which must become equal to it."""
+
+    module = "tests.spark.kill_copier"
+
+    def add(self, batches: int, rows: int) -> None:
+        """Append so many micro-batches to the source, which settles and rolls, too."""
+        if not self._batches:
+            self.log.create_topic(SOURCE, partitions=PARTITIONS, config=CONFIG)
+        for number in range(self._batches, self._batches + batches):
+            values = [f"record {number}.{row}".encode() for row in range(rows)]
+            append(self.log.topic(SOURCE), batch_of(values, key=[f"key {row % 23}".encode() for row in range(rows)]))
+            settle_after_commit(self.log.topic(SOURCE), self.log.describe(SOURCE).topic_id)
+        self._batches += batches
+
+    def check_unfinished(self) -> None:
+        """What is there of each partition is equal."""
+        for partition in range(PARTITIONS):
+            copied = read_partition(self.log.topic(TOPIC), partition)
+            assert copied == read_partition(self.log.topic(SOURCE), partition)[: len(copied)]
+
+    def _check_records(self) -> None:
+        assert read_topic(self.log.topic(TOPIC)) == read_topic(self.log.topic(SOURCE))
+
+
 def kill_job(process: subprocess.Popen[bytes], *, workers: bool) -> None:
     """SIGKILL the job's process group: driver and JVM.
 
@@ -107,47 +140,42 @@ def kill_job(process: subprocess.Popen[bytes], *, workers: bool) -> None:
     process.wait()
 
 
-def session_of(leader: int) -> set[int]:
-    """Return the processes of the session that ``leader`` started (none where there is no /proc)."""
-    found = set()
-    for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
-        with suppress(ProcessLookupError):
-            if os.getsid(pid) == leader:
-                found.add(pid)
-    return found
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the condition came true before the process ended."""
-    while process.poll() is None:
-        if condition():
-            return True
-        time.sleep(0.005)
-    return condition()
-
-
-def kill_at_random(home: Path, kills: int, seed: int) -> None:
+def kill_at_random(job: Job, kills: int, seed: int) -> None:
     """Kill the job that often, each time a random moment after it has made some progress; then let it finish."""
     chance = random.Random(seed)
-    job = Job(home, batches=2 + 3 * kills)
     for number in range(kills):
         process = job.start()
         goal = job.visible() + 200 * chance.randint(1, 2)
         assert wait_until(lambda goal=goal: job.visible() >= goal, process)  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.6))  # a micro-batch takes about so long
         kill_job(process, workers=number % 2 == 0)
-        assert job.visible() % 200 == 0  # whole micro-batches only
+        job.check_unfinished()
     job.finish(job.start())
     job.check()
 
 
 def test_a_job_that_is_killed_three_times_writes_every_record_once(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 3, seed=20131103)
+    kill_at_random(Job(tmp_path, batches_for(3)), 3, seed=20131103)
 
 
 @pytest.mark.long
 def test_a_job_that_is_killed_twenty_times_writes_every_record_once(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 20, seed=int(time.time()))
+    kill_at_random(Job(tmp_path, batches_for(20)), 20, seed=int(time.time()))
+
+
+def test_a_copy_from_topic_to_topic_that_is_killed_three_times_is_equal(tmp_path: Path) -> None:
+    """Partitions, offsets, keys and timestamps included: the source's offsets and the sink's batches go together."""
+    kill_at_random(CopyJob(tmp_path, batches_for(3)), 3, seed=20131103)
+
+
+@pytest.mark.long
+def test_a_copy_from_topic_to_topic_that_is_killed_twenty_times_is_equal(tmp_path: Path) -> None:
+    kill_at_random(CopyJob(tmp_path, batches_for(20)), 20, seed=int(time.time()))
+
+
+def batches_for(kills: int) -> int:
+    """Return as many micro-batches as that many kills may take, and some."""
+    return 2 + 3 * kills
 
 
 # --- at each step of a commit -----------------------------------------------------------------------------

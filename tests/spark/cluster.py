@@ -1,0 +1,138 @@
+"""A standalone Spark cluster on this machine: a master and two workers, each in processes of their own.
+
+The workers are hosts to Spark: 127.0.0.1 and 127.0.0.2. All processes die with the one that started them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tests.spark.conftest import REPOSITORY
+from tests.spark.processes import kill_session
+from tests.spark.slow_source import PATIENCE_SECONDS, STEPS, UNTIL, WORKER
+
+HOSTS = {"one": "127.0.0.1", "two": "127.0.0.2"}
+CORES = 2
+_SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+
+
+class Cluster:
+    """A running master and workers ``one`` and ``two``; close it."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._registered = 0
+        try:
+            self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS["one"])
+            (self.url,) = self._told("master", r"Starting Spark master at (spark://\S+)", 1)
+            for name in HOSTS:
+                self._start_worker(name)
+            self._wait_for_workers(len(HOSTS))
+        except BaseException:
+            self.close()
+            raise
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a worker with its executors and their Python processes, as if its machine had lost power."""
+        kill_session(self._processes.pop(name))
+
+    def restart(self, name: str) -> None:
+        """Start a worker again that was killed; it gets executors of the jobs that run."""
+        self._start_worker(name)
+        self._wait_for_workers(1)
+
+    def job(self, home: Path, until: str, **conf: str) -> subprocess.Popen[bytes]:
+        """Start ``cluster_job.py``, with tasks as slow as ``until`` says; its directory gets ``output`` and ``events``."""
+        (home / "events").mkdir()
+        set_ = {
+            "spark.master": self.url,
+            "spark.driver.host": HOSTS["one"],
+            "spark.ui.enabled": "false",
+            "spark.cores.max": f"{CORES * len(HOSTS)}",
+            "spark.executor.cores": f"{CORES}",
+            "spark.executor.memory": "600m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (home / "events").as_uri(),
+            f"spark.executorEnv.{STEPS}": str(home / "steps"),
+            f"spark.executorEnv.{UNTIL}": until,
+            **conf,
+        }
+        options = [f"--conf {key}={value}" for key, value in set_.items()]
+        properties = f"--properties-file {REPOSITORY}/spark-conf/cluster.conf --load-spark-defaults"
+        env = {
+            "SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf",
+            "PYSPARK_SUBMIT_ARGS": " ".join([properties, *options, "pyspark-shell"]),
+        }
+        return self._run(home / "output", env, sys.executable, "-m", "tests.spark.cluster_job", str(home))
+
+    def close(self) -> None:
+        """Kill all of it."""
+        for process in self._processes.values():
+            kill_session(process)
+        self._processes.clear()
+
+    def _start_worker(self, name: str) -> None:
+        work = str(self._home / f"work-{name}")
+        options = ["--host", HOSTS[name], "--cores", f"{CORES}", "--memory", "1g", "--work-dir", work]
+        self._start(name, "org.apache.spark.deploy.worker.Worker", *options, self.url, **{WORKER: name})
+
+    def _start(self, name: str, class_: str, *options: str, **env: str) -> None:
+        output = self._home / f"{name}.output"
+        env |= {"SPARK_LOCAL_IP": HOSTS["one"], "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
+        command = [str(_SPARK_CLASS), class_, *options, "--webui-port", "0"]
+        self._processes[name] = self._run(output, env, *command)
+
+    def _run(self, output: Path, env: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
+        lifeline = [sys.executable, "-m", "tests.support.lifeline", str(os.getpid())]
+        env = {**os.environ, "PYSPARK_PYTHON": sys.executable, **env}
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                [*lifeline, *command], stdout=file, stderr=file, env=env, cwd=self._home, start_new_session=True
+            )
+
+    def _wait_for_workers(self, more: int) -> None:
+        self._registered += more
+        self._told("master", r"Registering worker (\S+)", self._registered)
+
+    def _told(self, name: str, pattern: str, times: int) -> list[str]:
+        """Wait until a process has said something that often."""
+        output, end = self._home / f"{name}.output", time.monotonic() + PATIENCE_SECONDS
+        while len(found := re.findall(pattern, output.read_text())) < times:
+            assert time.monotonic() < end, f"{name} did not say {pattern!r}:\n{output.read_text()[-3000:]}"
+            assert self._processes[name].poll() is None, output.read_text()[-3000:]
+            time.sleep(0.05)
+        return found
+
+
+def wait_for(job: subprocess.Popen[bytes], home: Path, pattern: str, count: int = 1) -> None:
+    """Wait until a job has made so many files of a name in its directory ``steps``."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while len(list((home / "steps").glob(pattern))) < count:
+        assert job.poll() is None, (home / "output").read_text()[-3000:]
+        assert time.monotonic() < end, f"no {pattern}:\n{(home / 'output').read_text()[-3000:]}"
+        time.sleep(0.02)
+
+
+def finish(job: subprocess.Popen[bytes], home: Path) -> None:
+    """Wait until a job has ended well."""
+    code = job.wait(timeout=PATIENCE_SECONDS)
+    assert code == 0, (home / "output").read_text()[-3000:]
+
+
+def ended_tasks(home: Path) -> list[dict[str, Any]]:
+    """Return the event log's ``Task Info`` of every task attempt that ended."""
+    events = [json.loads(line) for path in (home / "events").rglob("events_*") for line in path.open()]
+    return [event["Task Info"] for event in events if event["Event"] == "SparkListenerTaskEnd"]

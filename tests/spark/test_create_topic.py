@@ -1,0 +1,167 @@
+"""``createTopic``: a writer that makes the topics that are missing, and only those, and only if it is told to."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructType
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError
+from pyspark_commitlog.spark.sink import StagedMessage
+from tests.spark.jobs import ends, lines, put_lines, read, run, values, write
+
+TOPIC = "orders"
+CREATE = {"createTopic": "true"}
+
+
+@pytest.fixture
+def incoming(tmp_path: Path) -> Path:
+    """Return the directory that a file stream watches."""
+    return tmp_path / "incoming"
+
+
+def stage(root: str, topic: str | None, *rows: dict[str, str], stream: bool = False, **options: str) -> StagedMessage:
+    """Make a writer, as Spark's driver does, and stage rows with it, as its tasks do."""
+    batch = pa.RecordBatch.from_pylist(list(rows))
+    schema = StructType()
+    for name in batch.schema.names:
+        schema.add(name, StringType())
+    source = DefaultSource({"path": root, **({"topic": topic} if topic else {}), **options})
+    writer = source.streamWriter(schema, False) if stream else source.writer(schema, False)
+    return writer.write(iter([batch]))  # type: ignore[no-any-return]
+
+
+def test_a_batch_write_makes_the_topic_and_the_root(spark: SparkSession, root: str, log: CommitLog) -> None:
+    df = spark.sql("SELECT 'v' AS value")
+    options = {"numPartitions": "3", "topic.retention.ms": "-1", "topic.cleanup.policy": "delete"}
+    write(df, root, TOPIC, **CREATE, **options)
+    assert values(read(spark, root, TOPIC)) == ["v"]
+    described = log.describe(TOPIC)
+    assert len(described.partitions) == 3
+    assert described.config["retention.ms"] == "-1"
+    # what is there stays as it is
+    write(df, root, TOPIC, **CREATE, **{"numPartitions": "5", "topic.retention.ms": "1000"})
+    assert log.describe(TOPIC).config == described.config
+    assert sum(ends(log, TOPIC)) == 2
+    assert len(ends(log, TOPIC)) == 3
+
+
+def test_a_stream_makes_its_topic_before_there_is_a_record(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, tmp_path: Path
+) -> None:
+    put_lines(incoming, "0", ["a", "b"])
+    run(lines(spark, incoming), root, TOPIC, tmp_path / "checkpoint", numPartitions="2", **CREATE)
+    assert values(read(spark, root, TOPIC)) == ["a", "b"]
+    assert len(ends(log, TOPIC)) == 2
+    with pytest.raises(TopicExistsError):
+        log.create_topic(TOPIC)
+    stage(root, "early", {"value": "v"}, stream=True, **CREATE)
+    assert ends(log, "early") == [0]
+
+
+def test_tasks_make_the_topics_that_their_topic_column_names(spark: SparkSession, root: str, log: CommitLog) -> None:
+    """Several tasks find at once that the same topics are missing."""
+    df = spark.range(0, 300, 1, 3).selectExpr("concat('t', id % 4) AS topic", "CAST(id AS STRING) AS value")
+    write(df, root, **CREATE)
+    for topic in range(4):
+        assert values(read(spark, root, f"t{topic}")) == sorted(f"{i}" for i in range(topic, 300, 4))
+
+
+def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was_made_first(
+    root: str, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(2)
+    create = CommitLog.create_topic
+
+    def at_once(self: CommitLog, name: str, *rest: object) -> None:
+        together.wait(timeout=30)
+        create(self, name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CommitLog, "create_topic", at_once)
+    staged: list[StagedMessage] = []
+    writers = [
+        threading.Thread(target=lambda: staged.append(stage(root, TOPIC, {"value": "v"}, **CREATE))) for _ in "ab"
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    topic_id = log.describe(TOPIC).topic_id
+    assert [part.topic_id for message in staged for part in message.staged] == [topic_id, topic_id]
+
+
+def test_a_batch_write_makes_a_deleted_topic_again_and_a_stream_does_not(root: str, log: CommitLog) -> None:
+    """A stream may run while its topic is deleted: its next micro-batch must not bring an empty one back."""
+    log.create_topic(TOPIC)
+    log.delete_topic(TOPIC)
+    with pytest.raises(UnknownTopicError, match=f"unknown topic '{TOPIC}'"):
+        stage(root, TOPIC, {"value": "v"}, stream=True, **CREATE)
+    with pytest.raises(UnknownTopicError, match=f"unknown topic '{TOPIC}'"):
+        stage(root, None, {"value": "v", "topic": TOPIC}, stream=True, **CREATE)
+    assert log.topics() == []
+    stage(root, TOPIC, {"value": "v"}, **CREATE)
+    assert log.topics() == [TOPIC]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "unknown topic 'orders'"),
+        ({"createTopic": "false"}, "unknown topic 'orders'"),
+        ({"createTopic": "yes"}, "option 'createTopic'='yes': use true or false"),
+        ({"numPartitions": "2"}, "option 'numPartitions' goes with createTopic=true"),
+        ({"topic.retention.ms": "5"}, "option 'topic.retention.ms' goes with createTopic=true"),
+        ({**CREATE, "numPartitions": "0"}, "option 'numPartitions'='0': use a whole number, at least 1"),
+        ({**CREATE, "numPartitions": "10001"}, "option 'numPartitions'='10001': use a whole number, at most 10000"),
+        ({**CREATE, "topic.retention.m": "5"}, "'topic.<config>': unknown .*'retention.m'.* 'retention.ms'"),
+        ({**CREATE, "topic.retention.ms": "soon"}, "'topic.<config>': retention.ms='soon' is not allowed"),
+        ({**CREATE, "topic.min.compaction.lag.ms": "2", "topic.max.compaction.lag.ms": "1"}, "is above max.compaction"),
+    ],
+)
+def test_what_is_refused_makes_nothing(
+    spark: SparkSession, root: str, log: CommitLog, options: dict[str, str], told: str
+) -> None:
+    log.create_topic("other")
+    with pytest.raises(PySparkException, match=told):
+        write(spark.sql("SELECT 'v' AS value"), root, TOPIC, **options)
+    assert log.topics() == ["other"]
+
+
+def test_wrong_columns_make_no_topic(spark: SparkSession, root: str) -> None:
+    with pytest.raises(PySparkException, match="there is no 'value' column"):
+        write(spark.sql("SELECT 'k' AS key"), root, TOPIC, **CREATE)
+    assert not Path(root).exists()
+
+
+# --- output modes -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counts(spark: SparkSession, incoming: Path) -> DataFrame:
+    """Return a streaming aggregation."""
+    put_lines(incoming, "0", ["a", "a", "b"])
+    return lines(spark, incoming).groupBy("value").count().selectExpr("value", "CAST(count AS STRING) AS key")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("complete", "a log cannot be overwritten: use .*append"),
+        ("update", "commitlog does not support Update mode"),  # Spark's own words: it asks no Python sink
+    ],
+)
+def test_output_modes_but_append_are_refused(
+    root: str, log: CommitLog, counts: DataFrame, tmp_path: Path, mode: str, told: str
+) -> None:
+    log.create_topic(TOPIC)
+    writer = counts.writeStream.format("commitlog").outputMode(mode)
+    writer = writer.option("topic", TOPIC).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match=told):
+        writer.trigger(availableNow=True).start(root).awaitTermination(60)
+    assert ends(log, TOPIC) == [0]
