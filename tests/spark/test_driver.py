@@ -191,3 +191,11 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_refused(root: str, lo
     with pytest.raises(TopicChangedError):
         query.run()
     assert query.batches == []
+
+
+def test_a_report_while_a_topic_is_made_again_is_no_error(root: str, log: CommitLog) -> None:
+    """Between deletion and creation there is none: what the query reads next tells it, not what it reports."""
+    log.create_topic(TOPIC)
+    reader = RecordedSource(options(root)).streamReader(RecordedSource(options(root)).schema())
+    log.delete_topic(TOPIC)
+    assert reader.reportLatestOffset() == {"__topic_ids": {}}
