@@ -188,8 +188,8 @@ class _Reading:
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
         """Return the newest state of every subscribed or known topic: with failOnDataLoss, of the life that is known.
 
-        Without it a known topic may be missing. With ``all_there`` false any may: that is for reports, and for plans that
-        are checked behind it.
+        Without it a known topic may be missing. With ``all_there`` false any may: for reports, and for plans that are
+        checked behind it.
         """
         strict, subscription = self._options.fail_on_data_loss, self._options.subscription
         named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
