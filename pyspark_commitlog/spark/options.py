@@ -45,9 +45,9 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
            "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
-         "numPartitions", "topic.<config>")  # fmt: skip
+         "numPartitions", "topic.<config>", "compression")  # fmt: skip
 _LATER_SOURCE = ("principal",)
-_LATER_SINK = ("compression", "principal")
+_LATER_SINK = ("principal",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,7 @@ class SinkOptions:
     txn: tuple[str, int] | None
     skip_older: bool
     durable: bool
+    compression: str | None
     create: NewTopic | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
 
@@ -374,9 +375,19 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         txn=(app, version) if app is not None and version is not None else None,
         skip_older=given.flag("skipOlderBatches", False),
         durable=acks != "0",
+        compression=_compression(given),
         create=_new_topic(given),
         storage=given.storage,
     )
+
+
+def _compression(given: _Given) -> str | None:
+    """Return the codec of this writer's frames; None for the topic's."""
+    text = given.text("compression")
+    try:
+        return None if text is None else check_config({"compression.type": text.lower()})["compression.type"]
+    except ConfigError as error:
+        raise OptionError(f"option 'compression'={text!r}: {error}") from None
 
 
 def _new_topic(given: _Given) -> NewTopic | None:

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     InvalidRecordError,
     OptionError,
@@ -118,6 +119,8 @@ class _Writing:
     def _stager(self, topic: TopicLog, task: int) -> Stager:
         stored, state = topic.newest()
         config = topic.config(state)
+        if self._options.compression is not None:
+            config = TopicConfig({**config.stored, "compression.type": self._options.compression})
         batch_bytes = config.number("batch.size")
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,

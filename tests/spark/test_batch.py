@@ -77,6 +77,21 @@ def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root:
     assert read(spark, root, TOPIC).count() == 4
 
 
+def test_compression_is_this_writer_s(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, config={"retention.ms": -1, "compression.type": "zstd"})
+    for codec in ("none", "LZ4", None):
+        write(frame(spark, [[Sent(value=b"a")]]), root, TOPIC, **({} if codec is None else {"compression": codec}))
+    topic = log.topic(TOPIC)
+    inline = [pa.py_buffer(topic.journal.inline(topic.journal.read(n).entry)) for n in (2, 3, 4)]
+    found = [codec_of(parsed) for each in inline if (parsed := parse(each, 0))]
+    assert found == ["none", "lz4", "zstd"]
+
+
+def codec_of(stored: Frame) -> str:
+    """Return how a frame's message is compressed."""
+    return open_payload(stored).identity.codec
+
+
 def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096, "retention.ms": -1})
     model = Topic(3)
