@@ -6,6 +6,7 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.format.frame import Frame, open_payload, parse
 from pyspark_commitlog.model import OffsetRange
 from tests.spark.conftest import TIME_ZONE
 from tests.spark.jobs import COLUMNS, WITH_HEADERS, ends, read, values, write
