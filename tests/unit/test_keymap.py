@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.log.keymap import Keys, KeySource, bucket_of, find_superseded
@@ -83,6 +83,7 @@ def layouts(draw: st.DrawFn) -> tuple[list[Segment], list[Segment]]:
     return clean, dirty
 
 
+@settings(deadline=None)
 @given(layouts(), st.sampled_from([1, 20, 100, 10_000]), st.sampled_from([murmur2, constant]))
 def test_the_last_record_of_every_key_stays_and_no_other(
     layout: tuple[list[Segment], list[Segment]], buffer_bytes: int, key_hash: object

@@ -1,0 +1,136 @@
+"""How far a query is behind its topics, from what Spark reports of a micro-batch. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Where a query is in a partition: the next offset that it reads, the high watermark, and what lies between.
+
+    ``behind_bytes`` are the stored bytes that it has not read, ``behind_ms`` the age of the first such record: 0 where
+    there is none, None where nobody looked.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    high_watermark: int
+    behind_bytes: int | None = None
+    behind_ms: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """Return how many offsets are not read yet."""
+        return max(0, self.high_watermark - self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """A query behind a micro-batch: rates in records per second, and its partitions, sorted."""
+
+    query: str
+    batch: int
+    at: str
+    rows: int
+    input_rate: float
+    process_rate: float
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def lag(self) -> int:
+        """Return the lag of all partitions together."""
+        return sum(partition.lag for partition in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {
+            "query": self.query,
+            "batch": self.batch,
+            "timestamp": self.at,
+            "rows": self.rows,
+            "inputRowsPerSecond": self.input_rate,
+            "processedRowsPerSecond": self.process_rate,
+            "lag": self.lag,
+            "partitions": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "offset": each.offset,
+                    "highWatermark": each.high_watermark,
+                    "lag": each.lag,
+                    "behindBytes": each.behind_bytes,
+                    "behindMs": each.behind_ms,
+                }
+                for each in self.partitions
+            ],
+        }
+
+
+def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
+    """Return the lag in a ``StreamingQueryProgress``, as JSON; None where no source of the query is a commit log."""
+    sources = [source for source in progress["sources"] if _is_ours(source)]
+    if not sources:
+        return None
+    return QueryLag(
+        query=progress.get("name") or progress["id"],
+        batch=progress["batchId"],
+        at=progress["timestamp"],
+        rows=sum(source["numInputRows"] for source in sources),
+        input_rate=sum(_number(source.get("inputRowsPerSecond")) for source in sources),
+        process_rate=sum(_number(source.get("processedRowsPerSecond")) for source in sources),
+        partitions=tuple(sorted(_partitions(sources), key=lambda each: (each.topic, each.partition))),
+    )
+
+
+def _number(rate: float | None) -> float:
+    """Spark leaves rates out where it has none."""
+    return 0.0 if rate is None else float(rate)
+
+
+def _is_ours(source: Mapping[str, Any]) -> bool:
+    end = _offset(source.get("endOffset"))
+    return end is not None and TOPIC_IDS in end
+
+
+def _offset(told: object) -> dict[str, Any] | None:
+    """Spark reports an offset as JSON, or as the text of it."""
+    parsed = json.loads(told) if isinstance(told, str) and told.startswith("{") else told
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _partitions(sources: Iterable[Mapping[str, Any]]) -> Iterable[PartitionLag]:
+    for source in sources:
+        end, latest = _offset(source["endOffset"]) or {}, _offset(source.get("latestOffset")) or {}
+        high = SourceOffset.from_json(latest).offsets
+        for place, offset in SourceOffset.from_json(end).offsets.items():
+            yield PartitionLag(place.topic, place.partition, offset, max(offset, high.get(place, offset)))
+
+
+def prometheus(queries: Iterable[QueryLag]) -> str:
+    """Return the lag of queries in Prometheus' text format."""
+    gauges: dict[str, list[str]] = {}
+    for query in queries:
+        own = f'query="{_escaped(query.query)}"'
+        gauges.setdefault("commitlog_query_input_rows_per_second", []).append(f"{{{own}}} {query.input_rate}")
+        gauges.setdefault("commitlog_query_processed_rows_per_second", []).append(f"{{{own}}} {query.process_rate}")
+        for each in query.partitions:
+            labels = f'{{{own},topic="{each.topic}",partition="{each.partition}"}}'
+            gauges.setdefault("commitlog_query_offset", []).append(f"{labels} {each.offset}")
+            gauges.setdefault("commitlog_query_lag", []).append(f"{labels} {each.lag}")
+            if each.behind_bytes is not None:
+                gauges.setdefault("commitlog_query_behind_bytes", []).append(f"{labels} {each.behind_bytes}")
+            if each.behind_ms is not None:
+                gauges.setdefault("commitlog_query_behind_seconds", []).append(f"{labels} {each.behind_ms / 1000}")
+    lines = [line for name, rows in gauges.items() for line in (f"# TYPE {name} gauge", *(name + row for row in rows))]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

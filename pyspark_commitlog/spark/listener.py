@@ -1,0 +1,123 @@
+"""``CommitLogListener``: tells how far streaming queries are behind, after every micro-batch."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.log.fetch import fetch
+from pyspark_commitlog.log.sizes import StoredSizes
+from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
+from pyspark_commitlog.topics import CommitLog
+
+log = logging.getLogger("pyspark_commitlog")
+
+
+class CommitLogListener(StreamingQueryListener):
+    """Keeps the lag of every streaming query that reads a commit log (Spark: ``StreamingQueryListener``).
+
+    ``spark.streams.addListener(CommitLogListener("/data/commitlog"))``. In a notebook, a cell that ends with the
+    listener shows a table.
+
+    Args:
+        root: of the queries' topics, to look up bytes and time behind; None to go without.
+        storage_options: for the fsspec filesystem of the root.
+        tell: is given each ``QueryLag``; None logs a line at level INFO.
+    """
+
+    def __init__(
+        self,
+        root: str | None = None,
+        storage_options: dict[str, object] | None = None,
+        *,
+        tell: Callable[[QueryLag], None] | None = None,
+    ) -> None:
+        self._log = None if root is None else CommitLog(root, storage_options)
+        self._tell = tell or _log_line
+        self._lags: dict[str, QueryLag] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Take the lag of the query that made progress."""
+        self.take(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """What was told last holds."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Forget the query."""
+        self._lags.pop(str(event.id), None)
+
+    def take(self, progress: dict[str, Any]) -> None:
+        """Take what Spark reports of a micro-batch (``StreamingQueryProgress``, as JSON)."""
+        found = lag_of(progress)
+        if found is None:
+            return
+        if self._log is not None:
+            found = replace(found, partitions=tuple(self._looked_up(self._log, each) for each in found.partitions))
+        self._lags[progress["id"]] = found
+        self._tell(found)
+
+    def _looked_up(self, root: CommitLog, each: PartitionLag) -> PartitionLag:
+        """Return it with bytes and time behind; without, where the log has changed meanwhile."""
+        if not each.lag:
+            return replace(each, behind_bytes=0, behind_ms=0)
+        try:
+            topic = root.topic(each.topic)
+            sizes = StoredSizes(topic, topic.newest()[1].topic_id)
+            sizes.look()
+            stored = sizes.between(each.partition, each.offset, each.high_watermark)
+            first = fetch(topic, each.partition, each.offset, 1)
+        except (CommitLogError, FileNotFoundError) as error:
+            log.warning("topic %r partition %d: the lag is told by offsets only: %s", each.topic, each.partition, error)
+            return each
+        age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
+        return replace(each, behind_bytes=stored, behind_ms=age)
+
+    def lags(self) -> list[QueryLag]:
+        """Return the lag of each running query behind its last micro-batch."""
+        return [self._lags[query] for query in sorted(self._lags)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same as JSON holds it, by query."""
+        return {lag.query: lag.to_dict() for lag in self.lags()}
+
+    def prometheus(self) -> str:
+        """Return the same in Prometheus' text format: serve it, or write it to a node exporter's textfile directory."""
+        return prometheus(self.lags())
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook."""
+        head = "".join(
+            f"<th>{name}</th>" for name in ("query", "batch", "topic", "partition", "offset", "lag", "behind")
+        )
+        rows = (
+            f"<tr><td>{html.escape(lag.query)}</td><td>{lag.batch}</td><td>{html.escape(each.topic)}</td>"
+            f"<td>{each.partition}</td><td>{each.offset:,}</td><td>{each.lag:,}</td><td>{_age(each)}</td></tr>"
+            for lag in self.lags()
+            for each in lag.partitions
+        )
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _age(each: PartitionLag) -> str:
+    return "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.1f} s"
+
+
+def _log_line(lag: QueryLag) -> None:
+    """Log a line: the query, its lag and rates, and the partition that is furthest behind."""
+    worst = max(lag.partitions, key=lambda each: each.lag, default=None)
+    told = "" if worst is None or not worst.lag else f", most in {worst.topic} partition {worst.partition}: {worst.lag}"
+    log.info(
+        "query %s batch %d: %d records, %.0f/s read, lag %d%s",
+        lag.query, lag.batch, lag.rows, lag.process_rate, lag.lag, told,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""The lag of a query, from what Spark reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
+
+
+def source(end: dict[str, int], latest: dict[str, int] | None, **more: Any) -> dict[str, Any]:
+    """Return a source of topic ``t`` as Spark reports it."""
+
+    def told(offsets: dict[str, int]) -> str:
+        return json.dumps({"t": offsets, "__topic_ids": {"t": "id"}})
+
+    return {
+        "description": "…", "endOffset": told(end), "latestOffset": None if latest is None else told(latest),
+        "numInputRows": 7, "inputRowsPerSecond": 3.5, "processedRowsPerSecond": 14.0, **more,
+    }  # fmt: skip
+
+
+def progress(*sources: dict[str, Any], name: str | None = "reports") -> dict[str, Any]:
+    """Return what Spark reports."""
+    return {"id": "q", "name": name, "batchId": 4, "timestamp": "2026-01-01T00:00:00.000Z", "sources": list(sources)}
+
+
+def test_lag_is_what_lies_between_the_end_of_the_batch_and_the_high_watermark() -> None:
+    found = lag_of(progress(source({"1": 40, "0": 42}, {"0": 50, "1": 40})))
+    assert found is not None
+    assert found.partitions == (PartitionLag("t", 0, 42, 50), PartitionLag("t", 1, 40, 40))
+    assert (found.query, found.batch, found.rows, found.input_rate, found.process_rate) == ("reports", 4, 7, 3.5, 14.0)
+    assert found.lag == 8
+    assert found.to_dict()["partitions"][0]["lag"] == 8
+
+
+@pytest.mark.parametrize("latest", [None, {"0": 10}])
+def test_a_report_that_is_older_than_the_batch_is_no_negative_lag(latest: dict[str, int] | None) -> None:
+    found = lag_of(progress(source({"0": 42, "1": 1}, latest)))
+    assert found is not None
+    assert [each.lag for each in found.partitions] == [0, 0]
+
+
+def test_other_sources_are_passed_over() -> None:
+    rate = {"description": "RateStream", "endOffset": "5", "latestOffset": None, "numInputRows": 1}
+    kafka = {"description": "Kafka", "endOffset": json.dumps({"k": {"0": 4}}), "numInputRows": 1}
+    assert lag_of(progress(rate, kafka)) is None
+    found = lag_of(progress(rate, source({"0": 1}, {"0": 2}), name=None))
+    assert found is not None
+    assert (found.query, found.rows, found.lag) == ("q", 7, 1)
+
+
+def test_rates_that_spark_leaves_out_are_0() -> None:
+    first = source({"0": 1}, {"0": 1})
+    del first["inputRowsPerSecond"]
+    found = lag_of(progress(first))
+    assert found is not None
+    assert found.input_rate == 0
+
+
+def test_prometheus_text() -> None:
+    partitions = (PartitionLag("t", 0, 42, 50, behind_bytes=900, behind_ms=1500), PartitionLag("t", 1, 4, 4))
+    told = prometheus([QueryLag('a "b"', 4, "", 7, 3.5, 14.0, partitions)])
+    assert told.splitlines() == [
+        "# TYPE commitlog_query_input_rows_per_second gauge",
+        'commitlog_query_input_rows_per_second{query="a \\"b\\""} 3.5',
+        "# TYPE commitlog_query_processed_rows_per_second gauge",
+        'commitlog_query_processed_rows_per_second{query="a \\"b\\""} 14.0',
+        "# TYPE commitlog_query_offset gauge",
+        'commitlog_query_offset{query="a \\"b\\"",topic="t",partition="0"} 42',
+        'commitlog_query_offset{query="a \\"b\\"",topic="t",partition="1"} 4',
+        "# TYPE commitlog_query_lag gauge",
+        'commitlog_query_lag{query="a \\"b\\"",topic="t",partition="0"} 8',
+        'commitlog_query_lag{query="a \\"b\\"",topic="t",partition="1"} 0',
+        "# TYPE commitlog_query_behind_bytes gauge",
+        'commitlog_query_behind_bytes{query="a \\"b\\"",topic="t",partition="0"} 900',
+        "# TYPE commitlog_query_behind_seconds gauge",
+        'commitlog_query_behind_seconds{query="a \\"b\\"",topic="t",partition="0"} 1.5',
+    ]
+    assert prometheus([]) == ""
