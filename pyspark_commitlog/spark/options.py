@@ -125,10 +125,14 @@ class _Given:
         value = self._values.get(name.lower())
         return value or None
 
+    def missing(self, name: str, advice: str) -> OptionError:
+        """Return the error for an option that must be there; with no option at all it may be SQL that gave none."""
+        return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
+
     def required(self, name: str, advice: str) -> str:
         value = self.text(name)
         if value is None:
-            raise OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
+            raise self.missing(name, advice)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -262,10 +266,8 @@ def _subscription(given: _Given) -> Subscription:
     """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
     found = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
     if not found:
-        raise OptionError(
-            "option 'subscribe' is missing: name the topics to read, for example .option('subscribe', 'flights'); or "
-            "give 'subscribePattern' or 'assign'"
-        )
+        example = "name the topics to read, for example .option('subscribe', 'flights')"
+        raise given.missing("subscribe", f"{example}; or give 'subscribePattern' or 'assign'")
     if len(found) > 1:
         told = " and ".join(f"{name!r}={value!r}" for name, value in found.items())
         raise OptionError(f"options {told} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
