@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import google_crc32c
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
@@ -159,6 +160,14 @@ def earliest_ms(frame: Frame, payload: Payload) -> int | None:
         return frame.max_timestamp
     instants: Ints = batch.column("timestamp").cast(pa.int64()).to_numpy()
     return int(instants.min()) // _US_PER_MS
+
+
+def crc_of(storage: Storage, path: str, length: int) -> int:
+    """Return the CRC-32C of a file's first ``length`` bytes, read in windows."""
+    crc = 0
+    for start in range(0, length, WINDOW_BYTES):
+        crc = google_crc32c.extend(crc, storage.map(path, start, min(WINDOW_BYTES, length - start)))
+    return crc
 
 
 def _where(span: Span, position: int) -> str:

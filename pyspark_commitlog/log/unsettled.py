@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import google_crc32c
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
@@ -18,7 +17,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import WINDOW_BYTES, Span, check, walk
+from pyspark_commitlog.log.frames import Span, check, crc_of, walk
 from pyspark_commitlog.log.pieces import Piece, pieces_of
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -239,10 +238,7 @@ def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
 
 def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
     """Return whether a chunk's file is what was written."""
-    crc, size = 0, storage.info(path).size
-    for start in range(0, chunk.length, WINDOW_BYTES):
-        crc = google_crc32c.extend(crc, storage.map(path, start, min(WINDOW_BYTES, chunk.length - start)))
-    return (size, crc) == (chunk.length, chunk.crc)
+    return (storage.info(path).size, crc_of(storage, path, chunk.length)) == (chunk.length, chunk.crc)
 
 
 def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Piece]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import google_crc32c
-
-from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.frames import WINDOW_BYTES, check, earliest_ms, segment_span, walk
+from pyspark_commitlog.log.frames import check, crc_of, earliest_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
@@ -114,7 +112,7 @@ class _Checker:
         except CommitLogError as error:
             self.faults.append(str(error))
         except FileNotFoundError as error:
-            self.faults.append(f"{error.filename or error} is missing: restore it from a copy")
+            self.faults.append(str(missing(error)))
 
     def _expect(self, holds: bool, told: str) -> None:
         if not holds:
@@ -165,10 +163,7 @@ class _Checker:
         self._indexes(partition, segment, frames)
 
     def _crc(self, path: str, length: int, expected: int) -> None:
-        crc = 0
-        for start in range(0, length, WINDOW_BYTES):
-            piece = self.topic.storage.map(path, start, min(WINDOW_BYTES, length - start))
-            crc = google_crc32c.extend(crc, piece)
+        crc = crc_of(self.topic.storage, path, length)
         self._expect(crc == expected, f"{path}: CRC-32C of {length} bytes is {crc:08x}, expected {expected:08x}")
 
     def _indexes(self, partition: int, segment: Active | Sealed, frames: dict[int, tuple[int, int]]) -> None:

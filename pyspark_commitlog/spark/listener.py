@@ -63,25 +63,10 @@ class CommitLogListener(StreamingQueryListener):
         if found is None:
             return
         if self._log is not None:
-            found = replace(found, partitions=tuple(self._looked_up(self._log, each) for each in found.partitions))
+            sizes: dict[str, StoredSizes] = {}
+            found = replace(found, partitions=tuple(_looked_up(self._log, each, sizes) for each in found.partitions))
         self._lags[progress["id"]] = found
         self._tell(found)
-
-    def _looked_up(self, root: CommitLog, each: PartitionLag) -> PartitionLag:
-        """Return it with bytes and time behind; without, where the log has changed meanwhile."""
-        if not each.lag:
-            return replace(each, behind_bytes=0, behind_ms=0)
-        try:
-            topic = root.topic(each.topic)
-            sizes = StoredSizes(topic, topic.newest()[1].topic_id)
-            sizes.look()
-            stored = sizes.between(each.partition, each.offset, each.high_watermark)
-            first = fetch(topic, each.partition, each.offset, 1)
-        except (CommitLogError, FileNotFoundError) as error:
-            log.warning("topic %r partition %d: the lag is told by offsets only: %s", each.topic, each.partition, error)
-            return each
-        age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
-        return replace(each, behind_bytes=stored, behind_ms=age)
 
     def lags(self) -> list[QueryLag]:
         """Return the lag of each running query behind its last micro-batch."""
@@ -107,6 +92,28 @@ class CommitLogListener(StreamingQueryListener):
             for each in lag.partitions
         )
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _looked_up(root: CommitLog, each: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
+    """Return it with bytes and time behind; without, where the log has changed meanwhile.
+
+    ``sizes`` keeps what was looked up of a topic for its other partitions.
+    """
+    if not each.lag:
+        return replace(each, behind_bytes=0, behind_ms=0)
+    try:
+        topic = root.topic(each.topic)
+        if each.topic not in sizes:
+            looked = StoredSizes(topic, topic.newest()[1].topic_id)
+            looked.look()
+            sizes[each.topic] = looked
+        stored = sizes[each.topic].between(each.partition, each.offset, each.high_watermark)
+        first = fetch(topic, each.partition, each.offset, 1)
+    except (CommitLogError, FileNotFoundError) as error:
+        log.warning("topic %r partition %d: the lag is told by offsets only: %s", each.topic, each.partition, error)
+        return each
+    age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
+    return replace(each, behind_bytes=stored, behind_ms=age)
 
 
 def _age(each: PartitionLag) -> str:
