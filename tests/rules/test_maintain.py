@@ -44,6 +44,21 @@ def full(*_: object) -> None:
     raise StorageFullError("no space left (injected)")
 
 
+def frees_disk(world: World, operation: str, rounds: int) -> None:
+    """Maintain while an operation on segments finds the disk full: each run says so, and logs go all the same."""
+    before = len(world.files(".log"))
+
+    def hook(found: str, path: str, moment: str) -> None:
+        if found == operation and path.endswith(("log", "index")):
+            full()
+
+    for _ in range(rounds):
+        with pytest.raises(StorageFullError):
+            world.log(hook).maintain("t")
+        world.clock.advance(10 * DELAY_MS)
+    assert len(world.files(".log")) < before
+
+
 def test_a_disk_too_full_to_compact_is_still_collected(world: World) -> None:
     """What frees the disk comes behind compaction: replaced segments behind their delay."""
     world.create(1, COMPACT)
@@ -52,17 +67,7 @@ def test_a_disk_too_full_to_compact_is_still_collected(world: World) -> None:
     for n in range(3):
         put(world, b"a=%d" % n, b"end=%d" % n)
         world.clock.advance(DELAY_MS)
-    before = len(world.files(".log"))
-
-    def hook(operation: str, path: str, moment: str) -> None:
-        if operation == "create" and path.endswith(".log"):
-            full()
-
-    for _ in range(3):
-        with pytest.raises(StorageFullError):
-            world.log(hook).maintain("t")
-        world.clock.advance(10 * DELAY_MS)
-    assert len(world.files(".log")) < before
+    frees_disk(world, "create", rounds=3)
 
 
 def test_a_disk_too_full_to_settle_is_still_retained(world: World) -> None:
@@ -70,17 +75,7 @@ def test_a_disk_too_full_to_settle_is_still_retained(world: World) -> None:
     put(world, *ABA)
     topic = world.handle()
     append(topic, batch_of([b"x" * 700]))
-    before = len(world.files(".log"))
-
-    def hook(operation: str, path: str, moment: str) -> None:
-        if operation == "open_append":
-            full()
-
-    for _ in range(4):
-        with pytest.raises(StorageFullError):
-            world.log(hook).maintain("t")
-        world.clock.advance(10 * DELAY_MS)
-    assert len(world.files(".log")) < before
+    frees_disk(world, "open_append", rounds=4)
 
 
 def test_a_compaction_that_fills_the_disk_gives_back_what_it_took(world: World) -> None:
