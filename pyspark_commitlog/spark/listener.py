@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.sizes import StoredSizes
 from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
+from pyspark_commitlog.spark.live import POINTS, Live, draw, svg
 from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog")
@@ -24,7 +26,7 @@ class CommitLogListener(StreamingQueryListener):
     """Keeps the lag of every streaming query that reads a commit log (Spark: ``StreamingQueryListener``).
 
     ``spark.streams.addListener(CommitLogListener("/data/commitlog"))``. In a notebook, a cell that ends with the
-    listener shows a table.
+    listener shows a table; ``live()`` shows table and plot, and keeps them up to date.
 
     Args:
         root: of the queries' topics, to look up bytes and time behind; None to go without.
@@ -42,6 +44,8 @@ class CommitLogListener(StreamingQueryListener):
         self._log = None if root is None else CommitLog(root, storage_options)
         self._tell = tell or _log_line
         self._lags: dict[str, QueryLag] = {}
+        self._history: dict[str, deque[QueryLag]] = {}
+        self._live: list[Live] = []
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known yet."""
@@ -54,8 +58,9 @@ class CommitLogListener(StreamingQueryListener):
         """What was told last holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Forget the query."""
+        """Forget the query. A live view goes on showing it until another one makes progress."""
         self._lags.pop(str(event.id), None)
+        self._history.pop(str(event.id), None)
 
     def take(self, progress: dict[str, Any]) -> None:
         """Take what Spark reports of a micro-batch (``StreamingQueryProgress``, as JSON)."""
@@ -66,7 +71,12 @@ class CommitLogListener(StreamingQueryListener):
             sizes: dict[str, StoredSizes] = {}
             found = replace(found, partitions=tuple(_looked_up(self._log, each, sizes) for each in found.partitions))
         self._lags[progress["id"]] = found
+        self._history.setdefault(progress["id"], deque(maxlen=POINTS)).append(found)
         self._tell(found)
+        if self._live:
+            shown = self._view()
+            for live in self._live:
+                live.update(shown)
 
     def lags(self) -> list[QueryLag]:
         """Return the lag of each running query behind its last micro-batch."""
@@ -79,6 +89,18 @@ class CommitLogListener(StreamingQueryListener):
     def prometheus(self) -> str:
         """Return the same in Prometheus' text format: serve it, or write it to a node exporter's textfile directory."""
         return prometheus(self.lags())
+
+    def live(self) -> None:
+        """Show table and plot (lag and rates over the last micro-batches) here, anew behind every micro-batch.
+
+        Raises:
+            UsageError: the ``notebook`` extra is not installed.
+        """
+        self._live.append(Live(self._view()))
+
+    def _view(self) -> str:
+        history = {query: tuple(batches) for query, batches in self._history.copy().items()}
+        return self._repr_html_() + svg(draw(history))
 
     def _repr_html_(self) -> str:
         """Return a table for a notebook."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, CommitLogListener
-from pyspark_commitlog.spark.lag import QueryLag
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.spark.lag import PartitionLag, QueryLag
+from pyspark_commitlog.spark.live import POINTS, Live, draw
 from tests.support.records import append, batch_of
 
 TOPIC = "orders"
@@ -58,3 +61,47 @@ def test_a_table_and_text_of_what_was_taken(root: str, log: CommitLog) -> None:
     shown = listener._repr_html_()
     assert "&lt;reports&gt;" in shown
     assert "<td>1,233</td>" in shown
+
+
+def micro_batch(number: int, high: int) -> dict[str, object]:
+    """Return Spark's report of a micro-batch that ends at offset 1 of the topic."""
+    offset = '{"orders": {"0": 1}, "__topic_ids": {"orders": "id"}}'
+    source = {"endOffset": offset, "latestOffset": offset.replace("1}", f"{high}}}"), "numInputRows": 1}
+    at = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}.000Z"
+    return {"id": "1", "name": "reports", "batchId": number, "timestamp": at, "sources": [source]}
+
+
+def test_the_plot_has_the_lag_and_the_rates_of_each_query() -> None:
+    def batch(query: str, second: int, lag: int) -> QueryLag:
+        place = PartitionLag(TOPIC, 0, 0, lag)
+        return QueryLag(query, second, f"2026-01-01T00:00:0{second}.000Z", 1, 10.0 * second, 20.0 * second, (place,))
+
+    behind, rates = draw({"a": [batch("a", 1, 7), batch("a", 2, 5)], "b": [batch("b", 1, 3)], "none": []}).axes
+    assert [list(line.get_ydata()) for line in behind.lines] == [[7, 5], [3]]
+    assert [list(line.get_ydata()) for line in rates.lines] == [[20, 40], [10, 20], [20], [10]]
+    assert [text.get_text() for text in behind.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_a_live_view_is_drawn_behind_every_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(Live, "__init__", lambda self, html: shown.append(html))
+    monkeypatch.setattr(Live, "update", lambda self, html: shown.append(html))
+    listener = CommitLogListener(tell=lambda lag: None)
+    listener.live()
+    for number in range(POINTS + 10):
+        if number in (0, POINTS + 9):
+            assert len(shown) == 1 + (number > 0)
+            listener.take(micro_batch(number, 100 + number))
+        else:
+            with monkeypatch.context() as quiet:  # drawing takes long
+                quiet.setattr(listener, "_live", [])
+                listener.take(micro_batch(number, 100 + number))
+    assert "<td>99</td>" in shown[1]
+    assert f"<td>{POINTS + 108:,}</td>" in shown[2]
+    assert len(listener._history["1"]) == POINTS
+
+
+def test_a_live_view_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs matplotlib: pip install 'pyspark-commitlog\[notebook\]'"):
+        CommitLogListener().live()

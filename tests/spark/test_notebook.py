@@ -26,6 +26,11 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     client.km = client.create_kernel_manager()
     client.km.kernel_spec.argv[0] = sys.executable  # this Python, whatever kernel is installed for the user
     client.execute(env=dict(os.environ))
+    for cell in notebook.cells:
+        if cell.source.endswith(".live()"):
+            (live,) = cell.outputs
+            assert "<td>orders</td>" in live.data["text/html"], "the view was not drawn again"
+            assert "<svg" in live.data["text/html"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
