@@ -18,6 +18,7 @@
     │   ├── WriterFencedError                a newer epoch of the same producer has taken over
     │   ├── StagedExpiredError               the chunk waited so long that the sweep may have removed it
     │   └── GroupResetError                  the group's offsets were reset, or deleted, since it was read
+    ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
     ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
@@ -97,6 +98,10 @@ class StagedExpiredError(ConflictError):
 
 class GroupResetError(ConflictError):
     """The group's offsets were reset, or deleted, after the generation that the committer follows."""
+
+
+class AccessDeniedError(CommitLogError, PermissionError):
+    """The root's access rules do not allow this to the principal that asked."""
 
 
 class OffsetOutOfRangeError(CommitLogError, LookupError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import overload
 
+from pyspark_commitlog.access import ALL, Access, Operation, allows
 from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -46,17 +47,25 @@ class CommitLog:
     Args:
         root: a directory, or a ``file://`` URL.
         storage_options: for the fsspec filesystem.
+        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 
-    def __init__(self, root: str, storage_options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
+    ) -> None:
         self._storage = open_storage(str(root), storage_options)
+        self._principal = principal
 
     @classmethod
-    def on(cls, storage: Storage) -> CommitLog:
+    def on(cls, storage: Storage, principal: str | None = None) -> CommitLog:
         """Return the log on an open storage (tests inject clocks and faults this way)."""
         log = cls.__new__(cls)
-        log._storage = storage
+        log._storage, log._principal = storage, principal
         return log
+
+    def acting_as(self, principal: str | None) -> CommitLog:
+        """Return the same log, asked by somebody else."""
+        return CommitLog.on(self._storage, principal)
 
     def __repr__(self) -> str:
         return f"CommitLog({self._storage.url!r})"
@@ -127,16 +136,33 @@ class CommitLog:
             ConfigError: nothing was changed.
         """
         self._check_root()
+        self._access.check(Operation.ADMIN, ALL)
         RootDefaults(self._storage).alter(config)
 
-    def topic(self, name: str) -> TopicLog:
-        """Return the handle of a topic, existing or not; the layers below the API work on it.
+    def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
+        """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+            AccessDeniedError: the principal may not do this with the topic.
+        """
+        self._check_root()
+        self._access.check(operation, name)
+        return TopicLog(self._storage, name)
+
+    @property
+    def _access(self) -> Access:
+        return Access(self._storage, self._principal)
+
+    @property
+    def access(self) -> Access:
+        """Who may do what in this root: its rules.
 
         Raises:
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        return TopicLog(self._storage, name)
+        return self._access
 
     @property
     def groups(self) -> Groups:
@@ -146,7 +172,7 @@ class CommitLog:
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        return Groups(self._storage)
+        return Groups(self._storage, self._access)
 
     # --- topics ------------------------------------------------------------------------------------------
 
@@ -167,6 +193,7 @@ class CommitLog:
         checked = check_config(config or {})
         check_together({**RootDefaults(self._storage).by_topic_name(), **checked})
         self._make_root()
+        self._access.check(Operation.ADMIN, name)
         topic = TopicLog(self._storage, name)
         self._refuse_existing(topic, topic.journal.newest())
         topic_id = self._storage.new_id()
@@ -208,17 +235,21 @@ class CommitLog:
         TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted.
+        """Return the names of all topics, sorted; where there are access rules, those that the principal may use.
 
         Raises:
             RootNotFoundError: there is no root here.
         """
         self._check_root()
-        return [name for name in self._storage.names(paths.TOPICS) if self._is_live(name)]
+        return [name for name in self.listed() if self._is_live(name)]
 
     def listed(self) -> list[str]:
-        """Return what is named in the topics' directory, sorted: one listing; none need be a topic."""
-        return self._storage.names(paths.TOPICS)
+        """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
+
+        Names that the principal may not use are left out.
+        """
+        rules, asks = self._access.rules(), self._access.principal
+        return [name for name in self._storage.names(paths.TOPICS) if allows(rules, asks, Operation.DESCRIBE, name)]
 
     def every_name(self) -> list[str]:
         """Return the names of all topics, deleted and damaged ones too: their files are maintenance's.
@@ -251,7 +282,7 @@ class CommitLog:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self.topic(name)
+        topic = self.topic(name, Operation.DESCRIBE)
         _, state = topic.newest()
         _, settle_state = topic.settled(state.topic_id)
         rows = []
@@ -359,7 +390,7 @@ class CommitLog:
             UsageError: a partition that does not exist.
             OffsetOutOfRangeError: an offset beyond the high watermark; nothing was deleted.
         """
-        topic = self.topic(name)
+        topic = self.topic(name, Operation.ADMIN)
         starts = delete_records(topic, topic.newest()[1].topic_id, offsets)
         return {partition: starts[partition] for partition in offsets}
 
@@ -391,7 +422,7 @@ class CommitLog:
             ConflictError: the topic is being settled all the time; nothing was voided.
             CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
         """
-        topic = self.topic(name)
+        topic = self.topic(name, Operation.ADMIN)
         return void(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
 
     def delete_topic(self, name: str) -> None:
@@ -401,7 +432,7 @@ class CommitLog:
             UnknownTopicError: there is no such topic.
             TopicChangedError: somebody else deleted it meanwhile.
         """
-        topic = self.topic(name)
+        topic = self.topic(name, Operation.ADMIN)
         _, found = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
@@ -412,7 +443,7 @@ class CommitLog:
         topic.journal.append(plan)
 
     def _alter(self, name: str, change: Callable[[TopicState], TopicState]) -> None:
-        topic = self.topic(name)
+        topic = self.topic(name, Operation.ADMIN)
         _, found = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
@@ -445,11 +476,11 @@ class CommitLog:
             ExceptionGroup: of all topics some failed; the others were maintained.
         """
         if name is not None:
-            return maintain_topic(self.topic(name), progress)
+            return maintain_topic(self.topic(name, Operation.ADMIN), progress)
         done, failed = [], []
         for each in self.every_name():
             try:
-                done.append(maintain_topic(self.topic(each), progress))
+                done.append(maintain_topic(self.topic(each, Operation.ADMIN), progress))
             except CommitLogError as error:
                 failed.append(error)
         if failed:

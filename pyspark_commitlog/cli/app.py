@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
@@ -28,6 +29,7 @@ from pyspark_commitlog.topics import CommitLog
 
 app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(groups, name="groups")
+app.add_typer(access, name="access")
 _errors = Console(stderr=True)
 
 Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
@@ -108,6 +110,7 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
     try:
         log.defaults()
+        log.access.rules()
         faults = log.groups.verify()
     except CommitLogError as error:
         faults = (f"error: {error}",)

@@ -3,6 +3,7 @@
 ::
 
     commitlog.json                                     root marker
+    access/journal/<sequence>.json                     who may do what
     config/journal/<sequence>.json                     root-wide defaults of topic configs
     groups/<group>/journal/<sequence>.json             committed offsets of a consumer group
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
@@ -26,6 +27,7 @@ from pyspark_commitlog.errors import UsageError
 ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"
 CONFIG_JOURNAL = "config/journal"
+ACCESS_JOURNAL = "access/journal"
 GROUPS = "groups"
 _MAX_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

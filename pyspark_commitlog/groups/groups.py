@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -66,10 +67,17 @@ class Moved:
 
 
 class Groups:
-    """The consumer groups of a root. Opening touches nothing."""
+    """The consumer groups of a root. Opening touches nothing.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    Where the root has access rules, who commits, resets or deletes must be allowed to read the topics.
+    """
+
+    def __init__(self, storage: Storage, access: Access) -> None:
+        self._storage, self._access = storage, access
+
+    def _check(self, topics: Iterable[str]) -> None:
+        for name in topics:
+            self._access.check(Operation.READ, name)
 
     def open(self, group: str) -> GroupLog:
         """Return the handle of a group, existing or not; the layers below the API work on it.
@@ -105,7 +113,8 @@ class Groups:
     def describe(self, group: str) -> GroupDescription:
         """Return how far a group has come in every partition of its topics, sorted.
 
-        Topics that are gone are left out; of one that was made again nothing is committed.
+        Topics that are gone, or that the principal may not use, are left out; of one that was made again nothing is
+        committed.
 
         Raises:
             UnknownGroupError: there is no such group.
@@ -114,7 +123,7 @@ class Groups:
         rows, metadata = [], {}
         for name in state.names():
             topic = _live(handle, name)
-            if topic is None:
+            if topic is None or not self._access.allowed(Operation.DESCRIBE, name):
                 continue
             offsets = state.offsets(topic.topic_id)
             rows += [_row(name, topic, partition, offsets.get(partition)) for partition in range(topic.partitions)]
@@ -146,6 +155,7 @@ class Groups:
             GroupResetError: a partition was reset in a later generation.
             OutcomeUnknownError: commit again: what landed changes nothing the second time.
         """
+        self._check(offsets)
         handle = self.open(group)
         ids = {name: handle.topic_state(name).topic_id for name in offsets}
         follows = handle.newest().generation if generation is None else generation
@@ -202,10 +212,12 @@ class Groups:
         def change(state: GroupState, slot: Slot) -> GroupState:
             nonlocal moved
             moved = tuple(_planned(handle, state, topics, target, ids))
+            self._check({at.topic for at, _ in moved})
             return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
 
         if dry_run:
             moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
+            self._check({at.topic for at, _ in moved})
         else:
             handle.change("reset", change)
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
@@ -216,7 +228,9 @@ class Groups:
         Raises:
             UnknownGroupError: there is no such group.
         """
-        self._existing(group)[0].end()
+        handle, state = self._existing(group)
+        self._check(state.names())
+        handle.end()
 
     def delete_offsets(self, group: str, topic: str) -> None:
         """Delete a group's offsets of one topic, which may be gone; running queries can't undo it.
@@ -225,6 +239,7 @@ class Groups:
             UnknownGroupError: there is no such group.
             UnknownTopicError: nothing of this topic is committed.
         """
+        self._check([topic])
         handle, _ = self._existing(group)
         now = self._storage.clock.now_ms()
 

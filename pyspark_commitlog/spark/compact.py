@@ -16,6 +16,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.compact import Compacted, Job, groups_of, latest_before
 from pyspark_commitlog.log.compact import compact as compact_topic
@@ -43,7 +44,7 @@ def compact(spark: SparkSession, root: str, topic: str) -> list[Compacted]:
         UnknownTopicError: there is no such topic.
         PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped.
     """
-    log = CommitLog(root).topic(topic)
+    log = CommitLog(root).topic(topic, Operation.ADMIN)
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from pyspark_commitlog.access import PRINCIPAL_VARIABLE
 from pyspark_commitlog.config import MAX_PARTITIONS, check_config
 from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
@@ -20,6 +21,7 @@ from pyspark_commitlog.log.partitioner import PARTITIONERS
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_commitlog.spark.splits import Split
 from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
+from pyspark_commitlog.storage import environment
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -43,11 +45,9 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate")  # fmt: skip
+           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
-         "numPartitions", "topic.<config>", "compression")  # fmt: skip
-_LATER_SOURCE = ("principal",)
-_LATER_SINK = ("principal",)
+         "numPartitions", "topic.<config>", "compression", "principal")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,18 @@ Offsets = int | dict[str, dict[int, int]]
 class _Given:
     """The options as given, looked up without regard to case; every name must be known."""
 
-    def __init__(self, options: Mapping[str, str], known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._names = {name.lower(): name for name in options}
         self.storage = self._under(_STORAGE)
         self.topic = self._under(_TOPIC) if "topic.<config>" in known else {}
-        self._check(known, later, what)
+        self._check(known, what)
 
     def _under(self, prefix: str) -> dict[str, str]:
         """Return the options whose names start with a prefix, without it."""
         return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
 
-    def _check(self, known: tuple[str, ...], later: tuple[str, ...], what: str) -> None:
+    def _check(self, known: tuple[str, ...], what: str) -> None:
         lower = {name.lower() for name in known}
         kafka = []
         for name in self._values:
@@ -111,9 +111,6 @@ class _Given:
             if name.startswith(_KAFKA_PREFIXES) or name == "groupidprefix":
                 kafka.append(self._names[name])
                 continue
-            for planned in later:  # Spark hands names over in lower case
-                if name == planned.lower():
-                    raise OptionError(f"option {planned!r} is not in this version yet (README, Limits)")
             close = get_close_matches(name, lower, n=1)
             near = next((n for n in known if close and n.lower() == close[0]), None)
             hint = f" (did you mean {near!r}?)" if near else ""
@@ -187,6 +184,7 @@ class SourceOptions:
     push_down: bool
     group: Group | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +208,7 @@ class SinkOptions:
     compression: str | None
     create: NewTopic | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
+    principal: str | None = None
 
 
 _PATH = "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"
@@ -221,7 +220,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         OptionError: names the option, the value and what is allowed.
     """
-    given = _Given(options, _SOURCE, _LATER_SOURCE, "source")
+    given = _Given(options, _SOURCE, "source")
     group = _group(given)
     subscription = _subscription(given)
     if group is not None:
@@ -239,6 +238,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         group=group,
         push_down=given.flag("pushDownPredicate", False),
         storage=given.storage,
+        principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
     )
 
 
@@ -359,7 +359,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     Raises:
         OptionError: names the option, the value and what is allowed.
     """
-    given = _Given(options, _SINK, _LATER_SINK, "sink")
+    given = _Given(options, _SINK, "sink")
     acks = (given.text("acks") or "all").lower()
     if acks not in ("all", "-1", "1", "0"):
         raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
@@ -380,6 +380,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         compression=_compression(given),
         create=_new_topic(given),
         storage=given.storage,
+        principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
     )
 
 

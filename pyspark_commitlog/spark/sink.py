@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     InvalidRecordError,
@@ -74,7 +75,8 @@ class _Writing:
             raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
 
     def _log(self) -> CommitLog:
-        return self._source.open_log(self._options.path, self._options.storage)
+        log = self._source.open_log(self._options.path, self._options.storage)
+        return log.acting_as(self._options.principal)
 
     def _topic(self, log: CommitLog, name: str) -> TopicLog:
         """Return the handle of a topic; one that is missing is made first, if the options say so."""
@@ -82,11 +84,11 @@ class _Writing:
         if create is not None and self._may_make(log, name):
             with suppress(TopicExistsError):  # somebody else made it meanwhile, which is as good
                 log.create_topic(name, create.partitions, create.config)
-        return log.topic(name)
+        return log.topic(name, Operation.WRITE)
 
     def _may_make(self, log: CommitLog, name: str) -> bool:
         try:
-            log.topic(name).newest()
+            log.topic(name, Operation.WRITE).newest()
         except (RootNotFoundError, UnknownTopicError):
             return True
         return False
@@ -145,7 +147,7 @@ class _Writing:
                     f"topic {name!r} was deleted and made again while this write was running; nothing was committed "
                     "to it: run the write again"
                 )
-            topic = log.topic(name)
+            topic = log.topic(name, Operation.WRITE)
             if not commit(topic, staged[0].topic_id, staged, writer, durable=self._options.durable).skipped:
                 settle_after_commit(topic, staged[0].topic_id)
 
@@ -180,7 +182,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         if not super()._may_make(log, name):
             return False
         try:
-            return log.topic(name).journal.newest() is None
+            return log.topic(name, Operation.WRITE).journal.newest() is None
         except RootNotFoundError:
             return True
 

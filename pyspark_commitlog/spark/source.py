@@ -170,7 +170,8 @@ class _Reading:
         return {**self.__dict__, "_topics": {}, "_told": set()}
 
     def _log(self) -> CommitLog:
-        return self._source.open_log(self._options.path, self._options.storage)
+        log = self._source.open_log(self._options.path, self._options.storage)
+        return log.acting_as(self._options.principal)
 
     def _progress(self) -> GroupProgress | None:
         """Return what follows the query's group, if it has one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
@@ -16,8 +17,14 @@ __all__ = [
     "NotPutError",
     "OutputFile",
     "Storage",
+    "environment",
     "open_storage",
 ]
+
+
+def environment(name: str) -> str | None:
+    """Return an environment variable; None where it is not set, or empty."""
+    return os.environ.get(name) or None
 
 
 def open_storage(root: str, storage_options: Mapping[str, object] | None = None) -> Storage:

@@ -61,7 +61,6 @@ def staged_chunks(root: str, topic: TopicDescription) -> set[str]:
         ({"subscribe": TOPIC, "includeHeaders": "yes"}, "option 'includeHeaders'='yes': use true or false"),
         ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger'='0': use a whole number, at leas"),
         ({"subscribe": TOPIC, "maxOffsetsPerTrigger": "many"}, "'maxOffsetsPerTrigger'='many': use a whole number"),
-        ({"subscribe": TOPIC, "principal": "me"}, "option 'principal' is not in this version yet"),
         ({"subscribe": TOPIC, "failOnDataLoss": "no"}, "'failOnDataLoss'='no': use true or false"),
     ],
 )

@@ -94,6 +94,36 @@ def test_batch_ids_below_the_last_are_refused_unless_told_to_skip(
     assert values(read(spark, root, TOPIC)) == ["0", "1", "2"]
 
 
+def test_two_queries_from_one_copied_checkpoint_write_each_record_once(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """They have one query id: whoever comes second with a batch finds it committed (rule R6)."""
+    log.create_topic(TOPIC, partitions=2)
+    df = lines(spark, incoming, maxFilesPerTrigger=1)
+    put_lines(incoming, "0", ["0"])
+    run(df, root, TOPIC, checkpoint)
+    twin = tmp_path / "twin"
+    shutil.copytree(checkpoint, twin)
+    for number, order in enumerate([(checkpoint, twin), (twin, checkpoint), (checkpoint, twin)], start=1):
+        put_lines(incoming, f"{number}", [f"{number}"])
+        for each in order:
+            run(df, root, TOPIC, each)
+            assert values(read(spark, root, TOPIC)) == [f"{n}" for n in range(number + 1)]
+
+
+def test_a_query_without_its_checkpoint_writes_all_again(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
+) -> None:
+    """It is another query, and nobody can know that it writes what is there already."""
+    log.create_topic(TOPIC)
+    df = lines(spark, incoming)
+    put_lines(incoming, "0", ["0", "1"])
+    run(df, root, TOPIC, checkpoint)
+    shutil.rmtree(checkpoint)
+    run(df, root, TOPIC, checkpoint)
+    assert values(read(spark, root, TOPIC)) == ["0", "0", "1", "1"]
+
+
 def test_a_copy_from_topic_to_topic_is_exact(spark: SparkSession, root: str, log: CommitLog, checkpoint: Path) -> None:
     """Key, value, headers and timestamp arrive as they were; keys choose the same partitions."""
     log.create_topic(TOPIC, partitions=3)

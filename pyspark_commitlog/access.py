@@ -1,0 +1,204 @@
+"""Who may do what with which topic: a root's allow rules, in a journal of their own, checked by every client.
+
+As Kafka's ACLs (``kafka-acls``), with allow rules only. They keep people who mean well from mistakes. Nobody stands
+between a client and the files, so the border that holds is the storage's own permissions (README, "Access").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark_commitlog.config import DAY_MS
+from pyspark_commitlog.errors import AccessDeniedError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.storage import Storage, environment
+
+#: Names who runs a client that was not told.
+PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
+#: Stands for every principal, and for every topic.
+ALL = "*"
+MAX_RULES = 1000
+_KEPT_ENTRIES = 2
+_MAX_PRINCIPAL = 255
+_Change = Callable[[set["Rule"]], set["Rule"]]
+_PREFIX = re.compile(r"[a-zA-Z0-9._-]{0,248}\*")
+
+
+class Operation(StrEnum):
+    """What is done with a topic (Kafka: ``AclOperation``). Each of the others implies ``DESCRIBE``, ``ADMIN`` all."""
+
+    DESCRIBE = "describe"
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """``principal`` may do ``operation`` with ``topic``: a name, or a prefix that ends with ``*``."""
+
+    principal: str
+    operation: Operation
+    topic: str
+
+    def covers(self, principal: str | None, operation: Operation, topic: str) -> bool:
+        """Return whether it allows this; ``topic`` may be a prefix itself."""
+        if self.principal not in (principal, ALL) or not _implies(self.operation, operation):
+            return False
+        return topic.startswith(self.topic[:-1]) if self.topic.endswith(ALL) else topic == self.topic
+
+
+def _implies(given: Operation, asked: Operation) -> bool:
+    return given in (asked, Operation.ADMIN) or asked == Operation.DESCRIBE
+
+
+def allows(rules: Iterable[Rule], principal: str | None, operation: Operation, topic: str) -> bool:
+    """Return whether some rule allows it (pure). Without any rule everything is allowed."""
+    rules = tuple(rules)
+    return not rules or any(rule.covers(principal, operation, topic) for rule in rules)
+
+
+class Access:
+    """The rules of a root, and who asks. Opening touches nothing; every answer comes from the newest entry.
+
+    Args:
+        storage: the root.
+        principal: who asks; None for what ``COMMITLOG_PRINCIPAL`` says.
+    """
+
+    def __init__(self, storage: Storage, principal: str | None) -> None:
+        self._storage = storage
+        self.principal = principal if principal is not None else environment(PRINCIPAL_VARIABLE)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return all rules, sorted; none: everybody may do everything.
+
+        Raises:
+            CorruptionError: the newest entry is damaged. There is no falling back to "allowed".
+        """
+        return _rules(self._journal().newest())
+
+    def allowed(self, operation: Operation, topic: str) -> bool:
+        """Return whether the principal may do this."""
+        return allows(self.rules(), self.principal, operation, topic)
+
+    def check(self, operation: Operation, topic: str) -> None:
+        """Refuse what the principal may not do.
+
+        Raises:
+            AccessDeniedError: names principal, operation and topic.
+        """
+        self._check(self.rules(), operation, topic)
+
+    def allow(self, principal: str, operation: str, topic: str = ALL) -> None:
+        """Add a rule; who adds one is an admin of all topics. The first one must make somebody such an admin.
+
+        Args:
+            principal: who may; ``*`` for everybody.
+            operation: ``read``, ``write``, or ``admin``: both of them, and to make, alter and delete the topic.
+            topic: a name, a prefix as in ``orders-*``, or ``*`` for all.
+
+        Raises:
+            UsageError: a value that is not allowed, or a first rule that would lock everybody out.
+            AccessDeniedError: the caller is no admin of all topics.
+        """
+        rule = checked(principal, operation, topic)
+        self._change(lambda rules: {*rules, rule})
+
+    def revoke(self, principal: str, operation: str, topic: str = ALL) -> None:
+        """Remove a rule; who is reading or writing goes on until it opens the topic anew.
+
+        Raises:
+            UsageError: there is no such rule, or it is what the last admin of all topics has.
+            AccessDeniedError: the caller is no admin of all topics.
+        """
+        rule = checked(principal, operation, topic)
+
+        def without(rules: set[Rule]) -> set[Rule]:
+            if rule not in rules:
+                raise UsageError(f"there is no rule that {principal} may {operation} {topic}; nothing was changed")
+            return rules - {rule}
+
+        self._change(without)
+
+    def clear(self) -> None:
+        """Remove all rules: from then on everybody may do everything, as in a root that never had one.
+
+        Raises:
+            AccessDeniedError: the caller is no admin of all topics.
+        """
+        self._change(lambda rules: set(), clear=True)
+
+    def _change(self, change: _Change, *, clear: bool = False) -> None:
+        def plan(base: Stored | None, slot: Slot) -> Draft | None:
+            before = _rules(base)
+            self._check(before, Operation.ADMIN, ALL)
+            after = tuple(sorted(change(set(before))))
+            if not clear:
+                _check_all(after)
+            if base is None:
+                self._storage.make_directory(paths.ACCESS_JOURNAL)
+            rows = [[rule.principal, rule.operation.value, rule.topic] for rule in after]
+            return None if after == before else Draft("alter", "", {"rules": rows})
+
+        journal = self._journal()
+        journal.append(plan)
+        for sequence in journal.sequences()[:-_KEPT_ENTRIES]:
+            journal.delete(sequence)
+        self._storage.remove_abandoned(paths.ACCESS_JOURNAL, self._storage.clock.now_ms() - DAY_MS)
+
+    def _check(self, rules: tuple[Rule, ...], operation: Operation, topic: str) -> None:
+        if allows(rules, self.principal, operation, topic):
+            return
+        who = (
+            f"no principal is set (option 'principal', or {PRINCIPAL_VARIABLE}), and not everybody"
+            if self.principal is None
+            else f"principal {self.principal!r} has no rule, and so it"
+        )
+        what = "all topics" if topic == ALL else f"topic {topic!r}"
+        raise AccessDeniedError(
+            f"{who} may {operation} {what} of {self._storage.url}: ask an admin of the root for "
+            f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})"
+        )
+
+    def _journal(self) -> Journal:
+        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", _no_side)
+
+
+def checked(principal: str, operation: str, topic: str) -> Rule:
+    """Return the rule of what was given (pure).
+
+    Raises:
+        UsageError: names the value and what is allowed.
+    """
+    if not isinstance(principal, str) or not principal.strip() or len(principal) > _MAX_PRINCIPAL:
+        allowed = f"1 to {_MAX_PRINCIPAL} characters, or * for everybody"
+        raise UsageError(f"principal {principal!r} is not allowed: {allowed}")
+    if operation not in (Operation.READ, Operation.WRITE, Operation.ADMIN):
+        raise UsageError(f"operation {operation!r} is not allowed: use read, write or admin")
+    if not isinstance(topic, str) or not _PREFIX.fullmatch(topic):
+        paths.check_topic_name(topic)
+    return Rule(principal, Operation(operation), topic)
+
+
+def _check_all(rules: tuple[Rule, ...]) -> None:
+    if not any(rule.covers(rule.principal, Operation.ADMIN, ALL) for rule in rules):
+        raise UsageError(
+            "nobody could change the rules any more: first, and last, somebody must be admin of all topics, as in "
+            "access.allow('ops', 'admin', '*'); nothing was changed"
+        )
+    if len(rules) > MAX_RULES:
+        raise UsageError(f"{len(rules)} rules are too many, at most {MAX_RULES} are allowed: use prefixes")
+
+
+def _rules(stored: Stored | None) -> tuple[Rule, ...]:
+    rows = () if stored is None else stored.entry.body["rules"]
+    return tuple(Rule(principal, Operation(operation), topic) for principal, operation, topic in rows)
+
+
+def _no_side(topic_id: str, file: str) -> str:
+    raise AssertionError("entries of this journal are small")

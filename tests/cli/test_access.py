@@ -1,0 +1,32 @@
+"""``commitlog access``, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from tests.cli.test_maintain import run
+
+
+def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tmp_path / "root")
+    CommitLog(root).create_topic("orders")
+    assert run("access", root, "list") == ([], "")
+    assert "nobody could change the rules" in run("access", root, "allow", "etl", "write", "orders", code=2)[1]
+    run("access", root, "allow", "ops", "admin")
+    assert "no principal is set" in run("access", root, "allow", "etl", "write", "orders", code=1)[1]
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
+    run("access", root, "allow", "etl", "write", "orders")
+    assert run("access", root, "list")[0] == ["etl may write orders", "ops may admin *"]
+    rows = [json.loads(line) for line in run("access", root, "list", "--json")[0]]
+    assert rows[0] == {"principal": "etl", "operation": "write", "topic": "orders"}
+    run("access", root, "revoke", "etl", "write", "orders")
+    run("maintain", root, "--once")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
+    assert "may admin topic 'orders'" in run("maintain", root, "--once", code=1)[1]
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
+    run("access", root, "clear")
+    assert run("access", root, "list") == ([], "")

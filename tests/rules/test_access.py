@@ -1,0 +1,215 @@
+"""Access rules: what they allow, who checks them, and that nobody is locked out by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyspark_commitlog.access import Operation, Rule, allows
+from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
+from pyspark_commitlog.topics import CommitLog
+from tests.support.faults import on_path
+from tests.support.records import append, batch_of
+from tests.support.world import World
+
+READ, WRITE, ADMIN, DESCRIBE = Operation.READ, Operation.WRITE, Operation.ADMIN, Operation.DESCRIBE
+
+
+def acting(world: World, principal: str | None) -> CommitLog:
+    """Return another process' log, run by ``principal``."""
+    return world.log().acting_as(principal)
+
+
+@pytest.fixture
+def ruled(world: World) -> World:
+    """Topics ``orders-eu`` and ``t`` with a record each; ops may do all, etl write orders, web read all."""
+    for name in ("orders-eu", "t"):
+        append(world.create(name=name), batch_of([b"x"]))
+    world.log().groups.commit("g", {"t": {0: 1}})
+    world.log().access.allow("ops", "admin")
+    ops = acting(world, "ops").access
+    ops.allow("etl", "write", "orders-*")
+    ops.allow("web", "read", "*")
+    return world
+
+
+# --- what rules allow -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "allowed"),
+    [
+        (Rule("a", READ, "t"), ("a", READ, "t"), True),
+        (Rule("a", READ, "t"), ("b", READ, "t"), False),
+        (Rule("a", READ, "t"), (None, READ, "t"), False),
+        (Rule("a", READ, "t"), ("a", READ, "t2"), False),
+        (Rule("a", READ, "t"), ("a", WRITE, "t"), False),
+        (Rule("a", READ, "t"), ("a", ADMIN, "t"), False),
+        (Rule("a", READ, "t"), ("a", DESCRIBE, "t"), True),
+        (Rule("a", WRITE, "t"), ("a", DESCRIBE, "t"), True),
+        (Rule("a", WRITE, "t"), ("a", READ, "t"), False),
+        (Rule("a", ADMIN, "t"), ("a", READ, "t"), True),
+        (Rule("a", ADMIN, "t"), ("a", WRITE, "t"), True),
+        (Rule("a", READ, "or*"), ("a", READ, "orders"), True),
+        (Rule("a", READ, "or*"), ("a", READ, "o"), False),
+        (Rule("a", READ, "*"), ("a", READ, "t"), True),
+        (Rule("*", READ, "t"), ("a", READ, "t"), True),
+        (Rule("*", READ, "t"), (None, READ, "t"), True),
+        (Rule("a", ADMIN, "or*"), ("a", ADMIN, "*"), False),
+        (Rule("a", ADMIN, "*"), ("a", ADMIN, "*"), True),
+    ],
+)
+def test_what_a_rule_allows(rule: Rule, asked: tuple[str | None, Operation, str], allowed: bool) -> None:
+    assert allows([rule], *asked) is allowed
+
+
+def test_without_rules_everything_is_allowed(world: World) -> None:
+    assert allows([], None, ADMIN, "*")
+    world.create()
+    assert world.log().access.rules() == ()
+    acting(world, None).delete_topic("t")
+
+
+# --- who checks -------------------------------------------------------------------------------------------
+
+CALLS: dict[str, tuple[str, Callable[[CommitLog], object]]] = {
+    "create": ("admin", lambda log: log.create_topic("new")),
+    "describe": ("describe", lambda log: log.describe("t")),
+    "read": ("read", lambda log: log.read("t", 0, 0)),
+    "offsets_for_times": ("read", lambda log: log.offsets_for_times("t", {0: 0})),
+    "add_partitions": ("admin", lambda log: log.add_partitions("t", 2)),
+    "alter": ("admin", lambda log: log.alter_topic("t", {"segment.ms": 1000})),
+    "delete_records": ("admin", lambda log: log.delete_records("t", {0: 0})),
+    "void": ("admin", lambda log: log.void("t")),
+    "delete": ("admin", lambda log: log.delete_topic("t")),
+    "maintain": ("admin", lambda log: log.maintain("t")),
+    "verify": ("read", lambda log: log.verify("t")),
+    "alter_defaults": ("admin", lambda log: log.alter_defaults({"segment.ms": 1000})),
+    "group commit": ("read", lambda log: log.groups.commit("g", {"t": {0: 1}})),
+    "group reset": ("read", lambda log: log.groups.reset("g", "t", "earliest", dry_run=False)),
+    "group dry reset": ("read", lambda log: log.groups.reset("g", "t", "earliest")),
+    "group delete": ("read", lambda log: log.groups.delete("g")),
+    "group delete offsets": ("read", lambda log: log.groups.delete_offsets("g", "t")),
+    "rules": ("admin", lambda log: log.access.allow("me", "admin")),
+    "revoke": ("admin", lambda log: log.access.revoke("web", "read")),
+    "clear": ("admin", lambda log: log.access.clear()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_needs_its_operation_and_does_nothing_without(ruled: World, call: str) -> None:
+    operation, act = CALLS[call]
+    before = ruled.files(root=".")
+    with pytest.raises(AccessDeniedError, match=rf"principal 'etl' has no rule, and so it may {operation} "):
+        act(acting(ruled, "etl"))
+    assert ruled.files(root=".") == before
+    if operation in ("read", "describe"):
+        act(acting(ruled, "web"))
+    else:
+        with pytest.raises(AccessDeniedError):
+            act(acting(ruled, "web"))
+    if operation == "admin":
+        act(acting(ruled, "ops"))
+
+
+def test_names_of_topics_are_for_those_who_may_use_them(ruled: World) -> None:
+    assert acting(ruled, "etl").topics() == ["orders-eu"]
+    assert acting(ruled, "web").topics() == acting(ruled, "ops").topics() == ["orders-eu", "t"]
+    assert acting(ruled, None).topics() == []
+    assert acting(ruled, "etl").groups.describe("g").partitions == ()
+    assert len(acting(ruled, "web").groups.describe("g").partitions) == 1
+
+
+def test_the_principal_is_taken_from_the_environment(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AccessDeniedError, match=r"no principal is set \(option 'principal', or COMMITLOG_PRINCIPAL\)"):
+        CommitLog(str(ruled.path)).read("t", 0, 0)
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
+    assert len(CommitLog(str(ruled.path)).read("t", 0, 0)) == 1
+    with pytest.raises(AccessDeniedError, match="principal 'etl'"):
+        CommitLog(str(ruled.path), principal="etl").read("t", 0, 0)
+
+
+# --- changing them ----------------------------------------------------------------------------------------
+
+
+def test_rules_are_kept_sorted_and_come_and_go(ruled: World) -> None:
+    ops = acting(ruled, "ops").access
+    etl, all_, web = Rule("etl", WRITE, "orders-*"), Rule("ops", ADMIN, "*"), Rule("web", READ, "*")
+    assert ops.rules() == (etl, all_, web)
+    ops.allow("etl", "write", "orders-*")
+    assert ops.rules() == (etl, all_, web)
+    ops.revoke("etl", "write", "orders-*")
+    assert ops.rules() == (all_, web)
+    with pytest.raises(UsageError, match=r"no rule that etl may write orders-\*"):
+        ops.revoke("etl", "write", "orders-*")
+    ops.clear()
+    assert ops.rules() == ()
+    assert len(list((ruled.path / "access/journal").iterdir())) == 2
+
+
+def test_somebody_can_always_change_the_rules(world: World) -> None:
+    world.create()
+    access = world.log().access
+    for first in (("etl", "write", "*"), ("ops", "admin", "orders-*")):
+        with pytest.raises(UsageError, match="nobody could change the rules any more"):
+            access.allow(*first)
+    access.allow("ops", "admin")
+    ops = acting(world, "ops").access
+    with pytest.raises(UsageError, match="nobody could change the rules any more"):
+        ops.revoke("ops", "admin")
+    ops.allow("root", "admin")
+    ops.revoke("ops", "admin")
+    assert ops.rules() == (Rule("root", ADMIN, "*"),)
+    with pytest.raises(AccessDeniedError):
+        ops.clear()
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (("", "read", "t"), "principal '' is not allowed"),
+        (("a" * 256, "read", "t"), "is not allowed: 1 to 255 characters"),
+        (("a", "describe", "t"), "operation 'describe' is not allowed: use read, write or admin"),
+        (("a", "Read", "t"), "operation 'Read' is not allowed"),
+        (("a", "read", "a*b"), r"topic name 'a\*b' is not allowed"),
+        (("a", "read", "../x*"), "is not allowed"),
+        (("a", "read", "__x"), "reserved"),
+    ],
+)
+def test_a_rule_that_is_not_one_is_refused(ruled: World, rule: tuple[str, str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        acting(ruled, "ops").access.allow(*rule)
+
+
+def test_there_is_a_bound(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_commitlog.access.MAX_RULES", 3)
+    with pytest.raises(UsageError, match="4 rules are too many, at most 3"):
+        acting(ruled, "ops").access.allow("x", "read")
+
+
+def test_two_admins_at_once_lose_no_rule(ruled: World) -> None:
+    """Rule R9: each attempt starts from the newest rules, and checks again that it may."""
+
+    def meanwhile() -> None:
+        other = acting(ruled, "ops").access
+        other.allow("second", "admin")
+        other.revoke("ops", "admin")
+
+    between = on_path("access/journal", "put_if_absent", meanwhile)
+    with pytest.raises(AccessDeniedError, match="'ops'"):
+        ruled.log(hook=between).acting_as("ops").access.allow("x", "read")
+    assert Rule("second", ADMIN, "*") in ruled.log().access.rules()
+    assert Rule("x", READ, "*") not in ruled.log().access.rules()
+
+
+def test_damaged_rules_allow_nothing(ruled: World) -> None:
+    newest = max((ruled.path / "access/journal").iterdir())
+    newest.write_bytes(newest.read_bytes().replace(b"web", b"wob"))
+    with pytest.raises(CorruptionError):
+        acting(ruled, "ops").read("t", 0, 0)
+
+
+def test_there_are_no_rules_without_a_root(world: World) -> None:
+    with pytest.raises(NotFoundError):
+        world.log().access.rules()
