@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import overload
 
-from pyspark_commitlog.access import ALL, Access, Operation, allows
+from pyspark_commitlog.access import ALL, Operation
 from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
-    CorruptionError,
-    RootNotFoundError,
     StorageError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, check_version
+from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.groups import Groups
@@ -36,11 +34,11 @@ from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, silent
-from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.root import Root
 
 
-class CommitLog:
-    """A root of topics.
+class CommitLog(Root):
+    """A root of topics, and all that can be done with them but reading and writing records in bulk.
 
     Opening touches nothing; the first ``create_topic`` makes the root.
 
@@ -50,48 +48,12 @@ class CommitLog:
         principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 
-    def __init__(
-        self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
-    ) -> None:
-        self._storage = open_storage(str(root), storage_options)
-        self._principal = principal
-
     @classmethod
-    def on(cls, storage: Storage, principal: str | None = None) -> CommitLog:
-        """Return the log on an open storage (tests inject clocks and faults this way)."""
-        log = cls.__new__(cls)
-        log._storage, log._principal = storage, principal
-        return log
-
-    def acting_as(self, principal: str | None) -> CommitLog:
-        """Return the same log, asked by somebody else."""
-        return CommitLog.on(self._storage, principal)
-
-    def __repr__(self) -> str:
-        return f"CommitLog({self._storage.url!r})"
+    def of(cls, root: Root) -> CommitLog:
+        """Return all that can be done with a root that is opened."""
+        return cls.on(root._storage, root._principal)
 
     # --- the root ----------------------------------------------------------------------------------------
-
-    def _check_root(self) -> None:
-        """Refuse a missing root or another format version.
-
-        Raises:
-            RootNotFoundError: there is no root here.
-            UnsupportedError: made by another format version.
-        """
-        try:
-            data = self._storage.read(paths.ROOT_MARKER)
-        except (FileNotFoundError, NotADirectoryError):
-            raise RootNotFoundError(
-                f"there is no commit log at {self._storage.url}: check the path, or make it with "
-                f"CommitLog({self._storage.url!r}).create_topic(…)"
-            ) from None
-        where = f"{self._storage.url}/{paths.ROOT_MARKER}"
-        try:
-            marker = json.loads(data)
-        except ValueError as error:
-            raise CorruptionError(f"{where} is not JSON ({error}); restore it from a copy") from error
-        check_version(marker, where)
 
     def _make_root(self) -> None:
         if not self._storage.exists(paths.ROOT_MARKER):
@@ -138,31 +100,6 @@ class CommitLog:
         self._check_root()
         self._access.check(Operation.ADMIN, ALL)
         RootDefaults(self._storage).alter(config)
-
-    def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
-        """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
-
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-            AccessDeniedError: the principal may not do this with the topic.
-        """
-        self._check_root()
-        self._access.check(operation, name)
-        return TopicLog(self._storage, name)
-
-    @property
-    def _access(self) -> Access:
-        return Access(self._storage, self._principal)
-
-    @property
-    def access(self) -> Access:
-        """Who may do what in this root: its rules.
-
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-        """
-        self._check_root()
-        return self._access
 
     @property
     def groups(self) -> Groups:
@@ -242,14 +179,6 @@ class CommitLog:
         """
         self._check_root()
         return [name for name in self.listed() if self._is_live(name)]
-
-    def listed(self) -> list[str]:
-        """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
-
-        Names that the principal may not use are left out.
-        """
-        rules, asks = self._access.rules(), self._access.principal
-        return [name for name in self._storage.names(paths.TOPICS) if allows(rules, asks, Operation.DESCRIBE, name)]
 
     def every_name(self) -> list[str]:
         """Return the names of all topics, deleted and damaged ones too: their files are maintenance's.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pyspark_commitlog.errors import (
     ConflictError,
     OffsetOutOfRangeError,
-    OptionError,
     OutcomeUnknownError,
     StorageError,
     TopicChangedError,
@@ -22,7 +21,7 @@ from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.state import GroupState, Position
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset
+from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.options import Group
 
 log = logging.getLogger("pyspark_commitlog")
@@ -53,25 +52,6 @@ class GroupStart:
         return found
 
 
-def check_share(group: Group | None, known: GroupMark | None) -> None:
-    """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
-
-    Raises:
-        OptionError: names both.
-    """
-    before = known.share if known else "1/1"
-    now = _share(group) if group else "1/1"
-    if before != now:
-        raise OptionError(
-            f"option 'groupShare' is {now}, the checkpoint was made with {before}: start with a new checkpoint and "
-            "startingOffsets=group once all queries of the group have stopped"
-        )
-
-
-def _share(group: Group) -> str:
-    return "/".join(map(str, group.share))
-
-
 class GroupProgress:
     """Commits the progress of one run of a streaming query."""
 
@@ -91,7 +71,7 @@ class GroupProgress:
         """Return what the query follows: what its checkpoint says, else the present generation."""
         if known is not None and known.group == self._group.name:
             return known
-        return GroupMark(self._group.name, self.start().state.generation, _share(self._group))
+        return GroupMark(self._group.name, self.start().state.generation, share_of(self._group))
 
     def commit(self, reached: SourceOffset, topics: Collection[str]) -> GroupMark:
         """Commit how far the query has come; return what it follows.

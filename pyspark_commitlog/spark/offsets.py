@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.options import Group
 
 TOPIC_IDS = "__topic_ids"
 GROUP_MARK = "__group"
@@ -85,3 +89,22 @@ def prorate(
     for place in cut_most[:left]:
         shares[place] += 1
     return {place: end[place] - size + shares[place] for place, size in backlog.items()}
+
+
+def check_share(group: Group | None, known: GroupMark | None) -> None:
+    """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
+
+    Raises:
+        OptionError: names both.
+    """
+    before = known.share if known else "1/1"
+    now = share_of(group) if group else "1/1"
+    if before != now:
+        raise OptionError(
+            f"option 'groupShare' is {now}, the checkpoint was made with {before}: start with a new checkpoint and "
+            "startingOffsets=group once all queries of the group have stopped"
+        )
+
+
+def share_of(group: Group) -> str:
+    return "/".join(map(str, group.share))

@@ -38,8 +38,8 @@ from pyspark_commitlog.spark.options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.root import Root
     from pyspark_commitlog.spark.source import DefaultSource
-    from pyspark_commitlog.topics import CommitLog
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,21 @@ class _Writing:
         elif "topic" not in schema.names:
             raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
 
-    def _log(self) -> CommitLog:
+    def _log(self) -> Root:
         log = self._source.open_log(self._options.path, self._options.storage)
         return log.acting_as(self._options.principal)
 
-    def _topic(self, log: CommitLog, name: str) -> TopicLog:
+    def _topic(self, log: Root, name: str) -> TopicLog:
         """Return the handle of a topic; one that is missing is made first, if the options say so."""
         create = self._options.create
         if create is not None and self._may_make(log, name):
+            from pyspark_commitlog.topics import CommitLog
+
             with suppress(TopicExistsError):  # somebody else made it meanwhile, which is as good
-                log.create_topic(name, create.partitions, create.config)
+                CommitLog.of(log).create_topic(name, create.partitions, create.config)
         return log.topic(name, Operation.WRITE)
 
-    def _may_make(self, log: CommitLog, name: str) -> bool:
+    def _may_make(self, log: Root, name: str) -> bool:
         try:
             log.topic(name, Operation.WRITE).newest()
         except (RootNotFoundError, UnknownTopicError):
@@ -177,7 +179,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         if self._options.txn:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
 
-    def _may_make(self, log: CommitLog, name: str) -> bool:
+    def _may_make(self, log: Root, name: str) -> bool:
         """A stream makes topics that never were: one that is gone may be gone under this very query."""
         if not super()._may_make(log, name):
             return False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark_commitlog.log.sizes import StoredSizes
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes
 from pyspark_commitlog.spark.offsets import prorate
 from pyspark_commitlog.spark.progress import Backlog
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.log.sizes import StoredSizes
 
 
 class Throttle:
@@ -54,6 +56,8 @@ class Throttle:
 
     def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> Stored:
         """Return what is known of the topics' bytes now; entries that were read before are remembered."""
+        from pyspark_commitlog.log.sizes import StoredSizes
+
         keys = {name: (name, ids[name]) for name in topics}
         self._sizes = {key: self._sizes.get(key) or StoredSizes(self._topic(key[0]), key[1]) for key in keys.values()}
         for sizes in self._sizes.values():

@@ -16,7 +16,7 @@ from pyspark_commitlog.log.find import spans_outside
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.spark.source import CommitLogReader
+from pyspark_commitlog.spark.batch import CommitLogReader
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.spark.options import source_options
-from pyspark_commitlog.spark.source import CommitLogStreamReader
+from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
 FORMAT = "commitlog-recorded"
 Offsets = dict[str, list[int]]

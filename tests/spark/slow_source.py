@@ -19,8 +19,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
+from pyspark_commitlog.spark.batch import CommitLogReader
 from pyspark_commitlog.spark.sink import CommitLogStreamWriter, CommitLogWriter, StagedMessage
-from pyspark_commitlog.spark.source import CommitLogReader
 
 #: Tells a task which worker it runs on.
 WORKER = "COMMITLOG_TEST_WORKER"

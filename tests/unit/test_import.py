@@ -64,3 +64,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = pyspark_commitlog.nope
+
+
+def test_a_streaming_query_waits_for_few_imports() -> None:
+    """Each query starts a Python process for its source, and waits until that has imported it."""
+    package = "pyspark_commitlog"
+    unneeded = ["topics", "groups", "maintenance", "log.commit", "log.find", "log.reader", "spark.batch", "spark.sink"]
+    names = ["pyarrow.compute", *(f"{package}.{name}" for name in unneeded)]
+    code = f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"
+    assert run(code) == "[]"

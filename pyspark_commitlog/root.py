@@ -1,0 +1,118 @@
+"""What every client starts from: a root, opened, and the handles of its topics and groups.
+
+``CommitLog`` is the whole of it; the Spark source and sink take no more than this, for it is quickly imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from pyspark_commitlog.access import Access, Operation, allows
+from pyspark_commitlog.errors import CorruptionError, RootNotFoundError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import check_version
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.groups.group import GroupLog
+
+
+class Root:
+    """A root of topics, opened.
+
+    Opening touches nothing.
+
+    Args:
+        root: a directory, or a ``file://`` URL.
+        storage_options: for the fsspec filesystem.
+        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+    """
+
+    def __init__(
+        self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
+    ) -> None:
+        self._storage = open_storage(str(root), storage_options)
+        self._principal = principal
+
+    @classmethod
+    def on(cls, storage: Storage, principal: str | None = None) -> Self:
+        """Return the log on an open storage (tests inject clocks and faults this way)."""
+        log = cls.__new__(cls)
+        log._storage, log._principal = storage, principal
+        return log
+
+    def acting_as(self, principal: str | None) -> Self:
+        """Return the same log, asked by somebody else."""
+        return self.on(self._storage, principal)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._storage.url!r})"
+
+    def _check_root(self) -> None:
+        """Refuse a missing root or another format version.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            UnsupportedError: made by another format version.
+        """
+        try:
+            data = self._storage.read(paths.ROOT_MARKER)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RootNotFoundError(
+                f"there is no commit log at {self._storage.url}: check the path, or make it with "
+                f"CommitLog({self._storage.url!r}).create_topic(…)"
+            ) from None
+        where = f"{self._storage.url}/{paths.ROOT_MARKER}"
+        try:
+            marker = json.loads(data)
+        except ValueError as error:
+            raise CorruptionError(f"{where} is not JSON ({error}); restore it from a copy") from error
+        check_version(marker, where)
+
+    def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
+        """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+            AccessDeniedError: the principal may not do this with the topic.
+        """
+        self._check_root()
+        self._access.check(operation, name)
+        return TopicLog(self._storage, name)
+
+    @property
+    def _access(self) -> Access:
+        return Access(self._storage, self._principal)
+
+    @property
+    def access(self) -> Access:
+        """Who may do what in this root: its rules.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        self._check_root()
+        return self._access
+
+    def group(self, name: str) -> GroupLog:
+        """Return the handle of a consumer group, existing or not; the layers below the API work on it.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+            UsageError: a name that is not allowed.
+        """
+        from pyspark_commitlog.groups.group import GroupLog
+
+        self._check_root()
+        return GroupLog(self._storage, name)
+
+    def listed(self) -> list[str]:
+        """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
+
+        Names that the principal may not use are left out.
+        """
+        rules, asks = self._access.rules(), self._access.principal
+        return [name for name in self._storage.names(paths.TOPICS) if allows(rules, asks, Operation.DESCRIBE, name)]

@@ -1,0 +1,65 @@
+"""The batch reader: fixed ranges of every partition, less what pushed filters leave out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.log.find import spans_outside
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.spark.filters import ANY_TIME, Spans, Taker, common, joined, united, without
+from pyspark_commitlog.spark.limits import Limits
+from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
+from pyspark_commitlog.spark.reading import Reading
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.source import DefaultSource
+
+log = logging.getLogger("pyspark_commitlog")
+
+
+class CommitLogReader(Reading, DataSourceReader):
+    """Reads a fixed range of every partition of the subscribed topics."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(source, options, schema)
+        if options.starting == LATEST:
+            raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
+        if options.ending == EARLIEST:
+            raise OptionError("option 'endingOffsets'='earliest' makes no sense: it would be empty")
+        if options.limits != Limits():
+            log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
+        self._taker = Taker() if options.push_down else None
+        if self._taker is not None:
+            self.pushFilters = self._taker  # type: ignore[method-assign]
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one range per topic-partition that has records, all of a topic from one entry."""
+        states = self._states({})
+        starts = self._resolve(states, self._starting(self._progress()), EARLIEST, "startingOffsets")
+        ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
+        found: list[OffsetRange] = []
+        for place, start in starts.items():
+            name, partition, end = place.topic, place.partition, ends[place]
+            if start > end:
+                raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
+            wanted = OffsetRange(name, states[name].topic_id, partition, start, end)
+            found += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
+        return self._parts(found)
+
+    def _kept(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
+        """Return which offsets of a range may pass the filters that Spark pushed."""
+        if self._taker is None or not self._taker.taken.tests:
+            return united([(wanted.start, wanted.end)])
+        filters = self._taker.taken
+        kept, times = filters.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end), filters.times()
+        if kept and times is not None and times != ANY_TIME:
+            outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
+            kept = common(kept, without(united(outside)))
+        return joined(kept)

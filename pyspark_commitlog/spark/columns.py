@@ -1,0 +1,67 @@
+"""The columns that the source gives, and which of them a job may choose."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.options import SourceOptions
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+
+
+def chosen(options: SourceOptions) -> StructType:
+    """Return the columns that a reader gives if the job names no schema (pure).
+
+    Raises:
+        OptionError: ``columns`` names one that there is not, or one twice, or leaves out the headers that were asked.
+    """
+    if options.columns is None:
+        return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
+    known = {field.name.lower(): field for field in _COLUMNS.fields}
+    asked = [name.lower() for name in options.columns]
+    for name in asked:
+        if name not in known or asked.count(name) > 1:
+            told = ", ".join(_COLUMNS.fieldNames())
+            raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {told}, each once")
+    if options.include_headers and "headers" not in asked:
+        raise OptionError("options 'columns' and 'includeHeaders'='true' exclude each other unless it names headers")
+    return StructType([known[name] for name in asked])
+
+
+def check_schema(schema: StructType) -> None:
+    """Check a user's schema: any of the source's columns, in any order, with their types.
+
+    Raises:
+        OptionError: names the column and what it must be.
+    """
+    known = {field.name: field.dataType for field in _COLUMNS.fields}
+    for field in schema.fields:
+        if field.name not in known:
+            raise OptionError(f"schema: there is no column {field.name!r}; choose from {', '.join(known)}")
+        if field.dataType.simpleString() != known[field.name].simpleString():
+            raise OptionError(
+                f"schema: column {field.name!r} is {known[field.name].simpleString()}, "
+                f"not {field.dataType.simpleString()}"
+            )

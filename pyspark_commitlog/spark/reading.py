@@ -1,0 +1,212 @@
+"""What batch and streaming reads share: where to start and end, plans of ranges, and reading one in a task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_commitlog.errors import OptionError, UnknownTopicError
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.spark.columns import check_schema, chosen
+from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
+from pyspark_commitlog.spark.progress import Loss, Tell, outside
+from pyspark_commitlog.spark.splits import Split, split
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.following import GroupProgress, GroupStart
+    from pyspark_commitlog.spark.source import DefaultSource
+
+log = logging.getLogger("pyspark_commitlog")
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """An input partition: offsets of one topic-partition, nothing else (rule R8)."""
+
+    value: OffsetRange
+
+
+#: Where to start or end, as it was asked for.
+Starting: TypeAlias = "Offsets | Times | GroupStart | None"
+
+
+class Reading:
+    """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        check_schema(schema)
+        if options.columns is not None and chosen(options).fieldNames() != schema.fieldNames():
+            raise OptionError(
+                f"option 'columns'={', '.join(options.columns)!r} and the schema {', '.join(schema.fieldNames())!r} "
+                "exclude each other: give one of them"
+            )
+        self._source, self._options = source, options
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._topics: dict[str, TopicLog] = {}
+        self._told: set[Loss] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topics": {}, "_told": set()}
+
+    def _log(self) -> Root:
+        log = self._source.open_log(self._options.path, self._options.storage)
+        return log.acting_as(self._options.principal)
+
+    def _progress(self) -> GroupProgress | None:
+        """Return what follows the query's group, if it has one."""
+        group, strict = self._options.group, self._options.fail_on_data_loss
+        if group is None:
+            return None
+        from pyspark_commitlog.spark.following import GroupProgress
+
+        return GroupProgress(self._log().group(group.name), group, strict=strict)
+
+    def _starting(self, progress: GroupProgress | None) -> Starting:
+        return progress.start() if progress and self._options.starting == GROUP else self._options.starting
+
+    def _topic(self, name: str) -> TopicLog:
+        if name not in self._topics:
+            self._topics[name] = self._log().topic(name)
+        return self._topics[name]
+
+    def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
+        """Return the newest state of every subscribed or known topic: with failOnDataLoss, of the life that is known.
+
+        Without it a known topic may be missing. With ``all_there`` false any may: for reports, and for plans that are
+        checked behind it.
+        """
+        strict, subscription = self._options.fail_on_data_loss, self._options.subscription
+        named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
+        states = {}
+        for name in sorted({*named, *known}):
+            topic, new = self._topic(name), name not in known
+            try:
+                stored, state = topic.newest(known.get(name) if strict else None)
+            except UnknownTopicError:
+                if new and subscription.pattern is not None:
+                    continue
+                if all_there and (strict or new):
+                    raise
+                continue
+            topic.journal.sync_exposed(stored)
+            states[name] = state
+        return states
+
+    def _tell(self, loss: Loss) -> None:
+        """Raise, or warn once and let the query go on, as failOnDataLoss says."""
+        if self._options.fail_on_data_loss:
+            raise loss.error()
+        if loss not in self._told:
+            self._told.add(loss)
+            log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
+
+    def _parts(self, found: Sequence[OffsetRange]) -> list[InputPartition]:
+        """Return ranges as Spark's partitions, cut as the options say."""
+        if self._options.split == Split():
+            return [Range(each) for each in found]
+        from pyspark_commitlog.log.borders import FrameBorders
+
+        borders = FrameBorders(self._topic)
+        return [Range(each) for each in split(found, self._options.split, borders.of)]
+
+    def _resolve(
+        self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
+    ) -> dict[TopicPartition, int]:
+        """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
+        named = asked.topics if isinstance(asked, Times) else set(asked if isinstance(asked, dict) else ())
+        for name in sorted(named - set(states)):  # a pattern takes it
+            raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
+        offsets: dict[TopicPartition, int] = {}
+        for name, state in states.items():
+            taken = self._options.subscription.partitions(name, state.partitions)
+            if asked is None or isinstance(asked, int | dict | Times):
+                exact = by_offset(self._topic(name), state, asked, taken)
+            else:
+                exact = {name: asked.of(name, state, taken, strict=self._options.fail_on_data_loss)}
+            found = resolve(exact, default, name, state, option, self._tell)
+            offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
+        return offsets
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range, in Arrow; runs in a task."""
+        from pyspark_commitlog.log.kept import read_kept
+        from pyspark_commitlog.log.reader import read_range
+        from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
+        from pyspark_commitlog.spark.worker import enter_task
+
+        enter_task()
+        wanted = partition.value
+        if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
+            return iter(())
+        topic = self._log().topic(wanted.topic)
+        read = read_range if self._options.fail_on_data_loss else read_kept
+        rows = read(topic, wanted, wanted_columns(self._schema))
+        return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
+
+
+def by_offset(
+    topic: TopicLog, state: TopicState, asked: Offsets | Times | None, taken: Sequence[int]
+) -> Offsets | None:
+    """Return where to start or end by offset: timestamps are looked up, those of the partitions that are ``taken``.
+
+    Raises:
+        OptionError: all records of a partition are earlier, and the strategy is ``error``.
+    """
+    if not isinstance(asked, Times):
+        return asked
+    from pyspark_commitlog.log.find import find_time
+
+    offsets = {}
+    for partition, at in asked.of(topic.name, state.partitions).items():
+        if partition not in taken and partition < state.partitions:
+            continue
+        known = partition < state.partitions  # else refused by ``resolve``
+        found = find_time(topic, state.topic_id, partition, at) if known else None
+        if found is None and known and asked.strict:
+            raise OptionError(
+                f"{topic.name} partition {partition} has no record at or after timestamp {at} (ms); set the option "
+                "'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end"
+            )
+        offsets[partition] = LATEST if found is None else min(found.offset, state.log_end[partition])
+    return {topic.name: offsets}
+
+
+def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str, tell: Tell) -> list[int]:
+    """Return an offset for every partition of a topic (pure).
+
+    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``tell`` is told of an
+    offset outside [log start offset, high watermark]; if it does not raise, the nearer of the two is taken.
+
+    Raises:
+        OptionError: a partition that does not exist.
+    """
+    wanted: dict[int, int] = {}
+    fallback = default
+    if isinstance(asked, dict):
+        wanted = asked.get(name, {})
+    elif asked is not None:
+        fallback = asked
+    for partition in wanted:
+        if partition >= state.partitions:
+            raise OptionError(
+                f"option {option!r}: topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}"
+            )
+    resolved = []
+    for partition, (low, high) in enumerate(zip(state.log_start, state.log_end, strict=True)):
+        offset = wanted.get(partition, fallback)
+        offset = low if offset == EARLIEST else high if offset == LATEST else offset
+        if not low <= offset <= high:
+            tell(outside(option, TopicPartition(name, partition), low, high, offset))
+        resolved.append(min(max(offset, low), high))
+    return resolved

@@ -1,0 +1,116 @@
+"""The micro-batch reader: what is committed, batch by batch."""
+
+from __future__ import annotations
+
+import os  # noqa: TID251 to end the process, not for files
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
+from pyspark_commitlog.spark.progress import backlog, high_watermarks, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.reading import Reading
+from pyspark_commitlog.spark.throttle import Throttle
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.following import GroupProgress
+    from pyspark_commitlog.spark.source import DefaultSource
+
+
+class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is committed, micro-batch by micro-batch."""
+
+    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(source, options, schema)
+        if options.ending is not None:
+            raise OptionError(
+                "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
+            )
+        if options.push_down:
+            raise OptionError("option 'pushDownPredicate' is for batch reads: Spark pushes no filters to a stream")
+        self._target: dict[TopicPartition, int] | None = None
+        self._throttle = Throttle(options.limits, self._topic)
+        self._initial: dict[str, Any] | None = None
+        self._group: GroupProgress | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_initial": None, "_group": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query starts: the same whenever Spark asks, which is twice."""
+        if self._initial is None:
+            self._initial = self._first_offset().to_json()
+        return self._initial
+
+    def _first_offset(self) -> SourceOffset:
+        states, group = self._states({}), self._following()
+        asked = LATEST if self._options.starting is None else self._starting(group)
+        offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
+        return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None)
+
+    def _following(self) -> GroupProgress | None:
+        if self._group is None:
+            self._group = self._progress()
+        return self._group
+
+    def _follow(self, reached: SourceOffset) -> GroupMark | None:
+        group = self._following()
+        topics = filter(self._options.subscription.takes, reached.topic_ids)
+        return group.commit(reached, set(topics)) if group else None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that Spark is told; ``latestOffset`` puts all of them together."""
+        return self._options.limits.for_spark()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember what is there now: the query ends when it is read."""
+        self._target = high_watermarks(self._states({}, all_there=False), self._options.subscription)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next micro-batch ends: all that is committed, or a fair share of the limits.
+
+        What ends at ``start`` is over: this is where the group learns it, also of the last batch of a run.
+        """
+        begin = SourceOffset.from_json(start)
+        check_share(self._options.group, begin.group)
+        states, subscription = self._states(begin.topic_ids), self._options.subscription
+        mark = self._follow(begin)
+        found = backlog(begin, states, subscription, self._tell, lambda name, life: self._topic(name).ended(life))
+        ends, ids = dict(found.ends), found.topic_ids
+        if self._target is not None:
+            ends = up_to(self._target, begin, ends)
+            ids = {name: ids[name] for name in {place.topic for place in ends}}
+        if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
+            ends = self._throttle.cut(found, ends, may_wait=self._target is None)
+        reached = SourceOffset(ends, ids, begin.group)
+        return (reached if reached == begin else replace(reached, group=mark)).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the high watermarks, for the query's progress."""
+        states = self._states({}, all_there=False)
+        return SourceOffset(high_watermarks(states, self._options.subscription), topic_ids(states)).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return one range per topic-partition with new records."""
+        until = SourceOffset.from_json(end)
+        return self._parts(ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""
+        self._follow(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        """Nothing to close. When the query ended, end the process as well.
+
+        Spark tells by closing the pipe. Its worker would then try to answer that, and print a traceback when nobody
+        listens (``python_streaming_source_runner``).
+        """
+        if isinstance(sys.exception(), EOFError):
+            os._exit(0)
