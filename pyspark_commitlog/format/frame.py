@@ -111,7 +111,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A frame's timestamps in milliseconds, and whose clock they are.
+    """A frame's smallest and largest timestamp in milliseconds, and whose clock they are.
 
     With ``delete_horizon_ms``, the frame's tombstones may go from then on (KIP-534): it stands in place of ``base_ms``.
     """

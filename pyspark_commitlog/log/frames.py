@@ -151,7 +151,12 @@ def check(located: Located, span: Span) -> Payload:
 
 
 def earliest_ms(frame: Frame, payload: Payload) -> int | None:
-    """Return the smallest timestamp of a frame's rows, which its header does not tell; None where it can't be told."""
+    """Return the smallest timestamp of a frame's rows: its header has it, but in the place of a delete horizon."""
+    return frame.base_timestamp if frame.delete_horizon_ms is None else earliest_row_ms(frame, payload)
+
+
+def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
+    """Return the smallest timestamp of a frame's rows, looked up in them; None where they can't be read."""
     try:
         batch = columns.decode(payload.message, thinned=payload.identity.kind == THINNED, names=("timestamp",))
     except CorruptionError:  # its bytes are as they were written: who reads it is told

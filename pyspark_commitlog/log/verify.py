@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.frames import check, crc_of, earliest_ms, segment_span, walk
+from pyspark_commitlog.log.frames import check, crc_of, earliest_row_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
@@ -153,10 +153,13 @@ class _Checker:
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp
         for located in walk(self.topic.storage, span):
-            first = earliest_ms(located.frame, check(located, span))
+            frame, first = located.frame, earliest_row_ms(located.frame, check(located, span))
+            if frame.delete_horizon_ms is None and first is not None:
+                told = f"its header's smallest timestamp is {frame.base_timestamp}, its rows' {first}"
+                self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {told}")
             told = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
             self._expect(first is None or least is None or first >= least, told)
-            offset, latest = located.next_offset, max(latest, located.frame.max_timestamp)
+            offset, latest = located.next_offset, max(latest, frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
         self.looked_at(segment.length)
         self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")

@@ -6,13 +6,17 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.frame import Times
+from pyspark_commitlog.log import staging
 from pyspark_commitlog.log import state as state_module
 from pyspark_commitlog.log.collect import collect
 from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.staging import frame_times
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
 from tests.support.damage import cut, flip, newest, published, remove, zero
@@ -182,3 +186,19 @@ def test_a_zeroed_index_is_named_where_the_first_frame_has_one_record(world: Wor
     (path,) = world.files(".index")
     zero(world.path / path, random.Random(0))
     assert any(path in fault and "names no frame" in fault for fault in verify(world.handle()).faults)
+
+
+def test_times_that_are_not_those_of_the_rows_are_faults(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters go by a segment's smallest timestamp, and that by the headers of its frames."""
+
+    def wrong(timestamps: pa.Array, *, log_append_time: bool) -> Times:
+        found = frame_times(timestamps, log_append_time=log_append_time)
+        return Times(found.base_ms + 5, found.max_ms + 5, log_append_time)
+
+    monkeypatch.setattr(staging, "frame_times", wrong)
+    topic = world.create(1, CONFIG)
+    append(topic, batch_of([b"v"] * 3, timestamp=[3_000_000, 1_000_000, 2_000_000]))
+    settle(topic, topic.newest()[1].topic_id)
+    header, segment = verify(topic).faults
+    assert header.endswith("position 0: its header's smallest timestamp is 1005, its rows' 1000")
+    assert segment.endswith("a record is of 1000, before 1005, the segment's smallest published timestamp")

@@ -71,5 +71,7 @@ def test_a_streaming_query_waits_for_few_imports() -> None:
     package = "pyspark_commitlog"
     unneeded = ["topics", "groups", "maintenance", "log.commit", "log.find", "log.reader", "spark.batch", "spark.sink"]
     names = ["pyarrow.compute", *(f"{package}.{name}" for name in unneeded)]
-    code = f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"
+    code = (
+        f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"
+    )
     assert run(code) == "[]"
