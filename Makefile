@@ -70,15 +70,18 @@ bench: install ## Measure (what and how: benchmarks/)
 
 # ---- test ----
 
+# Many tests wait for a disk, a child or Spark: two processes take turns. A file's tests stay in one of them.
+TWO_AT_A_TIME = --numprocesses 2 --dist loadfile
+
 test: install ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'not long and not kafka and not connect' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect' $(ARGS)
 
 test-long: install ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
-	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark -m 'not long and not kafka' $(ARGS)
+	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark $(TWO_AT_A_TIME) -m 'not long and not kafka' $(ARGS)
 
 test-connect: export PYSPARK_PYTHON = $(CURDIR)/.venv-connect/bin/python
 test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv-connect

@@ -19,17 +19,23 @@ from rich.progress import Progress as Bars
 
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.groups import groups
+from pyspark_commitlog.cli.records import delete_records, offsets
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
+from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.log.dump import dump as dump_file
 from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.storage import open_storage
+from pyspark_commitlog.storage.probe import probe as probe_storage
 from pyspark_commitlog.topics import CommitLog
 
 app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(access, name="access")
+app.command()(offsets)
+app.command("delete-records")(delete_records)
 _errors = Console(stderr=True)
 
 Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
@@ -175,6 +181,23 @@ def _names(log: CommitLog, only: list[str] | None) -> list[str] | None:
 
 def _complain(told: str) -> None:
     _errors.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def probe(
+    path: Annotated[str, typer.Argument(help="Where a root is, or is to be.")],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")] = False,
+) -> None:
+    """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves nothing behind."""
+    try:
+        found = probe_storage(open_storage(path))
+    except CommitLogError as error:
+        _complain(f"error: {error}")
+        raise typer.Exit(1) from error
+    for each in found:
+        mark = "ok" if each.held else "NO" if each.safe else "UNSAFE"
+        typer.echo(json.dumps(asdict(each)) if as_json else f"{mark:<6}  {each.what:<13}  {each.told}")
+    raise typer.Exit(0 if all(each.safe for each in found) else 1)
 
 
 @app.command()

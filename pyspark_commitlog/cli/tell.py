@@ -8,6 +8,7 @@ from pyspark_commitlog.groups.groups import GroupDescription, Moved
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
+from pyspark_commitlog.model import TopicDescription
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
@@ -58,6 +59,18 @@ def fault_lines(report: Report) -> Iterator[str]:
         f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
         f"{report.entries:,} journal entries and {report.chunks:,} chunks"
     )
+
+
+def topic_lines(found: TopicDescription) -> Iterator[str]:
+    """Yield what ``kafka-topics --describe`` tells that makes sense here: a head, and a row per partition."""
+    config = ",".join(f"{name}={value}" for name, value in sorted(found.config.items()))
+    yield f"Topic: {found.name}  TopicId: {found.topic_id}  PartitionCount: {len(found.partitions)}  Configs: {config}"
+    head = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
+    rows = [
+        (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset, p.segments, p.size_bytes, p.unsettled)
+        for p in found.partitions
+    ]
+    yield from _table(head.split(), rows)
 
 
 def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:

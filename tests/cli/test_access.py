@@ -14,19 +14,19 @@ from tests.cli.test_maintain import run
 def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = str(tmp_path / "root")
     CommitLog(root).create_topic("orders")
-    assert run("access", root, "list") == ([], "")
-    assert "nobody could change the rules" in run("access", root, "allow", "etl", "write", "orders", code=2)[1]
-    run("access", root, "allow", "ops", "admin")
-    assert "no principal is set" in run("access", root, "allow", "etl", "write", "orders", code=1)[1]
+    assert run("access", "list", root) == ([], "")
+    assert "nobody could change the rules" in run("access", "allow", root, "etl", "write", "orders", code=2)[1]
+    run("access", "allow", root, "ops", "admin")
+    assert "no principal is set" in run("access", "allow", root, "etl", "write", "orders", code=1)[1]
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
-    run("access", root, "allow", "etl", "write", "orders")
-    assert run("access", root, "list")[0] == ["etl may write orders", "ops may admin *"]
-    rows = [json.loads(line) for line in run("access", root, "list", "--json")[0]]
+    run("access", "allow", root, "etl", "write", "orders")
+    assert run("access", "list", root)[0] == ["etl may write orders", "ops may admin *"]
+    rows = [json.loads(line) for line in run("access", "list", root, "--json")[0]]
     assert rows[0] == {"principal": "etl", "operation": "write", "topic": "orders"}
-    run("access", root, "revoke", "etl", "write", "orders")
+    run("access", "revoke", root, "etl", "write", "orders")
     run("maintain", root, "--once")
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
     assert "may admin topic 'orders'" in run("maintain", root, "--once", code=1)[1]
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
-    run("access", root, "clear")
-    assert run("access", root, "list") == ([], "")
+    run("access", "clear", root)
+    assert run("access", "list", root) == ([], "")

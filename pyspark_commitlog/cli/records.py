@@ -1,0 +1,82 @@
+"""``commitlog offsets`` and ``delete-records``: what ``kafka-get-offsets`` and ``kafka-delete-records`` do."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from pyspark_commitlog.cli.shared import AsJson, Root, opened, parse_partitions
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.model import PartitionDescription
+from pyspark_commitlog.topics import CommitLog
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+
+
+def offsets(
+    root: Root,
+    topic: Annotated[list[str] | None, typer.Argument(help="Topics; all without any.")] = None,
+    at: Annotated[
+        str,
+        typer.Option("--time", help="latest, earliest, milliseconds since 1970, or UTC as 2026-01-31T12:00:00."),
+    ] = "latest",
+    as_json: AsJson = False,
+) -> None:
+    """Show topic:partition:offset of each partition at a time: the first record that is not earlier."""
+    with opened(root) as log:
+        time = parse_time(at)
+        for name in topic or log.topics():
+            for partition, offset in _offsets(log, name, time).items():
+                row = {"topic": name, "partition": partition, "offset": offset}
+                typer.echo(json.dumps(row) if as_json else f"{name}:{partition}:{'' if offset is None else offset}")
+
+
+def parse_time(text: str) -> int | str:
+    """Return milliseconds since the epoch, or ``earliest`` or ``latest`` (pure).
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    named = {"-1": "latest", "latest": "latest", "-2": "earliest", "earliest": "earliest"}
+    if text in named:
+        return named[text]
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        told = "use latest, earliest, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
+        raise UsageError(f"--time {text}: {told}") from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:
+    found = log.describe(name).partitions
+    if isinstance(time, str):
+        return {each.partition: _end(each, time) for each in found}
+    times = log.offsets_for_times(name, {each.partition: time for each in found})
+    return {partition: None if at is None else at.offset for partition, at in times.items()}
+
+
+def _end(partition: PartitionDescription, which: str) -> int:
+    return partition.log_start_offset if which == "earliest" else partition.high_watermark
+
+
+def delete_records(
+    root: Root,
+    topic: Topic,
+    offset: Annotated[
+        list[str], typer.Option("--offset", help="partition:offset, the first one that stays; -1: none. Several times.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Delete the records below an offset of each partition given; maintain frees the disk."""
+    with opened(root) as log:
+        for partition, low in log.delete_records(topic, parse_partitions(offset, "--offset")).items():
+            row = {"topic": topic, "partition": partition, "lowWatermark": low}
+            typer.echo(json.dumps(row) if as_json else f"{topic}:{partition} low_watermark: {low}")

@@ -1,0 +1,93 @@
+"""``commitlog topics …``: what ``kafka-topics`` and ``kafka-configs`` do with topics."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pyspark_commitlog.cli.shared import AsJson, Root, opened, parse_config, print_lines
+from pyspark_commitlog.cli.tell import topic_lines
+from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
+
+topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Config = Annotated[
+    list[str] | None, typer.Option("--config", help="A topic config, as in retention.ms=-1. Several times.")
+]
+
+
+@topics.command()
+def create(
+    root: Root,
+    topic: Topic,
+    partitions: Annotated[int, typer.Option("--partitions", help="How many; they can grow, never shrink.")] = 1,
+    config: Config = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
+) -> None:
+    """Make a topic, and the root with the first."""
+    with opened(root) as log:
+        try:
+            log.create_topic(topic, partitions, parse_config(config))
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+
+
+@topics.command("list")
+def list_topics(root: Root, as_json: AsJson = False) -> None:
+    """Name all topics."""
+    with opened(root) as log:
+        print_lines(json.dumps({"topic": name}) if as_json else name for name in log.topics())
+
+
+@topics.command()
+def describe(
+    root: Root,
+    topic: Annotated[list[str] | None, typer.Argument(help="Topics; all without any.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show partitions, offsets, segments and configs of topics."""
+    with opened(root) as log:
+        for name in topic or log.topics():
+            found = log.describe(name)
+            print_lines([json.dumps(asdict(found))] if as_json else topic_lines(found))
+
+
+@topics.command()
+def alter(
+    root: Root,
+    topic: Topic,
+    partitions: Annotated[int | None, typer.Option("--partitions", help="Grow to so many.")] = None,
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", help="Take a config back to its default. Several times.")
+    ] = None,
+) -> None:
+    """Change configs of a topic, or add partitions."""
+    with opened(root) as log:
+        changed = {**parse_config(config), **dict.fromkeys(delete_config or ())}
+        if not changed and partitions is None:
+            raise UsageError("nothing to change: give --partitions, --config or --delete-config")
+        if changed:
+            log.alter_topic(topic, changed)
+        if partitions is not None:
+            log.add_partitions(topic, partitions)
+
+
+@topics.command()
+def delete(
+    root: Root,
+    topic: Topic,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if it is not there.")] = False,
+) -> None:
+    """Delete a topic, at once; maintain removes its files."""
+    with opened(root) as log:
+        try:
+            log.delete_topic(topic)
+        except UnknownTopicError:
+            if not if_exists:
+                raise

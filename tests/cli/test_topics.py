@@ -1,0 +1,116 @@
+"""``commitlog topics``, ``offsets`` and ``delete-records``, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.records import parse_time
+from pyspark_commitlog.errors import UsageError
+from tests.cli.test_maintain import run
+from tests.support.records import append, batch_of
+
+
+def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    log = CommitLog(root)
+    assert "there is no commit log at" in run("topics", "list", root, code=1)[1]
+    run(
+        "topics",
+        "create",
+        root,
+        "events",
+        "--partitions",
+        "3",
+        "--config",
+        "retention.ms=-1",
+        "--config",
+        "segment.ms=5",
+    )
+    assert "exists already" in run("topics", "create", root, "events", code=1)[1]
+    run("topics", "create", root, "events", "--if-not-exists")
+    assert run("topics", "list", root)[0] == ["events"]
+    assert run("topics", "list", root, "--json")[0] == ['{"topic": "events"}']
+    run(
+        "topics",
+        "alter",
+        root,
+        "events",
+        "--partitions",
+        "4",
+        "--config",
+        "segment.ms=7",
+        "--delete-config",
+        "retention.ms",
+    )
+    config = log.describe("events").config
+    assert (config["segment.ms"], config["retention.ms"]) == ("7", "604800000")
+    lines, _ = run("topics", "describe", root)
+    assert lines[0].startswith(
+        f"Topic: events  TopicId: {log.describe('events').topic_id}  PartitionCount: 4  Configs: "
+    )
+    assert "segment.ms=7" in lines[0]
+    assert lines[1].split() == [
+        "PARTITION",
+        "LOG-START-OFFSET",
+        "HIGH-WATERMARK",
+        "LOG-END-OFFSET",
+        "SEGMENTS",
+        "BYTES",
+        "UNSETTLED",
+    ]
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "3"]
+    assert len(json.loads(run("topics", "describe", root, "events", "--json")[0][0])["partitions"]) == 4
+    run("topics", "delete", root, "events")
+    assert run("topics", "list", root)[0] == []
+    assert "unknown topic" in run("topics", "delete", root, "events", code=1)[1]
+    run("topics", "delete", root, "events", "--if-exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["create", "ROOT", "bad/name"], "topic name 'bad/name' is not allowed"),
+        (["create", "ROOT", "t", "--config", "segment.ms"], "--config segment.ms: use name=value"),
+        (["create", "ROOT", "t", "--config", "segment.size=1"], "segment.size"),
+        (["create", "ROOT", "t", "--partitions", "0"], "partitions=0 is not allowed"),
+        (["alter", "ROOT", "events"], "nothing to change"),
+    ],
+)
+def test_a_wrong_command_line_changes_nothing(tmp_path: Path, arguments: list[str], told: str) -> None:
+    root = str(tmp_path / "root")
+    CommitLog(root).create_topic("events")
+    assert told in run("topics", *[root if each == "ROOT" else each for each in arguments], code=2)[1]
+    assert CommitLog(root).topics() == ["events"]
+
+
+def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    log = CommitLog(root)
+    log.create_topic("events", 2, config={"retention.ms": -1})
+    times = [1_767_225_600_000_000 + 1_000_000 * n for n in range(4)]  # from 2026-01-01 on
+    append(log.topic("events"), batch_of([b"v"] * 4, partition=[0, 0, 0, 1], timestamp=times))
+    assert run("offsets", root)[0] == ["events:0:3", "events:1:1"]
+    assert run("offsets", root, "events", "--time", "earliest")[0] == ["events:0:0", "events:1:0"]
+    assert run("offsets", root, "events", "--time", "2026-01-01T00:00:02")[0] == ["events:0:2", "events:1:0"]
+    assert run("offsets", root, "events", "--time", "1767225603001")[0] == ["events:0:", "events:1:"]
+    (row, _), _ = run("offsets", root, "events", "--json")
+    assert json.loads(row) == {"topic": "events", "partition": 0, "offset": 3}
+    assert run("delete-records", root, "events", "--offset", "0:2", "--offset", "1:-1")[0] == [
+        "events:0 low_watermark: 2",
+        "events:1 low_watermark: 1",
+    ]
+    assert run("offsets", root, "--time", "-2")[0] == ["events:0:2", "events:1:1"]
+    assert "use partition:offset" in run("delete-records", root, "events", "--offset", "0", code=2)[1]
+    assert "high watermark" in run("delete-records", root, "events", "--offset", "0:9", code=1)[1]
+
+
+def test_times_as_people_write_them() -> None:
+    assert parse_time("-1") == parse_time("latest") == "latest"
+    assert parse_time("0") == 0
+    assert parse_time("2026-01-01") == parse_time("2026-01-01T02:00:00+02:00") == 1_767_225_600_000
+    with pytest.raises(UsageError, match="--time yesterday: use latest, earliest"):
+        parse_time("yesterday")
