@@ -1,0 +1,122 @@
+"""Who gets which partitions: Kafka's assignors, as pure functions of the same input.
+
+``range`` and ``roundrobin`` take members in the order of ``sort_key``: those with a ``group_instance_id`` first, by it,
+then the others by id (Kafka: ``AbstractPartitionAssignor.MemberInfo``). ``sticky`` goes by the id alone, also where
+Kafka's result hangs on the order of a hash map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.groups.sticky import sticky
+from pyspark_commitlog.model import TopicPartition
+
+#: member -> its partitions
+Assigned = dict[str, list[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """What an assignor is told of a member: the topics it wants, and the partitions that it has."""
+
+    topics: frozenset[str]
+    owned: tuple[TopicPartition, ...] = ()
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    """One of ``partition.assignment.strategy``; with a cooperative one members keep what they have meanwhile."""
+
+    name: str
+    assign: Callable[[Mapping[str, int], Mapping[str, Subscriber]], Assigned]
+    cooperative: bool = False
+
+
+def sort_key(member: str, subscriber: Subscriber) -> tuple[bool, str, str]:
+    """Return where a member stands among the others."""
+    return subscriber.instance_id is None, subscriber.instance_id or "", member
+
+
+def _sorted(subscribers: Mapping[str, Subscriber]) -> list[str]:
+    return sorted(subscribers, key=lambda member: sort_key(member, subscribers[member]))
+
+
+def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
+    """Deal each topic out in blocks, one per member; the first members get one more (Kafka: ``RangeAssignor``).
+
+    Args:
+        partitions: topic -> how many it has.
+        subscribers: by member.
+    """
+    order, found = _sorted(subscribers), Assigned({member: [] for member in subscribers})
+    for topic in sorted(partitions):
+        wanting = [member for member in order if topic in subscribers[member].topics]
+        if not wanting:
+            continue
+        each, extra = divmod(partitions[topic], len(wanting))
+        start = 0
+        for rank, member in enumerate(wanting):
+            end = start + each + (rank < extra)
+            found[member] += [TopicPartition(topic, number) for number in range(start, end)]
+            start = end
+    return found
+
+
+def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
+    """Deal all partitions out one by one; who does not want the topic is skipped (Kafka: ``RoundRobinAssignor``)."""
+    found = Assigned({member: [] for member in subscribers})
+    wanted = {topic for subscriber in subscribers.values() for topic in subscriber.topics}
+    turns = cycle(_sorted(subscribers))
+    for topic in sorted(wanted & partitions.keys()):
+        for number in range(partitions[topic]):
+            member = next(member for member in turns if topic in subscribers[member].topics)
+            found[member].append(TopicPartition(topic, number))
+    return found
+
+
+def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
+    """Balance first, then let members keep what they have (Kafka: ``AbstractStickyAssignor``), in the order of ids."""
+    topics = {member: subscribers[member].topics for member in sorted(subscribers)}
+    owned = {member: list(subscribers[member].owned) for member in topics}
+    return sticky(partitions, topics, owned)
+
+
+ASSIGNORS: Mapping[str, Assignor] = {
+    each.name: each
+    for each in (
+        Assignor("range", range_assign),
+        Assignor("roundrobin", round_robin_assign),
+        Assignor("sticky", sticky_assign),
+        Assignor("cooperative-sticky", sticky_assign, cooperative=True),
+    )
+}
+
+
+def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names as a tuple.
+
+    Raises:
+        UsageError: none, or one that there is not.
+    """
+    unknown = [name for name in names if name not in ASSIGNORS]
+    if unknown or not names or isinstance(names, str):
+        raise UsageError(f"partition_assignment_strategy={names!r}: use some of {', '.join(ASSIGNORS)}")
+    return tuple(names)
+
+
+def chosen(wishes: Sequence[Sequence[str]]) -> str | None:
+    """Return the assignor that all members know, by their votes; None where there is no common one.
+
+    Each member votes for the first of its own that all know; a tie goes to the one that the first member names first
+    (Kafka: ``GroupMetadata.selectProtocol``, which leaves ties open).
+    """
+    common = set.intersection(*(set(each) for each in wishes)) if wishes else set()
+    if not common:
+        return None
+    votes = [next(name for name in each if name in common) for each in wishes]
+    return max((name for name in wishes[0] if name in common), key=votes.count)
