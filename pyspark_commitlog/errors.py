@@ -17,6 +17,10 @@
     │   ├── StaleBatchError                  a batch id or sequence below the last committed one
     │   ├── WriterFencedError                a newer epoch of the same producer has taken over
     │   ├── StagedExpiredError               the chunk waited so long that the sweep may have removed it
+    │   ├── GroupResetError                  the group's offsets were reset, or deleted, since it was read
+    │   ├── CommitFailedError                a member's commit: generation or partition are not its own any more
+    │   ├── FencedInstanceIdError            another process has joined with the same group_instance_id
+    │   └── NonEmptyGroupError               the group has live members: stop them first
     │   └── GroupResetError                  the group's offsets were reset, or deleted, since it was read
     ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
@@ -100,6 +104,16 @@ class GroupResetError(ConflictError):
     """The group's offsets were reset, or deleted, after the generation that the committer follows."""
 
 
+class CommitFailedError(ConflictError):
+    """A member commits in a generation that is over, or what is not its own: nothing was committed (rule R9)."""
+
+
+class FencedInstanceIdError(ConflictError):
+    """Another process has joined the group with the same ``group_instance_id`` (KIP-345)."""
+
+
+class NonEmptyGroupError(ConflictError):
+    """The group has live members: its offsets can't be reset or deleted under them."""
 class AccessDeniedError(CommitLogError, PermissionError):
     """The root's access rules do not allow this to the principal that asked."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.tell import described_lines, exported_lines, moved_lines
+from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.storage import open_storage
@@ -60,12 +60,17 @@ def list_groups(context: typer.Context, as_json: AsJson = False) -> None:
 def describe(
     context: typer.Context,
     group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; several times.")] = None,
+    members: Annotated[bool, typer.Option("--members", help="The members, with what each has.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how far groups have come in each partition, and how far they lag behind: all groups, or some."""
     with _opened(context) as found:
+        if members and state:
+            raise UsageError("give one of --members and --state")
         told = [found.describe(name) for name in group or found.list()]
-        _print((json.dumps(asdict(each)) for each in told) if as_json else described_lines(told))
+        lines = member_lines if members else state_lines if state else described_lines
+        _print((json.dumps(asdict(each)) for each in told) if as_json else lines(told))
 
 
 @groups.command()

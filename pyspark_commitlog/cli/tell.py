@@ -8,7 +8,7 @@ from pyspark_commitlog.groups.groups import GroupDescription, Moved
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
-from pyspark_commitlog.model import TopicDescription
+from pyspark_commitlog.model import TopicDescription, TopicPartition
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
@@ -76,16 +76,51 @@ def topic_lines(found: TopicDescription) -> Iterator[str]:
 def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
     """Yield a table of all partitions of groups, with the columns of ``kafka-consumer-groups``.
 
-    Nobody keeps who consumes: the columns of members stay empty. The lag of a partition of which nothing was committed
-    counts from its log start offset.
+    The columns of members are empty for partitions that no member has. The lag of a partition of which nothing was
+    committed counts from its log start offset.
     """
-    rows = [
-        (each.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, None, None, None)
-        for each in found
-        for row in each.partitions
-    ]
+    rows = []
+    for each in found:
+        owners = {place: member for member in each.members for place in member.partitions}
+        for row in each.partitions:
+            owner = owners.get(TopicPartition(row.topic, row.partition))
+            who = (owner.consumer_id, owner.host, owner.client_id) if owner else (None, None, None)
+            rows.append((each.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *who))
     head = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
     yield from _table(head.split(), rows)
+
+
+def member_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+    """Yield a table of all members of groups, with the columns of ``kafka-consumer-groups --members --verbose``."""
+    rows = [
+        (
+            each.group,
+            member.consumer_id,
+            member.group_instance_id,
+            member.host,
+            member.client_id,
+            len(member.partitions),
+            _assignment(member.partitions),
+        )
+        for each in found
+        for member in each.members
+    ]
+    head = "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS ASSIGNMENT"
+    yield from _table(head.split(), rows)
+
+
+def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
+    """Return partitions as Kafka's tool does: ``flights(0,2), orders(1)``."""
+    numbers: dict[str, list[str]] = {}
+    for place in partitions:
+        numbers.setdefault(place.topic, []).append(str(place.partition))
+    return ", ".join(f"{topic}({','.join(each)})" for topic, each in numbers.items()) or None
+
+
+def state_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+    """Yield a table of groups, with the columns of ``kafka-consumer-groups --state``; there is no coordinator."""
+    rows = [(each.group, None, each.protocol, each.state, len(each.members)) for each in found]
+    yield from _table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 
 
 def moved_lines(group: str, moved: Sequence[Moved], *, execute: bool) -> Iterator[str]:

@@ -5,7 +5,9 @@
     commitlog.json                                     root marker
     access/journal/<sequence>.json                     who may do what
     config/journal/<sequence>.json                     root-wide defaults of topic configs
-    groups/<group>/journal/<sequence>.json             committed offsets of a consumer group
+    groups/<group>/journal/<sequence>.json             committed offsets, and members, of a consumer group
+    groups/<group>/side/<sequence>.<write id>.members  members, where they are too many for an entry
+    groups/<group>/members/<member id>.json            what a member says: its heartbeat
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
@@ -33,6 +35,7 @@ _MAX_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
+_MEMBER = re.compile(rf"({_UUID})\.json")
 _CHUNK = re.compile(rf"([0-9]{{20}})-({_UUID})\.chunk")
 _SIDE = re.compile(rf"([0-9]{{20}})\.({_UUID})\.([a-z]+)")
 _MANIFEST = re.compile(rf"(0|[1-9][0-9]*)-([0-9]{{20}})-({_UUID})\.json")
@@ -87,6 +90,27 @@ def parse_group(directory: str) -> str | None:
 def group_journal(name: str) -> str:
     """Return the directory of a group's journal."""
     return f"{GROUPS}/{group_directory(name)}/journal"
+
+
+def group_side(name: str) -> str:
+    """Return the directory of a group's side files."""
+    return f"{GROUPS}/{group_directory(name)}/side"
+
+
+def group_members(name: str) -> str:
+    """Return the directory of the files of a group's members."""
+    return f"{GROUPS}/{group_directory(name)}/members"
+
+
+def member_name(member_id: str) -> str:
+    """Return the file name of a member."""
+    return f"{member_id}.json"
+
+
+def parse_member(name: str) -> str | None:
+    """Return the member id in a member's file name; None for any other name."""
+    match = _MEMBER.fullmatch(name)
+    return match[1] if match else None
 
 
 def is_topic_id(name: str) -> bool:

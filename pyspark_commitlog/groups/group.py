@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NoReturn
 
 from pyspark_commitlog.config import DAY_MS, TopicConfig
-from pyspark_commitlog.errors import CommitLogError, GroupResetError, OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.errors import (
+    CommitFailedError,
+    CommitLogError,
+    FencedInstanceIdError,
+    GroupResetError,
+    NonEmptyGroupError,
+    OffsetOutOfRangeError,
+    UsageError,
+)
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import to_json_bytes
+from pyspark_commitlog.format.entry import Json, to_json_bytes
+from pyspark_commitlog.groups.members import Members
 from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.state import TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog")
@@ -35,8 +47,13 @@ class Advanced:
     fenced: tuple[Position, ...]
 
 
-def _no_side(topic_id: str, file: str) -> str:
-    raise AssertionError("entries of this journal are bounded")
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """In whose name a member commits (Kafka: ``ConsumerGroupMetadata``)."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
 
 
 class GroupLog:
@@ -49,8 +66,10 @@ class GroupLog:
         self.storage = storage
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
-        self.journal = Journal(storage, self.directory, "group", _no_side)
+        self._sides = paths.group_side(name)
+        self.journal = Journal(storage, self.directory, "group", lambda topic_id, file: f"{self._sides}/{file}")
         self._topics: dict[str, TopicLog] = {}
+        self._members: tuple[Json, Members] | None = None
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""
@@ -76,26 +95,62 @@ class GroupLog:
             CorruptionError: the newest entry is damaged.
         """
         stored = self.journal.newest()
-        if stored is not None:
-            self.journal.sync_exposed(stored)
-        return state_of(stored)
+        if stored is None:
+            return GroupState()
+        self.journal.sync_exposed(stored)
+        try:
+            return self._state_of(stored)
+        except FileNotFoundError:  # its members' file was collected with it: there is a newer entry
+            self.journal.forget()
+            newer = self.journal.newest()
+            if newer == stored:
+                raise
+            return self.newest()
+
+    def _state_of(self, stored: Stored | None) -> GroupState:
+        """Return what an entry says; an empty state for none.
+
+        Raises:
+            FileNotFoundError: the side file with its members is collected.
+        """
+        if stored is None:
+            return GroupState()
+        data = stored.entry.body["state"]
+        return GroupState.from_json(data, self._members_of(data.get("members")))
+
+    def _members_of(self, told: Json | None) -> Members:
+        if told is None:
+            return Members()
+        if self._members is None or self._members[0] != told:
+            inline = json.loads(self.journal.side("", told)) if "file" in told else told
+            self._members = told, Members.from_json(inline)
+        return self._members[1]
 
     def advance(
-        self, positions: Sequence[Position], generation: int, metadata: str = "", *, strict: bool = False
+        self,
+        positions: Sequence[Position],
+        generation: int = 0,
+        metadata: str = "",
+        *,
+        strict: bool = False,
+        member: Tenure | None = None,
     ) -> Advanced:
         """Commit positions: of each partition the higher offset stays.
 
         Args:
             positions: what to commit.
-            generation: that the committer follows.
+            generation: that the committer follows; a member follows none, as there is no reset beside it.
             metadata: a text to keep with them.
             strict: refuse the whole commit if a part of it was reset since; else the others are committed.
+            member: who commits; None for queries, and others that are not members of the group.
 
         Raises:
             UnknownTopicError, TopicChangedError: a topic is gone, or another one now.
             UsageError: a partition that does not exist, or too much of all.
             OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
             GroupResetError: a part was reset, and ``strict`` is set.
+            CommitFailedError: the member's generation is over, or a partition is not its own; nothing was committed.
+            FencedInstanceIdError: another process is the static member now; nothing was committed.
             OutcomeUnknownError: do it again: what landed changes nothing the second time.
         """
         if len(metadata.encode()) > MAX_METADATA_BYTES:
@@ -104,7 +159,9 @@ class GroupLog:
 
         def change(state: GroupState, slot: Slot) -> GroupState:
             nonlocal refused
-            refused = fenced(state, positions, generation)
+            if member is not None:
+                self._check_tenure(state.members, member, positions)
+            refused = fenced(state, positions, generation if member is None else state.generation)
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
             out = set(refused)
@@ -115,8 +172,57 @@ class GroupLog:
         return Advanced(self.change("commit", change), refused)
 
     def end(self) -> None:
-        """Delete the group: no offset is left, and who followed it before can't commit any more."""
-        self.change("delete", lambda state, slot: ended(state, slot.write_id) if state.names() else state)
+        """Delete the group: no offset is left, and who followed it before can't commit any more.
+
+        Raises:
+            NonEmptyGroupError: it has members.
+        """
+
+        def change(state: GroupState, slot: Slot) -> GroupState:
+            self.refuse_members(state.members)
+            return ended(state, slot.write_id) if state.names() else state
+
+        self.change("delete", change)
+
+    def refuse_members(self, members: Members) -> None:
+        """Refuse what can't be done under members.
+
+        Raises:
+            NonEmptyGroupError: names one.
+        """
+        for row in members.rows.values():
+            raise NonEmptyGroupError(
+                f"group {self.name!r} has {len(members.rows)} members, such as {row.profile.client_id} on "
+                f"{row.profile.host}: stop them, then do it again. One that was killed is removed once its session of "
+                f"{row.profile.session_timeout_ms} ms is over"
+            )
+
+    def _check_tenure(self, members: Members, member: Tenure, positions: Iterable[Position]) -> None:
+        row = members.rows.get(member.member_id)
+        if row is None or members.generation != member.generation:
+            self._refuse_tenure(members, member)
+        for at in positions:
+            place = TopicPartition(at.topic, at.partition)
+            if not members.has(member.member_id, place, at.topic_id):
+                raise CommitFailedError(
+                    f"group {self.name!r}: {at.topic} partition {at.partition} is not assigned to member "
+                    f"{member.member_id} in generation {members.generation}: nothing was committed"
+                )
+
+    def _refuse_tenure(self, members: Members, member: Tenure) -> NoReturn:
+        other = members.instance(member.instance_id)
+        if other not in (None, member.member_id):
+            raise FencedInstanceIdError(
+                f"group {self.name!r}: another process, member {other}, has joined with group_instance_id "
+                f"{member.instance_id!r}: nothing was committed. Give each process an id of its own, and start this "
+                "one anew"
+            )
+        now = "still a member" if member.member_id in members.rows else "not a member any more"
+        raise CommitFailedError(
+            f"group {self.name!r} is in generation {members.generation}, member {member.member_id} commits in "
+            f"generation {member.generation} and is {now}: nothing was committed. Poll, and commit what is assigned "
+            "then; if that comes often, poll more often, or raise max_poll_interval_ms or session_timeout_ms"
+        )
 
     def change(self, kind: str, change: Callable[[GroupState, Slot], GroupState]) -> GroupState:
         """Put what ``change`` makes of the newest state; nothing, where it returns the very same.
@@ -127,12 +233,12 @@ class GroupLog:
 
         def plan(base: Stored | None, slot: Slot) -> Draft | None:
             nonlocal after
-            before = state_of(base)
+            before = self._state_of(base)
             after = before if before.last_reset == slot.write_id else change(before, slot)
             if after is not before:
                 if base is None:
                     self.storage.make_directory(self.directory)
-                return Draft(kind, "", {"state": self._bounded(after)})
+                return self._draft(kind, after, slot)
             if base is not None:  # what is there already is what the caller is told: it must be durable (rule R5)
                 self.journal.sync_exposed(base)
             return None
@@ -142,7 +248,7 @@ class GroupLog:
             self._collect()
         return after
 
-    def _bounded(self, state: GroupState) -> object:
+    def _draft(self, kind: str, state: GroupState, slot: Slot) -> Draft:
         told = state.to_json()
         size = len(to_json_bytes(told))
         if size > MAX_STATE_BYTES:
@@ -150,7 +256,13 @@ class GroupLog:
                 f"group {self.name!r}: its offsets would take {size} bytes, at most {MAX_STATE_BYTES} are allowed: "
                 "use several groups"
             )
-        return told
+        sides: Mapping[str, bytes] = {}
+        if self._members is not None and self._members[1] is state.members:
+            told["members"] = self._members[0]
+        elif state.members.generation:
+            tables = place_tables({"members": state.members.to_json()}, slot.sequence, slot.write_id)
+            told["members"], sides = tables.body["members"], tables.sides
+        return Draft(kind, "", {"state": told}, sides=sides)
 
     def _check(self, positions: Iterable[Position]) -> None:
         states: dict[str, TopicState] = {}
@@ -199,10 +311,22 @@ class GroupLog:
                 break
             self.journal.delete(sequence)
             gone += 1
-        self.storage.remove_abandoned(self.directory, now - DAY_MS)
+        self._collect_sides()
+        for directory in (self.directory, paths.group_members(self.name)):
+            self.storage.remove_abandoned(directory, now - DAY_MS)
         return gone
 
-
-def state_of(stored: Stored | None) -> GroupState:
-    """Return what an entry says; an empty state for none."""
-    return GroupState() if stored is None else GroupState.from_json(stored.entry.body["state"])
+    def _collect_sides(self) -> None:
+        """Delete the side files that no entry names any more: those made for entries before the oldest one's."""
+        made = {name: paths.parse_side(name) for name in self.storage.names(self._sides)}
+        if not made:
+            return
+        sequences = self.journal.sequences()
+        try:
+            oldest = self.journal.read(sequences[0])
+        except FileNotFoundError:  # another collector is ahead of us
+            return
+        named = paths.parse_side(oldest.entry.body["state"].get("members", {}).get("file", ""))
+        for name, sequence in made.items():
+            if sequence is not None and sequence < (named or oldest.sequence):
+                self.storage.delete(f"{self._sides}/{name}")

@@ -15,7 +15,9 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.evict import remove_silent
 from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.members import Members, Phase
 from pyspark_commitlog.groups.state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, target_of
 from pyspark_commitlog.journal import Slot
@@ -47,13 +49,35 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group, with what it has: also what it has to give up and did not yet.
+
+    ``host`` is ``host/pid``; ``consumer_id`` is how Kafka's tools would name it.
+    """
+
+    consumer_id: str
+    client_id: str
+    host: str
+    group_instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """What ``Groups.describe`` answers; ``metadata`` holds the last commit's of each topic that has some."""
+    """What ``Groups.describe`` answers; ``metadata`` holds the last commit's of each topic that has some.
+
+    ``generation`` counts resets, ``generation_id`` rebalances. ``state`` is ``Empty`` where there are no members,
+    ``PreparingRebalance`` while partitions are handed on, or ``Stable``.
+    """
 
     group: str
     generation: int
     partitions: tuple[GroupPartition, ...]
     metadata: Mapping[str, str]
+    state: str = Phase.EMPTY.value
+    generation_id: int = 0
+    protocol: str | None = None
+    members: tuple[MemberDescription, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +119,7 @@ class Groups:
     def _is_live(self, group: str) -> bool:
         """Return whether a group is there; one that can't be read is: who looks at it is told."""
         try:
-            return bool(self.open(group).newest().names())
+            return self.open(group).newest().exists
         except UsageError:
             return False
         except CorruptionError:
@@ -104,14 +128,14 @@ class Groups:
     def _existing(self, group: str) -> tuple[GroupLog, GroupState]:
         handle = self.open(group)
         state = handle.newest()
-        if not state.names():
+        if not state.exists:
             raise UnknownGroupError(
-                f"there is no group {group!r} in {self._storage.url}: it begins with its first commit"
+                f"there is no group {group!r} in {self._storage.url}: it begins with its first commit, or member"
             )
         return handle, state
 
     def describe(self, group: str) -> GroupDescription:
-        """Return how far a group has come in every partition of its topics, sorted.
+        """Return how far a group has come in every partition of its topics, sorted, and its members.
 
         Topics that are gone, or that the principal may not use, are left out; of one that was made again nothing is
         committed.
@@ -121,7 +145,7 @@ class Groups:
         """
         handle, state = self._existing(group)
         rows, metadata = [], {}
-        for name in state.names():
+        for name in sorted({*state.names(), *state.members.topics}):
             topic = _live(handle, name)
             if topic is None or not self._access.allowed(Operation.DESCRIBE, name):
                 continue
@@ -129,7 +153,17 @@ class Groups:
             rows += [_row(name, topic, partition, offsets.get(partition)) for partition in range(topic.partitions)]
             if topic.topic_id in state.topics and state.topics[topic.topic_id].metadata:
                 metadata[name] = state.topics[topic.topic_id].metadata
-        return GroupDescription(group, state.generation, tuple(rows), metadata)
+        members = state.members
+        return GroupDescription(
+            group,
+            state.generation,
+            tuple(rows),
+            metadata,
+            members.phase.value,
+            members.generation,
+            members.protocol,
+            _described(members),
+        )
 
     def commit(
         self, group: str, offsets: Offsets, *, generation: int | None = None, metadata: str = ""
@@ -180,7 +214,8 @@ class Groups:
         """Move a group's offsets, forward or back, and raise its generation: running queries can't undo it.
 
         They go on from their checkpoints, and their progress no longer counts for these partitions. Give exactly one
-        of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``.
+        of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``. A group with members can't be reset, as in
+        Kafka; members that were killed are waited for until their sessions are over.
 
         Args:
             group: its name; one that is not there begins.
@@ -201,6 +236,7 @@ class Groups:
             UnknownGroupError: no topics were given, and there is no such group.
             UnknownTopicError: a topic is not there.
             OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
+            NonEmptyGroupError: the group has members that live.
             OutcomeUnknownError: look, and reset again if need be.
         """
         now = self._storage.clock.now_ms()
@@ -211,6 +247,7 @@ class Groups:
 
         def change(state: GroupState, slot: Slot) -> GroupState:
             nonlocal moved
+            handle.refuse_members(state.members)
             moved = tuple(_planned(handle, state, topics, target, ids))
             self._check({at.topic for at, _ in moved})
             return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
@@ -219,6 +256,7 @@ class Groups:
             moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
             self._check({at.topic for at, _ in moved})
         else:
+            remove_silent(handle)
             handle.change("reset", change)
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
 
@@ -227,9 +265,12 @@ class Groups:
 
         Raises:
             UnknownGroupError: there is no such group.
+            NonEmptyGroupError: it has members that live.
         """
         handle, state = self._existing(group)
         self._check(state.names())
+        handle = self._existing(group)[0]
+        remove_silent(handle)
         handle.end()
 
     def delete_offsets(self, group: str, topic: str) -> None:
@@ -238,12 +279,16 @@ class Groups:
         Raises:
             UnknownGroupError: there is no such group.
             UnknownTopicError: nothing of this topic is committed.
+            NonEmptyGroupError: a member that lives wants the topic.
         """
-        self._check([topic])
-        handle, _ = self._existing(group)
+        handle, state = self._existing(group)
         now = self._storage.clock.now_ms()
+        if topic in state.members.topics:
+            remove_silent(handle)
 
         def change(state: GroupState, slot: Slot) -> GroupState:
+            if topic in state.members.topics:
+                handle.refuse_members(state.members)
             if topic not in state.names():
                 raise UnknownTopicError(f"group {group!r} has no offsets of topic {topic!r}")
             found = _live(handle, topic)
@@ -255,6 +300,20 @@ class Groups:
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry of every group; return the faults."""
         return tuple(fault for name in self.list() for fault in _faults(self.open(name)))
+
+
+def _described(members: Members) -> tuple[MemberDescription, ...]:
+    rows = (
+        MemberDescription(
+            f"{row.profile.client_id}-{member_id}",
+            row.profile.client_id,
+            row.profile.host,
+            row.profile.instance_id,
+            tuple(sorted(row.places)),
+        )
+        for member_id, row in members.rows.items()
+    )
+    return tuple(sorted(rows, key=lambda row: row.consumer_id))
 
 
 def _place(row: Moved) -> tuple[str, int]:

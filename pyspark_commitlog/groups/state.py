@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.groups.members import Members
 
 #: Stands for "no offset is committed".
 NEVER = -1
@@ -58,17 +59,24 @@ class TopicOffsets:
 class GroupState:
     """All that a group's entry holds.
 
-    ``floor`` is the generation that its last deletion began: it counts for every partition. ``last_reset`` is the
-    write id of the last entry that raised the generation.
+    ``generation`` counts resets; that of the members is ``members.generation``. ``floor`` is the generation that its
+    last deletion began: it counts for every partition. ``last_reset`` is the write id of the last entry that raised the
+    generation.
     """
 
     generation: int = 0
     floor: int = 0
     last_reset: str = ""
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the group is there: it has an offset, or a member."""
+        return bool(self.members.rows or self.names())
 
     def to_json(self) -> Json:
-        """Return the form for an entry."""
+        """Return the form for an entry; that of the members lies beside it (``GroupLog``)."""
         return {
             "generation": self.generation,
             "floor": self.floor,
@@ -77,10 +85,10 @@ class GroupState:
         }
 
     @classmethod
-    def from_json(cls, data: Json) -> GroupState:
+    def from_json(cls, data: Json, members: Members | None = None) -> GroupState:
         """Return the value of that form."""
         topics = {topic_id: TopicOffsets.from_json(row) for topic_id, row in data["topics"].items()}
-        return cls(data["generation"], data["floor"], data["lastReset"], topics)
+        return cls(data["generation"], data["floor"], data["lastReset"], topics, members or Members())
 
     def offsets(self, topic_id: str) -> dict[int, int]:
         """Return partition -> offset of a topic id's partitions that were ever committed."""
@@ -99,7 +107,7 @@ class GroupState:
         return max(own, self.floor)
 
     def names(self) -> tuple[str, ...]:
-        """Return the topics of which something is committed, sorted; a group without one is not there."""
+        """Return the topics of which something is committed, sorted."""
         return tuple(sorted(row.name for topic_id, row in self.topics.items() if self.offsets(topic_id)))
 
 
@@ -154,7 +162,7 @@ def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms
 def ended(state: GroupState, write_id: str) -> GroupState:
     """Return the state behind a deletion of the group."""
     generation = state.generation + 1
-    return GroupState(generation, floor=generation, last_reset=write_id)
+    return GroupState(generation, floor=generation, last_reset=write_id, members=state.members)
 
 
 def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:

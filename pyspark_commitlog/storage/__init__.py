@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
 from pyspark_commitlog.storage.base import AppendFile, Clock, FileInfo, NotPutError, OutputFile, Storage
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage, process_name
 
 __all__ = [
     "AppendFile",
@@ -19,6 +19,7 @@ __all__ = [
     "Storage",
     "environment",
     "open_storage",
+    "process_name",
 ]
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.groups.config import MemberConfig
+from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.storage import process_name
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.cli.test_maintain import run
 from tests.support.records import append, batch_of
@@ -54,6 +57,34 @@ def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> N
     assert (told["group"], told["generation"], [row["lag"] for row in told["partitions"]]) == ("reports", 0, [1, 4])
     assert "no group 'none'" in run("groups", root, "describe", "--group", "none", code=1)[1]
     assert "there is no commit log" in run("groups", f"{root}-none", "list", code=1)[1]
+
+
+def test_members_and_states_are_told_as_kafka_does(root: str, log: Log) -> None:
+    member = GroupMember(
+        log.groups.open("m"),
+        ["orders"],
+        client_id="c",
+        group_instance_id="i",
+        config=MemberConfig(initial_rebalance_delay_ms=0),
+    )
+    assert member.poll() is not None
+    consumer, host = f"c-{member.member_id}", process_name()
+    lines, _ = run("groups", root, "describe", "--group", "m")
+    assert lines[1].split() == ["m", "orders", "0", "-", "4", "4", consumer, host, "c"]
+    lines, _ = run("groups", root, "describe", "--members")
+    assert [line.split() for line in lines] == [
+        ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"],
+        ["m", consumer, "i", host, "c", "2", "orders(0,1)"],
+    ]
+    lines, _ = run("groups", root, "describe", "--state")
+    assert [line.split() for line in lines] == [
+        ["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
+        ["m", "-", "range", "Stable", "1"],
+        ["reports", "-", "-", "Empty", "0"],
+    ]
+    (line,) = run("groups", root, "describe", "--group", "m", "--json")[0]
+    assert json.loads(line)["members"][0]["consumer_id"] == consumer
+    assert "one of --members and --state" in run("groups", root, "describe", "--members", "--state", code=2)[1]
 
 
 def test_a_reset_tells_first_and_does_it_when_told_to(root: str, log: Log) -> None:

@@ -1,0 +1,40 @@
+"""The times of a member: Kafka's consumer configs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConfig:
+    """Kafka's consumer configs for a member; ``initial_rebalance_delay_ms`` is the broker's.
+
+    Args:
+        session_timeout_ms: who is silent for so long is taken for dead. Default: 45,000. Minimum: 100.
+        heartbeat_interval_ms: how often a member tells that it lives. Default: 3,000. Below the session timeout.
+        max_poll_interval_ms: who does not poll for so long leaves. Default: 300,000.
+        initial_rebalance_delay_ms: how long who joins waits for others who do. Default: 200.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    initial_rebalance_delay_ms: int = 200
+
+    def __post_init__(self) -> None:
+        """Refuse what can't work.
+
+        Raises:
+            UsageError: names the config, its value, and what is allowed.
+        """
+        if self.session_timeout_ms < 100:
+            raise UsageError(f"session_timeout_ms={self.session_timeout_ms}: at least 100")
+        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise UsageError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms}: above 0 and below session_timeout_ms="
+                f"{self.session_timeout_ms}, best a third of it"
+            )
+        if self.max_poll_interval_ms <= 0 or self.initial_rebalance_delay_ms < 0:
+            raise UsageError("max_poll_interval_ms must be above 0, initial_rebalance_delay_ms not below 0")

@@ -1,0 +1,52 @@
+"""Members that died with nobody left to notice: who wants to reset their group looks after them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark_commitlog.groups.files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.members import Members
+from pyspark_commitlog.groups.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.state import GroupState
+from pyspark_commitlog.groups.watch import Watch
+from pyspark_commitlog.journal import Slot
+
+_PART_OF_SESSION = 20
+_LONGEST_NAP_SECONDS = 0.5
+
+
+def remove_silent(handle: GroupLog) -> None:
+    """Remove all members of a group if none gives a sign of life for the longest of their sessions.
+
+    Returns at the first sign of life, which comes within a heartbeat interval: then they stay (rule R10).
+    """
+    files, watch, clock = MemberFiles(handle.storage, handle.name), Watch(), handle.storage.clock
+    silent: dict[str, int] = {}
+    while True:
+        members = handle.newest().members
+        if not members.rows:
+            return
+        for member_id, row in members.rows.items():
+            identity, session = files.identity(member_id), row.profile.session_timeout_ms / 1000
+            if watch.changed(member_id, identity):
+                return
+            if watch.see(member_id, identity, clock.monotonic(), session):
+                silent[member_id] = row.joined
+        if members.rows.keys() <= silent.keys():
+            break
+        shortest = min(row.profile.session_timeout_ms for row in members.rows.values()) / 1000
+        clock.sleep(min(shortest / _PART_OF_SESSION, _LONGEST_NAP_SECONDS))
+    for member_id in silent:
+        files.delete(member_id)
+
+    def change(state: GroupState, slot: Slot) -> GroupState:
+        after = _without(handle, state.members, silent)
+        return state if after is state.members else replace(state, members=after)
+
+    handle.change("rebalance", change)
+
+
+def _without(handle: GroupLog, members: Members, silent: dict[str, int]) -> Members:
+    stay = (row.profile for member_id, row in members.rows.items() if member_id not in silent)
+    return rebalanced(members, Seen(gone=silent), topic_lives(handle, stay))

@@ -1,0 +1,385 @@
+"""One member of a group: it joins, tells that it lives, notices who does not, and learns what is assigned to it.
+
+docs/design/group-membership.md has the protocol. Safety does not hang on this module: each commit is checked against
+the newest entry (``GroupLog.advance``).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pyspark_commitlog.errors import (
+    CommitFailedError,
+    ConflictError,
+    FencedInstanceIdError,
+    OutcomeUnknownError,
+    StorageError,
+    UsageError,
+)
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.assignors import check_assignors, chosen
+from pyspark_commitlog.groups.config import MemberConfig
+from pyspark_commitlog.groups.files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.group import GroupLog, Tenure
+from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
+from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.groups.watch import Watch
+from pyspark_commitlog.journal import Slot
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.storage import process_name
+
+log = logging.getLogger("pyspark_commitlog")
+
+#: How much sooner than a heartbeat a member looks while it waits for something.
+_QUICK = 20
+_Place = tuple[TopicPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a member has now, and what changed (Kafka: ``ConsumerRebalanceListener``).
+
+    ``revoked`` is the member's until it calls ``poll`` again: commit it before. With ``lost`` it is gone already, and
+    can't be committed. A topic that was made again is in both ``revoked`` and ``assigned``; ``topic_ids`` has those of
+    now.
+    """
+
+    generation: int
+    partitions: frozenset[TopicPartition]
+    revoked: frozenset[TopicPartition] = frozenset()
+    assigned: frozenset[TopicPartition] = frozenset()
+    topic_ids: Mapping[str, str] | None = None
+    lost: bool = False
+
+
+class Membership(Protocol):
+    """What a consumer needs of its group."""
+
+    @property
+    def generation(self) -> int:
+        """The generation that the member follows; -1 while it is in none."""
+
+    def poll(self) -> Assignment | None:
+        """Return what is assigned, where that changed. Call it with every poll of the consumer: it is cheap."""
+
+    def heartbeat(self) -> None:
+        """Tell that the member lives; for a thread beside the one that polls."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit in the member's name."""
+
+    def leave(self) -> None:
+        """Leave the group."""
+
+
+class GroupMember:
+    """A member of a group; see ``Membership``. Safe for use by several threads.
+
+    Args:
+        handle: the group, used by this member alone.
+        topics: names; or ``pattern``: a regular expression for whole names.
+        client_id: what people call it.
+        group_instance_id: makes a static member: it may restart within its session, and keeps its partitions.
+        partition_assignment_strategy: assignors, the best first; the group takes one that all members know.
+        config: times.
+
+    Raises:
+        UsageError: a value that is not allowed.
+    """
+
+    def __init__(
+        self,
+        handle: GroupLog,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        *,
+        client_id: str = "commitlog",
+        group_instance_id: str | None = None,
+        partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky"),
+        config: MemberConfig | None = None,
+    ) -> None:
+        self._handle, self._config = handle, config or MemberConfig()
+        self._clock = handle.storage.clock
+        self._files = MemberFiles(handle.storage, handle.name)
+        self._watch = Watch(handle.storage.jitter())
+        self._lock = threading.RLock()
+        self._profile = Profile(
+            client_id,
+            process_name(),
+            assignors=check_assignors(partition_assignment_strategy),
+            instance_id=group_instance_id,
+            session_timeout_ms=self._config.session_timeout_ms,
+        )
+        self._closed = False
+        self._warned: set[str] = set()
+        self._members = Members()
+        self._begin()
+        self.subscribe(topics, pattern)
+        self._polled = self._clock.monotonic()
+
+    def _begin(self) -> None:
+        """Be nobody yet: a new id that was never in the group."""
+        self._id = self._handle.storage.new_id()
+        self._joined: int | None = None
+        self._generation = self._given_up = NEVER_IN
+        self._held: frozenset[_Place] = frozenset()
+        self._lives: dict[str, str] = {}
+        self._beaten = self._looked = self._due = None  # type: float | None
+
+    # --- what it is -----------------------------------------------------------------------------------------
+
+    @property
+    def member_id(self) -> str:
+        """The id under which it is in the group; another one after it was removed."""
+        return self._id
+
+    @property
+    def generation(self) -> int:
+        """The generation that it follows; -1 while it is in none."""
+        return self._generation
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that it may read."""
+        return frozenset(place for place, _ in self._held)
+
+    @property
+    def tenure(self) -> Tenure:
+        """In whose name it commits."""
+        return Tenure(self._id, self._generation, self._profile.instance_id)
+
+    def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
+        """Want other topics from now on.
+
+        Raises:
+            UsageError: neither or both are given, or one that is not allowed.
+        """
+        if isinstance(topics, str) or bool(topics) == (pattern is not None):
+            raise UsageError(f"topics={topics!r}, pattern={pattern!r}: give a list of names, or a pattern")
+        for name in topics:
+            paths.check_topic_name(name)
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise UsageError(f"pattern={pattern!r} is no regular expression: {error}") from error
+        with self._lock:
+            self._profile = replace(self._profile, topics=tuple(sorted(set(topics))), pattern=pattern)
+            self._beaten = self._looked = None
+
+    # --- what a consumer calls ------------------------------------------------------------------------------
+
+    def poll(self) -> Assignment | None:
+        """Return what is assigned, where that changed since the last call.
+
+        The call says that all that was revoked by the last answer is given up. Nobody else may make it meanwhile.
+
+        Raises:
+            FencedInstanceIdError: another process is this static member now.
+            UsageError: no assignor in common with the members there are, or the group is full.
+            CorruptionError: the group's newest entry is damaged.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            self._polled = self._clock.monotonic()
+            if self._given_up != self._generation:
+                self._given_up, self._beaten, self._looked = self._generation, None, None
+            self._work()
+            return self._adopt()
+
+    def heartbeat(self) -> None:
+        """Tell that the member lives, look after the others; leave where nobody polled for too long."""
+        with self._lock:
+            if self._closed or self._is_out():
+                return
+            if self._clock.monotonic() - self._polled <= self._config.max_poll_interval_ms / 1000:
+                self._work()
+            elif self._id in self._members.rows and self._profile.instance_id is None:
+                self._warn(
+                    f"group {self._handle.name!r}: member {self._id} has not polled for "
+                    f"{self._config.max_poll_interval_ms} ms and leaves: poll more often, with fewer records, or raise "
+                    "max_poll_interval_ms"
+                )
+                self._go()
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit offsets of partitions that are the member's, forward only (rule R9).
+
+        Raises:
+            CommitFailedError: they are not, or the generation is over: poll, and commit what is assigned then.
+            FencedInstanceIdError: another process is this static member now.
+            OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see ``GroupLog.advance``.
+        """
+        with self._lock:
+            positions = [
+                Position(at.topic, self._lives.get(at.topic, ""), at.partition, offset)
+                for at, offset in offsets.items()
+            ]
+            try:
+                self._handle.advance(positions, metadata=metadata, member=self.tenure)
+            except (CommitFailedError, FencedInstanceIdError):
+                self._looked = None
+                raise
+
+    def leave(self) -> None:
+        """Leave the group: others get the partitions at once. A static member only falls silent (KIP-345)."""
+        with self._lock:
+            if not self._closed and self._profile.instance_id is None:
+                self._go()
+            self._closed, self._held = True, frozenset()
+
+    # --- what it does ---------------------------------------------------------------------------------------
+
+    def _is_out(self) -> bool:
+        """Return whether it was in the group and is not any more: ``poll`` has to tell."""
+        return self._joined is not None and self._id not in self._members.rows
+
+    def _go(self) -> None:
+        row = self._members.rows.get(self._id)
+        try:
+            self._files.delete(self._id)
+            if row is not None:
+                self._put("leave", Seen(gone={self._id: row.joined}))
+        except (ConflictError, OutcomeUnknownError, StorageError) as error:
+            self._warn(f"group {self._handle.name!r}: member {self._id} could not leave: its session will end: {error}")
+
+    def _work(self) -> None:
+        """Beat, look and rebalance, each when it is time to; trouble with the storage is a warning."""
+        now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
+        waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
+        try:
+            if self._beaten is None or now - self._beaten >= beat:
+                self._files.write(self._id, MemberFile(self._profile, self._given_up))
+                self._beaten = now
+            if self._looked is None or now - self._looked >= (beat / _QUICK if waiting else beat):
+                self._looked = now
+                self._members = self._handle.newest().members
+                self._look_after(now)
+        except (ConflictError, OutcomeUnknownError, StorageError) as error:
+            self._warn(f"group {self._handle.name!r}: a heartbeat of member {self._id} failed: {error}")
+
+    def _look_after(self, now: float) -> None:
+        """Rebalance if it is due, and this member's turn to do it."""
+        if self._is_out():
+            return
+        seen = self._sight(now)
+        if not is_due(self._members, seen, self._topics(self._members, seen)):
+            self._due = None
+            return
+        if self._due is None:
+            patience = self._config.initial_rebalance_delay_ms / 1000 if seen.joining else 0.0
+            first = min(self._members.rows or seen.joining)
+            jitter = self._config.heartbeat_interval_ms / 1000 * self._handle.storage.jitter()
+            self._due = now + patience + (0.0 if first == self._id else jitter)
+        if now >= self._due:
+            self._due = None
+            returning = (self._members.instance(each.instance_id) for each in seen.joining.values())
+            for member_id in (*seen.gone, *(former for former in returning if former is not None)):
+                self._files.delete(member_id)  # first: what is dead must not come in again
+            self._put("rebalance", seen)
+
+    def _sight(self, now: float) -> Seen:
+        rows = self._members.rows
+        there = self._files.members()
+        others = sorted({*rows, *there} - {self._id})
+        joining = {} if self._id in rows else {self._id: self._profile}
+        for member_id in set(others) - rows.keys():
+            file = self._files.read(member_id)
+            if file is not None and file.generation == NEVER_IN:
+                joining[member_id] = file.profile
+        gone = {}
+        for member_id in self._watch.turn(others):
+            profile = rows[member_id].profile if member_id in rows else self._profile
+            if self._watch.see(member_id, self._files.identity(member_id), now, profile.session_timeout_ms / 1000):
+                joining.pop(member_id, None)
+                if member_id in rows:
+                    gone[member_id] = rows[member_id].joined
+                else:
+                    self._files.delete(member_id)
+        self._watch.keep(others)
+        given_up = {m: self._reached(m) for m, row in rows.items() if row.revoking}
+        changed = {self._id: self._profile} if self._id in rows else {}
+        return Seen(joining, gone, given_up, changed)
+
+    def _reached(self, member_id: str) -> int:
+        if member_id == self._id:
+            return self._given_up
+        file = self._files.read(member_id)
+        return NEVER_IN if file is None else file.generation
+
+    def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicLife]:
+        profiles = {row.profile for row in members.rows.values()} | {*seen.joining.values(), *seen.changed.values()}
+        return topic_lives(self._handle, profiles)
+
+    def _put(self, kind: str, seen: Seen) -> None:
+        def change(state: GroupState, slot: Slot) -> GroupState:
+            after = rebalanced(state.members, seen, self._topics(state.members, seen))
+            return state if after is state.members else replace(state, members=after)
+
+        self._members = self._handle.change(kind, change).members
+
+    def _adopt(self) -> Assignment | None:
+        row = self._members.rows.get(self._id)
+        if row is None and self._joined is None:
+            self._check_admission()
+            return None
+        if row is None:
+            return self._out()
+        if self._joined not in (None, row.joined):
+            held, self._held, self._joined, self._generation = self._held, frozenset(), None, NEVER_IN
+            return self._lost(held)
+        self._joined = row.joined
+        if self._generation == self._members.generation:
+            return None
+        lives = {name: life.topic_id for name, life in self._members.topics.items()}
+        held = frozenset((place, lives[place.topic]) for place in row.owned)
+        before, self._held = self._held, held
+        self._lives, self._generation = self._lives | lives, self._members.generation
+        return Assignment(
+            self._generation, self.assignment, _partitions(before - held), _partitions(held - before), lives
+        )
+
+    def _out(self) -> Assignment | None:
+        """Tell that all is lost, and join anew."""
+        other = self._members.instance(self._profile.instance_id)
+        if other is not None:
+            self._closed = True
+            raise FencedInstanceIdError(
+                f"group {self._handle.name!r}: another process, member {other}, has joined with group_instance_id "
+                f"{self._profile.instance_id!r}: give each process an id of its own, and start this one anew"
+            )
+        held = self._held
+        try:
+            self._files.delete(self._id)
+        except StorageError as error:
+            self._warn(f"group {self._handle.name!r}: the file of member {self._id} stays for a while: {error}")
+        self._begin()
+        return self._lost(held)
+
+    def _lost(self, held: frozenset[_Place]) -> Assignment | None:
+        return Assignment(NEVER_IN, frozenset(), _partitions(held), lost=True) if held else None
+
+    def _check_admission(self) -> None:
+        wishes = [row.profile.assignors for row in self._members.rows.values()]
+        if chosen([*wishes, self._profile.assignors]) is None:
+            raise UsageError(
+                f"partition_assignment_strategy={list(self._profile.assignors)}: the members of group "
+                f"{self._handle.name!r} have none of these in common; one of theirs is {self._members.protocol!r}"
+            )
+        if len(wishes) >= MAX_MEMBERS:
+            raise UsageError(f"group {self._handle.name!r} has {MAX_MEMBERS} members, the most there may be")
+
+    def _warn(self, told: str) -> None:
+        if told not in self._warned:
+            self._warned.add(told)
+            log.warning("%s", told)
+
+
+def _partitions(held: frozenset[_Place]) -> frozenset[TopicPartition]:
+    return frozenset(place for place, _ in held)

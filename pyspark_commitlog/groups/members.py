@@ -1,0 +1,194 @@
+"""The members of a group: what its newest entry says of them, and what a member's file holds. Pure.
+
+Of every partition at most one member has it: ``owned``, or ``revoking`` until it has given it up. A commit counts if it
+comes from who has the partition, in the newest generation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.model import TopicPartition
+
+#: The generation of a member's file before it was ever in the group.
+NEVER_IN = -1
+
+Places = frozenset[TopicPartition]
+
+
+class Phase(Enum):
+    """The state of a group, by Kafka's names (``GroupState``)."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Who a member is, and what it wants.
+
+    ``topics`` are names; or ``pattern`` is a regular expression for whole names. ``host`` is ``host/pid``.
+    """
+
+    client_id: str
+    host: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assignors: tuple[str, ...] = ("range",)
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+
+    def to_json(self) -> Json:
+        """Return the form for an entry, and for the member's file."""
+        return {
+            "clientId": self.client_id,
+            "host": self.host,
+            "topics": list(self.topics),
+            "pattern": self.pattern,
+            "assignors": list(self.assignors),
+            "instanceId": self.instance_id,
+            "sessionTimeoutMs": self.session_timeout_ms,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Profile:
+        """Return the value of that form."""
+        return cls(
+            data["clientId"],
+            data["host"],
+            tuple(data["topics"]),
+            data["pattern"],
+            tuple(data["assignors"]),
+            data["instanceId"],
+            data["sessionTimeoutMs"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFile:
+    """What a member's file says: all that generations up to ``generation`` revoked is given up."""
+
+    profile: Profile
+    generation: int
+
+    def encode(self) -> bytes:
+        """Return the file's bytes."""
+        return json.dumps({"formatVersion": 1, "generation": self.generation, **self.profile.to_json()}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> MemberFile:
+        """Return what a file says.
+
+        Raises:
+            CorruptionError: it is not a member's file; its member writes it anew.
+        """
+        try:
+            fields = json.loads(data)
+            return cls(Profile.from_json(fields), fields["generation"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(
+                f"{where} is no member's file ({error!r}): delete it, its member writes it"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A row: a member, the generation that it joined in, and its partitions.
+
+    ``revoking`` has to be given up before it goes to another; ``revoked_in`` is the generation that said so last.
+    """
+
+    profile: Profile
+    joined: int
+    owned: Places = frozenset()
+    revoking: Places = frozenset()
+    revoked_in: int = 0
+
+    @property
+    def places(self) -> Places:
+        """Return what it has: what it may commit."""
+        return self.owned | self.revoking
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLife:
+    """A topic as it was assigned: one id, and so many partitions."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """All members of a group in one generation."""
+
+    generation: int = 0
+    phase: Phase = Phase.EMPTY
+    protocol: str | None = None
+    topics: Mapping[str, TopicLife] = field(default_factory=dict)
+    rows: Mapping[str, Member] = field(default_factory=dict)
+
+    def has(self, member_id: str, place: TopicPartition, topic_id: str) -> bool:
+        """Return whether a partition of a topic id is a member's."""
+        row, life = self.rows.get(member_id), self.topics.get(place.topic)
+        return row is not None and life is not None and life.topic_id == topic_id and place in row.places
+
+    def instance(self, instance_id: str | None) -> str | None:
+        """Return the member that has a ``group_instance_id``."""
+        if instance_id is None:
+            return None
+        return next((m for m, row in self.rows.items() if row.profile.instance_id == instance_id), None)
+
+    def to_json(self) -> Json:
+        """Return the form for an entry."""
+        return {
+            "generation": self.generation,
+            "phase": self.phase.value,
+            "protocol": self.protocol,
+            "topics": {name: [life.topic_id, life.partitions] for name, life in self.topics.items()},
+            "rows": {member_id: _row_to_json(row) for member_id, row in self.rows.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Members:
+        """Return the value of that form."""
+        return cls(
+            data["generation"],
+            Phase(data["phase"]),
+            data["protocol"],
+            {name: TopicLife(*life) for name, life in data["topics"].items()},
+            {member_id: _row_from_json(row) for member_id, row in data["rows"].items()},
+        )
+
+
+def _row_to_json(row: Member) -> Json:
+    return {
+        **row.profile.to_json(),
+        "joined": row.joined,
+        "owned": _by_topic(row.owned),
+        "revoking": _by_topic(row.revoking),
+        "revokedIn": row.revoked_in,
+    }
+
+
+def _row_from_json(data: Json) -> Member:
+    return Member(
+        Profile.from_json(data), data["joined"], _places(data["owned"]), _places(data["revoking"]), data["revokedIn"]
+    )
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place in sorted(places):
+        found.setdefault(place.topic, []).append(place.partition)
+    return found
+
+
+def _places(data: Mapping[str, list[int]]) -> Places:
+    return frozenset(TopicPartition(topic, number) for topic, numbers in data.items() for number in numbers)

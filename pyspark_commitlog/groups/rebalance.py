@@ -1,0 +1,183 @@
+"""What a rebalance makes of a group's members: the state machine, without a coordinator. Pure.
+
+docs/design/group-membership.md tells why; ``tests/model`` explores it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from pyspark_commitlog.groups.assignors import ASSIGNORS, Subscriber, chosen
+from pyspark_commitlog.groups.members import Member, Members, Phase, Places, Profile, TopicLife
+
+#: Members of one group at most: bounds an entry's side file.
+MAX_MEMBERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a process saw of members, beyond the newest entry.
+
+    Args:
+        joining: members that want to come in.
+        gone: member -> the generation it joined in: silent for its session, or leaving.
+        given_up: member -> the generation that its file has reached.
+        changed: members that want something else now.
+    """
+
+    joining: Mapping[str, Profile] = field(default_factory=dict)
+    gone: Mapping[str, int] = field(default_factory=dict)
+    given_up: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, Profile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Rows that take the place of those there are; ``topics`` where a new generation is due."""
+
+    rows: Mapping[str, Member]
+    topics: Mapping[str, TopicLife] | None = None
+
+
+def is_due(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> bool:
+    """Return whether ``rebalanced`` would change anything."""
+    return _step(before, seen, topics) is not None
+
+
+def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> Members:
+    """Return the members behind what was seen; the very same where nothing is to be done.
+
+    While a member has something to give up, only departures and static members' returns change anything: whoever wants
+    to join waits for the generation that hands everything on (Kafka: ``PREPARING_REBALANCE``).
+
+    Args:
+        before: the newest state.
+        seen: what happened since.
+        topics: the topics as they are now, at least those that members want.
+    """
+    step = _step(before, seen, topics)
+    if step is None:
+        return before
+    return replace(before, rows=step.rows) if step.topics is None else _assigned(before, step.rows, step.topics)
+
+
+def _step(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> _Step | None:
+    rows = {m: row for m, row in before.rows.items() if seen.gone.get(m) != row.joined}
+    departed = len(rows) < len(before.rows)
+    asked = {m: row.profile for m, row in rows.items()}
+    returned = _take_over(rows, asked, seen.joining, before.generation)
+    changed = _Step(rows) if departed or returned else None
+    if any(not _is_given_up(m, row, seen.given_up) for m, row in rows.items()):
+        return changed
+    rows = {m: replace(row, profile=seen.changed.get(m, row.profile)) for m, row in rows.items()}
+    rows |= _admitted(rows, seen.joining, before.generation + 1)
+    wanted = wanted_topics((row.profile for row in rows.values()), topics)
+    due = (
+        before.phase is Phase.PREPARING_REBALANCE
+        or departed
+        or wanted != before.topics
+        or any(_wish(row.profile) != _wish(asked.get(m)) for m, row in rows.items())
+    )
+    return _Step(rows, wanted) if due else changed
+
+
+def _wish(profile: Profile | None) -> object:
+    """Return what the assignment depends on."""
+    return profile and (profile.topics, profile.pattern, profile.assignors)
+
+
+def _take_over(
+    rows: dict[str, Member], asked: dict[str, Profile], joining: Mapping[str, Profile], generation: int
+) -> bool:
+    """Give the rows of static members that came back to their new ids; return whether there are any.
+
+    A process that comes back reads nothing: what its row was to give up is given up (KIP-345).
+    """
+    before = set(rows)
+    for member_id in sorted(joining.keys() - rows.keys()):
+        former = Members(rows=rows).instance(joining[member_id].instance_id)
+        if former is not None:
+            row = rows.pop(former)
+            rows[member_id] = replace(row, profile=joining[member_id], joined=generation, revoking=frozenset())
+            asked[member_id] = asked.pop(former)
+    return rows.keys() != before
+
+
+def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bool:
+    return not row.revoking or given_up.get(member_id, 0) >= row.revoked_in
+
+
+def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], generation: int) -> dict[str, Member]:
+    """Return the rows of those that can be let in: who shares no assignor with all others can't."""
+    found: dict[str, Member] = {}
+    wishes = [row.profile.assignors for row in rows.values()]
+    for member_id in sorted(joining.keys() - rows.keys()):
+        profile = joining[member_id]
+        if chosen([*wishes, profile.assignors]) is not None and len(wishes) < MAX_MEMBERS:
+            wishes.append(profile.assignors)
+            found[member_id] = Member(profile, generation)
+    return found
+
+
+def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, TopicLife]) -> Members:
+    """Return the next generation, of rows that have nothing left to give up.
+
+    With an eager assignor everybody gives up everything first, unless nobody has to give up anything. With a
+    cooperative one what moves is given up first, and what is free goes out at once (KIP-429).
+    """
+    generation = before.generation + 1
+    if not rows:
+        return Members(generation)
+    protocol = chosen([rows[member_id].profile.assignors for member_id in sorted(rows)])
+    assert protocol is not None, "who shares no assignor is not let in"
+    assignor = ASSIGNORS[protocol]
+    lives = {
+        name for name, life in topics.items() if name in before.topics and before.topics[name].topic_id == life.topic_id
+    }
+    has = {m: frozenset(p for p in row.owned if p.topic in lives) for m, row in rows.items()}
+    had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
+    subscribers = {
+        m: Subscriber(frozenset(wanted_topics([row.profile], topics)), tuple(sorted(had[m])), row.profile.instance_id)
+        for m, row in rows.items()
+    }
+    target = assignor.assign({name: life.partitions for name, life in topics.items()}, subscribers)
+    leaving = {m: has[m] - frozenset(target[m]) for m in rows}
+    moves = any(leaving.values())
+    if moves and not assignor.cooperative:
+        leaving, target = has, {m: [] for m in rows}
+    blocked = frozenset().union(*leaving.values())
+    after = {
+        m: Member(
+            row.profile,
+            row.joined,
+            (has[m] - leaving[m]) | (frozenset(target[m]) - blocked),
+            leaving[m],
+            generation if leaving[m] else row.revoked_in,
+        )
+        for m, row in rows.items()
+    }
+    return Members(generation, Phase.PREPARING_REBALANCE if moves else Phase.STABLE, protocol, dict(topics), after)
+
+
+def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> Places:
+    """Return what a member had before an eager rebalance took it all, for the sticky assignor."""
+    row = before.rows.get(member_id)
+    return has | frozenset(place for place in row.revoking if place.topic in lives) if row else has
+
+
+def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
+    """Return those of the topics that members want, sorted by name."""
+    names: set[str] = set()
+    for topic_list, pattern in {(each.topics, each.pattern) for each in profiles}:
+        names.update(name for name in topic_list if name in topics)
+        if pattern is not None:
+            names.update(name for name in topics if _pattern(pattern).fullmatch(name))
+    return {name: topics[name] for name in sorted(names)}
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)

@@ -1,0 +1,152 @@
+"""What others see of a group's members, and what they can't do beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from pyspark_commitlog.errors import NonEmptyGroupError
+from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.model import TopicPartition
+from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
+from tests.support.faults import on_path
+from tests.support.world import World
+
+WAYS: dict[str, Callable[[Groups], object]] = {
+    "reset": lambda groups: groups.reset("g", {"t": [0]}, to="earliest", dry_run=False),
+    "delete": lambda groups: groups.delete("g"),
+    "delete-offsets": lambda groups: groups.delete_offsets("g", "t"),
+}
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+def with_polls(group: Group) -> World:
+    """Return the world, in which members go on polling while somebody else sleeps."""
+    clock = group.world.clock
+    real = clock.sleep
+
+    def sleep(seconds: float) -> None:
+        real(seconds)
+        for driven in group.members.values():
+            driven.poll()
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    return group.world
+
+
+def test_a_group_is_there_once_it_has_members(group: Group) -> None:
+    groups = group.world.log().groups
+    assert groups.list() == ()
+    group.join("a")
+    group.run()
+    assert groups.list() == ("g",)
+    told = groups.describe("g")
+    assert (told.state, told.generation_id, told.generation, told.protocol) == ("Stable", 1, 0, "range")
+    assert [(row.topic, row.partition, row.offset, row.lag) for row in told.partitions] == [
+        ("t", number, None, 10) for number in range(4)
+    ]
+    (member,) = told.members
+    assert member.consumer_id == f"a-{group.members['a'].member.member_id}"
+    assert (member.client_id, member.group_instance_id) == ("a", None)
+    assert member.host.endswith(f"/{os.getpid()}")
+    assert member.partitions == tuple(TopicPartition("t", number) for number in range(4))
+
+
+def test_a_group_that_hands_on_says_so_and_one_without_members_is_empty(group: Group) -> None:
+    a = group.join("a", partition_assignment_strategy=COOPERATIVE)
+    group.run()
+    a.commit("t0", 1)
+    b = group.join("b", partition_assignment_strategy=COOPERATIVE)
+    group.run("b", ms=200)
+    told = group.world.log().groups.describe("g")
+    assert told.state == "PreparingRebalance"
+    assert [len(member.partitions) for member in told.members] == [4, 0]
+    a.member.leave()
+    b.member.leave()
+    told = group.world.log().groups.describe("g")
+    assert (told.state, told.members, told.protocol) == ("Empty", (), None)
+
+
+@each_way
+def test_a_group_whose_members_live_is_not_reset(group: Group, way: str) -> None:
+    a = group.join("a")
+    group.run()
+    a.commit("t0", 5)
+    with pytest.raises(NonEmptyGroupError, match=r"has 1 members, such as a on .*/\d+: stop them, then do it again"):
+        WAYS[way](with_polls(group).log().groups)
+    assert group.offsets()[0] == 5
+    assert a.has() == "t0 t1 t2 t3"
+
+
+@each_way
+def test_members_that_were_killed_are_removed_once_their_session_is_over(group: Group, way: str) -> None:
+    for name in "ab":
+        group.join(name)
+    group.run()
+    group.members["a"].commit("t0", 5)
+    before, at = group.state().members.generation, group.world.clock.monotonic()
+    WAYS[way](group.world.log().groups)
+    assert group.offsets() in ([0, None, None, None], [])
+    assert group.state().members.rows == {}
+    assert group.state().members.generation == before + 1
+    assert group.world.clock.monotonic() - at >= SESSION_MS / 1000
+    assert group.world.files("members", root="groups") == []
+
+
+@each_way
+def test_a_member_that_joins_between_look_and_put_stops_the_reset(group: Group, way: str) -> None:
+    """R9."""
+    group.world.log().groups.commit("g", {"t": {0: 5}})
+
+    def join() -> None:
+        group.join("a")
+        group.run()
+
+    with pytest.raises(NonEmptyGroupError):
+        WAYS[way](group.world.log(on_path("groups/g/journal", "put_if_absent", join)).groups)
+    assert group.offsets()[0] == 5
+    group.members["a"].commit("t0", 6)
+
+
+def test_offsets_of_a_topic_that_no_member_wants_can_be_deleted(group: Group) -> None:
+    group.world.create(1, name="u")
+    group.world.log().groups.commit("g", {"u": {0: 0}})
+    a = group.join("a")
+    group.run()
+    a.commit("t0", 5)
+    group.world.log().groups.delete_offsets("g", "u")
+    assert group.offsets() == [5, None, None, None]
+
+
+def test_a_reset_that_only_tells_needs_no_empty_group(group: Group) -> None:
+    a = group.join("a")
+    group.run()
+    a.commit("t0", 5)
+    (moved,) = group.world.log().groups.reset("g", {"t": [0]}, to="earliest")
+    assert (moved.before, moved.after) == (5, 0)
+
+
+def test_a_member_that_was_taken_for_dead_and_wakes_after_the_group_was_deleted_joins_anew(group: Group) -> None:
+    a = group.join("a")
+    group.run()
+    a.commit("t0", 5)
+    generation = group.state().members.generation
+    group.world.log().groups.delete("g")
+    group.run()
+    assert a.log[-2].lost
+    assert a.has() == "t0 t1 t2 t3"
+    assert a.member.generation > generation
+    assert group.offsets() == [None] * 4
+    a.commit("t0", 2)
+    assert group.offsets()[0] == 2
+
+
+def test_queries_and_others_without_membership_commit_beside_members(group: Group) -> None:
+    a = group.join("a")
+    group.run()
+    group.world.log().groups.commit("g", {"t": {0: 4, 1: 4}})
+    a.commit("t0 t1", 3)
+    assert group.offsets() == [4, 4, None, None]
+    assert a.has() == "t0 t1 t2 t3"
