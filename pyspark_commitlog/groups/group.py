@@ -49,9 +49,10 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """In whose name a member commits (Kafka: ``ConsumerGroupMetadata``)."""
+    """In whose name a member commits (Kafka: ``ConsumerGroupMetadata``); ``joined`` is the number of its admission."""
 
     member_id: str
+    joined: int | None
     generation: int
     instance_id: str | None = None
 
@@ -199,7 +200,7 @@ class GroupLog:
 
     def _check_tenure(self, members: Members, member: Tenure, positions: Iterable[Position]) -> None:
         row = members.rows.get(member.member_id)
-        if row is None or members.generation != member.generation:
+        if row is None or (row.joined, members.generation) != (member.joined, member.generation):
             self._refuse_tenure(members, member)
         for at in positions:
             place = TopicPartition(at.topic, at.partition)
@@ -217,7 +218,8 @@ class GroupLog:
                 f"{member.instance_id!r}: nothing was committed. Give each process an id of its own, and start this "
                 "one anew"
             )
-        now = "still a member" if member.member_id in members.rows else "not a member any more"
+        row = members.rows.get(member.member_id)
+        now = "still a member" if row is not None and row.joined == member.joined else "not a member any more"
         raise CommitFailedError(
             f"group {self.name!r} is in generation {members.generation}, member {member.member_id} commits in "
             f"generation {member.generation} and is {now}: nothing was committed. Poll, and commit what is assigned "

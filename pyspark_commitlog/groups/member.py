@@ -152,7 +152,7 @@ class GroupMember:
     @property
     def tenure(self) -> Tenure:
         """In whose name it commits."""
-        return Tenure(self._id, self._generation, self._profile.instance_id)
+        return Tenure(self._id, self._joined, self._generation, self._profile.instance_id)
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
         """Want other topics from now on.
@@ -255,11 +255,14 @@ class GroupMember:
         waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
         try:
             if self._beaten is None or now - self._beaten >= beat:
-                self._files.write(self._id, MemberFile(self._profile, self._given_up))
+                reached = self._given_up if self._joined is None else max(self._given_up, 0)
+                self._files.write(self._id, MemberFile(self._profile, reached))
                 self._beaten = now
             if self._looked is None or now - self._looked >= (beat / _QUICK if waiting else beat):
                 self._looked = now
                 self._members = self._handle.newest().members
+                if self._joined is None and self._id in self._members.rows:
+                    self._joined = self._members.rows[self._id].joined
                 self._look_after(now)
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
             self._warn(f"group {self._handle.name!r}: a heartbeat of member {self._id} failed: {error}")
@@ -332,7 +335,7 @@ class GroupMember:
         if row is None:
             return self._out()
         if self._joined not in (None, row.joined):
-            held, self._held, self._joined, self._generation = self._held, frozenset(), None, NEVER_IN
+            held, self._held, self._joined, self._generation = self._held, frozenset(), row.joined, NEVER_IN
             return self._lost(held)
         self._joined = row.joined
         if self._generation == self._members.generation:
@@ -347,18 +350,17 @@ class GroupMember:
 
     def _out(self) -> Assignment | None:
         """Tell that all is lost, and join anew."""
-        other = self._members.instance(self._profile.instance_id)
-        if other is not None:
-            self._closed = True
-            raise FencedInstanceIdError(
-                f"group {self._handle.name!r}: another process, member {other}, has joined with group_instance_id "
-                f"{self._profile.instance_id!r}: give each process an id of its own, and start this one anew"
-            )
-        held = self._held
+        held, other = self._held, self._members.instance(self._profile.instance_id)
         try:
             self._files.delete(self._id)
         except StorageError as error:
             self._warn(f"group {self._handle.name!r}: the file of member {self._id} stays for a while: {error}")
+        if other is not None:
+            self._closed, self._held = True, frozenset()
+            raise FencedInstanceIdError(
+                f"group {self._handle.name!r}: another process, member {other}, has joined with group_instance_id "
+                f"{self._profile.instance_id!r}: give each process an id of its own, and start this one anew"
+            )
         self._begin()
         return self._lost(held)
 

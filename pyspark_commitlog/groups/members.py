@@ -99,9 +99,9 @@ class MemberFile:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A row: a member, the generation that it joined in, and its partitions.
+    """A row: a member, the number of its admission, and its partitions.
 
-    ``revoking`` has to be given up before it goes to another; ``revoked_in`` is the generation that said so last.
+    ``joined`` differs between any two admissions to the group, also of one id. ``revoking`` has to be given up before it goes to another; ``revoked_in`` is the generation that said so last.
     """
 
     profile: Profile
@@ -126,9 +126,10 @@ class TopicLife:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """All members of a group in one generation."""
+    """All members of a group in one generation; ``admitted`` counts the admissions there ever were."""
 
     generation: int = 0
+    admitted: int = 0
     phase: Phase = Phase.EMPTY
     protocol: str | None = None
     topics: Mapping[str, TopicLife] = field(default_factory=dict)
@@ -149,6 +150,7 @@ class Members:
         """Return the form for an entry."""
         return {
             "generation": self.generation,
+            "admitted": self.admitted,
             "phase": self.phase.value,
             "protocol": self.protocol,
             "topics": {name: [life.topic_id, life.partitions] for name, life in self.topics.items()},
@@ -160,6 +162,7 @@ class Members:
         """Return the value of that form."""
         return cls(
             data["generation"],
+            data["admitted"],
             Phase(data["phase"]),
             data["protocol"],
             {name: TopicLife(*life) for name, life in data["topics"].items()},

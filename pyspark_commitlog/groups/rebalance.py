@@ -6,9 +6,10 @@ docs/design/group-membership.md tells why; ``tests/model`` explores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 
 from pyspark_commitlog.groups.assignors import ASSIGNORS, Subscriber, chosen
 from pyspark_commitlog.groups.members import Member, Members, Phase, Places, Profile, TopicLife
@@ -23,7 +24,7 @@ class Seen:
 
     Args:
         joining: members that want to come in.
-        gone: member -> the generation it joined in: silent for its session, or leaving.
+        gone: member -> the number of its admission: silent for its session, or leaving.
         given_up: member -> the generation that its file has reached.
         changed: members that want something else now.
     """
@@ -61,19 +62,26 @@ def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> 
     step = _step(before, seen, topics)
     if step is None:
         return before
-    return replace(before, rows=step.rows) if step.topics is None else _assigned(before, step.rows, step.topics)
+    if step.topics is None:
+        return replace(before, admitted=_admitted_to(before, step.rows), rows=step.rows)
+    return _assigned(before, step.rows, step.topics)
+
+
+def _admitted_to(before: Members, rows: Mapping[str, Member]) -> int:
+    return max([before.admitted, *(row.joined for row in rows.values())])
 
 
 def _step(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> _Step | None:
     rows = {m: row for m, row in before.rows.items() if seen.gone.get(m) != row.joined}
     departed = len(rows) < len(before.rows)
     asked = {m: row.profile for m, row in rows.items()}
-    returned = _take_over(rows, asked, seen.joining, before.generation)
+    numbers = count(before.admitted + 1)
+    returned = _take_over(rows, asked, seen.joining, numbers)
     changed = _Step(rows) if departed or returned else None
     if any(not _is_given_up(m, row, seen.given_up) for m, row in rows.items()):
         return changed
     rows = {m: replace(row, profile=seen.changed.get(m, row.profile)) for m, row in rows.items()}
-    rows |= _admitted(rows, seen.joining, before.generation + 1)
+    rows |= _admitted(rows, seen.joining, numbers)
     wanted = wanted_topics((row.profile for row in rows.values()), topics)
     due = (
         before.phase is Phase.PREPARING_REBALANCE
@@ -90,7 +98,7 @@ def _wish(profile: Profile | None) -> object:
 
 
 def _take_over(
-    rows: dict[str, Member], asked: dict[str, Profile], joining: Mapping[str, Profile], generation: int
+    rows: dict[str, Member], asked: dict[str, Profile], joining: Mapping[str, Profile], numbers: Iterator[int]
 ) -> bool:
     """Give the rows of static members that came back to their new ids; return whether there are any.
 
@@ -101,7 +109,7 @@ def _take_over(
         former = Members(rows=rows).instance(joining[member_id].instance_id)
         if former is not None:
             row = rows.pop(former)
-            rows[member_id] = replace(row, profile=joining[member_id], joined=generation, revoking=frozenset())
+            rows[member_id] = replace(row, profile=joining[member_id], joined=next(numbers), revoking=frozenset())
             asked[member_id] = asked.pop(former)
     return rows.keys() != before
 
@@ -110,7 +118,7 @@ def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bo
     return not row.revoking or given_up.get(member_id, 0) >= row.revoked_in
 
 
-def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], generation: int) -> dict[str, Member]:
+def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], numbers: Iterator[int]) -> dict[str, Member]:
     """Return the rows of those that can be let in: who shares no assignor with all others can't."""
     found: dict[str, Member] = {}
     wishes = [row.profile.assignors for row in rows.values()]
@@ -118,7 +126,7 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], genera
         profile = joining[member_id]
         if chosen([*wishes, profile.assignors]) is not None and len(wishes) < MAX_MEMBERS:
             wishes.append(profile.assignors)
-            found[member_id] = Member(profile, generation)
+            found[member_id] = Member(profile, next(numbers))
     return found
 
 
@@ -128,9 +136,9 @@ def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, 
     With an eager assignor everybody gives up everything first, unless nobody has to give up anything. With a
     cooperative one what moves is given up first, and what is free goes out at once (KIP-429).
     """
-    generation = before.generation + 1
+    generation, admitted = before.generation + 1, _admitted_to(before, rows)
     if not rows:
-        return Members(generation)
+        return Members(generation, admitted)
     protocol = chosen([rows[member_id].profile.assignors for member_id in sorted(rows)])
     assert protocol is not None, "who shares no assignor is not let in"
     assignor = ASSIGNORS[protocol]
@@ -159,7 +167,8 @@ def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, 
         )
         for m, row in rows.items()
     }
-    return Members(generation, Phase.PREPARING_REBALANCE if moves else Phase.STABLE, protocol, dict(topics), after)
+    phase = Phase.PREPARING_REBALANCE if moves else Phase.STABLE
+    return Members(generation, admitted, phase, protocol, dict(topics), after)
 
 
 def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> Places:
