@@ -21,7 +21,6 @@
     │   ├── CommitFailedError                a member's commit: generation or partition are not its own any more
     │   ├── FencedInstanceIdError            another process has joined with the same group_instance_id
     │   └── NonEmptyGroupError               the group has live members: stop them first
-    │   └── GroupResetError                  the group's offsets were reset, or deleted, since it was read
     ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
@@ -114,6 +113,8 @@ class FencedInstanceIdError(ConflictError):
 
 class NonEmptyGroupError(ConflictError):
     """The group has live members: its offsets can't be reset or deleted under them."""
+
+
 class AccessDeniedError(CommitLogError, PermissionError):
     """The root's access rules do not allow this to the principal that asked."""
 

@@ -249,13 +249,11 @@ class Groups:
             nonlocal moved
             handle.refuse_members(state.members)
             moved = tuple(_planned(handle, state, topics, target, ids))
-            self._check({at.topic for at, _ in moved})
             return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
 
-        if dry_run:
-            moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
-            self._check({at.topic for at, _ in moved})
-        else:
+        moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
+        self._check({at.topic for at, _ in moved})
+        if not dry_run:
             remove_silent(handle)
             handle.change("reset", change)
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
@@ -269,7 +267,6 @@ class Groups:
         """
         handle, state = self._existing(group)
         self._check(state.names())
-        handle = self._existing(group)[0]
         remove_silent(handle)
         handle.end()
 
@@ -281,6 +278,7 @@ class Groups:
             UnknownTopicError: nothing of this topic is committed.
             NonEmptyGroupError: a member that lives wants the topic.
         """
+        self._check([topic])
         handle, state = self._existing(group)
         now = self._storage.clock.now_ms()
         if topic in state.members.topics:
