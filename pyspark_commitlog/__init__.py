@@ -9,11 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["CommitLog", "CommitLogListener", "DefaultSource", "Record", "__version__", "errors"]
+__all__ = [
+    "CommitLog",
+    "CommitLogListener",
+    "Consumer",
+    "ConsumerRebalanceListener",
+    "DefaultSource",
+    "Record",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]
 
 if TYPE_CHECKING:
     from pyspark_commitlog import errors
-    from pyspark_commitlog.model import Record
+    from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
+    from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.topics import CommitLog
@@ -21,8 +32,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "CommitLog": "pyspark_commitlog.topics",
     "CommitLogListener": "pyspark_commitlog.spark.listener",
+    "Consumer": "pyspark_commitlog.consumer",
+    "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
     "DefaultSource": "pyspark_commitlog.spark.source",
     "Record": "pyspark_commitlog.model",
+    "TopicPartition": "pyspark_commitlog.model",
 }
 
 

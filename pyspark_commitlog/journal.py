@@ -199,6 +199,13 @@ class Journal:
             self._storage.sync_directory(self._directory)
             self._synced = stored.sequence
 
+    def is_followed(self, stored: Stored) -> bool:
+        """Return whether an entry lies behind ``stored``: one look, for whoever waits for the next.
+
+        No is certain only while ``stored`` is there (the anchor rule): ask ``newest`` now and then.
+        """
+        return self._storage.exists(self._path(stored.sequence + 1))
+
     def forget(self) -> None:
         """Drop what is remembered; the next read lists the directory."""
         self._anchor = None

@@ -28,13 +28,13 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
         )
     found: list[Record] = []
     for rows in reader.read(offset, high):
-        found += _records(topic.name, partition, rows, max_records - len(found))
+        found += records_of(topic.name, partition, rows, max_records - len(found))
         if len(found) == max_records:
             break
     return tuple(found)
 
 
-def _records(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
+def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
     """Return the first ``most`` rows as records: only these become Python values."""
     assert rows.batch is not None
     batch = rows.batch.slice(0, most)

@@ -104,14 +104,22 @@ class PartitionReader:
         topic_id: the life of the topic that the ranges speak of.
         partition: its number.
         names: columns to decode; others are not even decompressed. None: all.
+        view: what to go by, if it was read already; else it is read now.
     """
 
-    def __init__(self, topic: TopicLog, topic_id: str, partition: int, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        topic: TopicLog,
+        topic_id: str,
+        partition: int,
+        names: Sequence[str] | None = None,
+        view: View | None = None,
+    ) -> None:
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
         self._entries: dict[int, _Unsettled] = {}
-        self._view = read_view(topic, topic_id)
+        self._view = read_view(topic, topic_id) if view is None else view
         self._told: set[Void] = set()
 
     def read(self, start: int, end: int) -> Iterator[Rows]:
@@ -169,6 +177,11 @@ class PartitionReader:
     def view(self) -> View:
         """Return what this reader goes by."""
         return self._view
+
+    def follow(self, view: View) -> None:
+        """Go by a newer view, and forget the entries that it needs no more."""
+        self._view = view
+        self._entries = {n: entry for n, entry in self._entries.items() if n >= view.settle.oldest_unsettled}
 
     def frame_at(self, offset: int) -> Located:
         """Return the frame that holds an offset, its header only.

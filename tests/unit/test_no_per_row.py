@@ -149,7 +149,7 @@ PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "it
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
     ("spark/rows.py", "_repeat"): "one scalar per frame",
-    ("log/fetch.py", "_records"): "as many records as the caller asked for, each of them wanted as an object",
+    ("log/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
     ("log/records.py", "_check_times"): "the two bounds of a batch",
     ("log/records.py", "_partitions"): "the two bounds of a batch",
     ("log/staging.py", "_split"): "one number per partition that the batch has records for",
@@ -169,7 +169,7 @@ def uses(source: str) -> Iterator[tuple[str, str]]:
 def test_no_module_makes_python_objects_of_a_column() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), function)
-        for room in ("spark", "log", "format")
+        for room in ("consumer", "spark", "log", "format")
         for path in sorted((PACKAGE / room).glob("*.py"))
         for function, _ in uses(path.read_text())
     }

@@ -1,0 +1,8 @@
+"""The Python client's reading side: ``Consumer``, and what all consumers of a process share. Knows nothing of Spark."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.consumer.assignment import Assignment, ConsumerRebalanceListener, Membership
+from pyspark_commitlog.consumer.consumer import Consumer
+
+__all__ = ["Assignment", "Consumer", "ConsumerRebalanceListener", "Membership"]

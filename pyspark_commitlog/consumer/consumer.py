@@ -1,0 +1,294 @@
+"""``Consumer``: read topics from Python, without Spark. Kafka's names: ``KafkaConsumer``, ``ConsumerConfig``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import pyarrow as pa
+
+from pyspark_commitlog.consumer.positions import Positions
+from pyspark_commitlog.consumer.reading import Taken
+from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, schema_of, stored_columns, to_records, to_table
+from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
+from pyspark_commitlog.consumer.watcher import Shared
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.model import Record, TopicPartition
+from pyspark_commitlog.storage import Storage
+
+#: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
+_WAIT_SECONDS = 0.2
+_PATIENCE_SECONDS = 3600.0
+_ALL = 2**62
+
+
+class Consumer(Positions):
+    """Reads topics: records, or Arrow tables.
+
+    For one thread, or one task, at a time. Many consumers in one process share their looks at the journals and the
+    frames that were decoded.
+
+    Args:
+        root: the commit log; it must be there.
+        topics: to subscribe to; or call ``subscribe`` or ``assign``.
+        group_id: the group whose offsets to start from and to commit to. None: no group.
+        client_id: a name for log messages.
+        auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
+            ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
+            runs are read from their start.
+        enable_auto_commit: with a group, ``poll`` commits what earlier polls have handed out.
+        auto_commit_interval_ms: how often, at most.
+        max_poll_records: how many records ``poll`` returns at most.
+        fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
+        consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
+        metadata_max_age_ms: how often a ``pattern`` looks for new topics.
+        storage_options: for the fsspec filesystem.
+
+    Raises:
+        RootNotFoundError: there is no root.
+        UsageError: an argument that is not allowed.
+    """
+
+    def __init__(
+        self,
+        root: str | Shared,
+        *topics: str,
+        group_id: str | None = None,
+        client_id: str | None = None,
+        auto_offset_reset: str = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+        max_poll_records: int = 500,
+        fetch_max_bytes: int = 52_428_800,
+        consumer_timeout_ms: int | None = None,
+        metadata_max_age_ms: int = 5000,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        settings = Settings(
+            reset=Reset.of(auto_offset_reset),
+            group_id=group_id,
+            client_id=client_id or f"consumer-{group_id or 'none'}",
+            auto_commit=enable_auto_commit and group_id is not None,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            max_poll_records=max_poll_records,
+            fetch_max_bytes=fetch_max_bytes,
+            consumer_timeout_ms=consumer_timeout_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+        )
+        shared = root if isinstance(root, Shared) else Shared.open(str(root), storage_options)
+        super().__init__(shared, checked(settings))
+        if topics:
+            self.subscribe(topics)
+
+    @classmethod
+    def on(cls, storage: Storage, *topics: str, **settings: object) -> Consumer:
+        """Return a consumer on an open storage (tests inject clocks and faults this way)."""
+        return cls(Shared(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"Consumer({self._shared.storage.url!r}, client_id={self._settings.client_id!r})"
+
+    # --- records -----------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
+        """Return the next records, in order within each partition, as soon as there are some.
+
+        Args:
+            timeout: how long to wait for one, in seconds.
+            max_records: how many at most, in place of ``max_poll_records``.
+
+        Returns:
+            Records of any of the partitions; none when the time is up.
+
+        Raises:
+            UsageError: nothing is subscribed to or assigned.
+            OffsetOutOfRangeError: a position is out of range, or there is none, and ``auto_offset_reset`` is ``none``.
+            TopicChangedError: a topic was deleted or made again, and ``auto_offset_reset`` is ``none``.
+            UnknownTopicError: a topic is not there.
+            CorruptionError: stored bytes are damaged. The position stays before them.
+        """
+        return to_records(self._poll(timeout, RECORD_COLUMNS, self._most(max_records)).pieces)
+
+    def poll_arrow(
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the next records as a table, as soon as there are some: about ``fetch_max_bytes`` of them at most.
+
+        Args:
+            timeout: how long to wait for one, in seconds.
+            max_records: how many rows at most; None: as the bytes allow.
+            columns: of the table, in their order; others are not even decompressed. None: all.
+
+        Returns:
+            key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
+            timestampType int32, headers list<struct<key string, value binary>>. In chunks of one partition each.
+
+        Raises:
+            As ``poll``.
+        """
+        schema = schema_of(columns)
+        most = _ALL if max_records is None else self._most(max_records)
+        return to_table(self._poll(timeout, stored_columns(schema), most).pieces, schema)
+
+    def to_arrow(
+        self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return all records up to the present high watermarks as one table; memory must hold them.
+
+        Args:
+            max_records: how many rows at most.
+            timeout: how long to wait for the first, in seconds.
+            columns: see ``poll_arrow``.
+
+        Raises:
+            As ``poll``.
+        """
+        left = _ALL if max_records is None else self._most(max_records)
+        found = [self.poll_arrow(timeout, left, columns)]
+        until = self.end_offsets(self.assignment())
+        while (left := left - found[-1].num_rows) > 0 and self._is_before(until):
+            found.append(self.poll_arrow(0.0, left, columns))
+        return pa.concat_tables(found)
+
+    def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
+        places = self._reading.places
+        return any(
+            key in places and not places[key].paused and (places[key].position or 0) < end for key, end in until.items()
+        )
+
+    async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
+        """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
+        most = self._most(max_records)
+        return to_records((await self._apoll(timeout, RECORD_COLUMNS, most)).pieces)
+
+    async def apoll_arrow(
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Do as ``poll_arrow`` without blocking the event loop."""
+        schema = schema_of(columns)
+        most = _ALL if max_records is None else self._most(max_records)
+        return to_table((await self._apoll(timeout, stored_columns(schema), most)).pieces, schema)
+
+    def _most(self, max_records: int | None) -> int:
+        if max_records is None:
+            return self._settings.max_poll_records
+        check_number("max_records", max_records)
+        return max_records
+
+    def _poll(self, timeout: float, names: tuple[str, ...], most: int) -> Taken:
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            with self._lock:
+                taken = self._take(names, most)
+                self._apply(taken)
+            left = deadline - self._clock.monotonic()
+            if taken.pieces or left <= 0:
+                return taken
+            self._shared.wait(self._seen, min(left, self._longest_wait))
+
+    async def _apoll(self, timeout: float, names: tuple[str, ...], most: int) -> Taken:
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
+            taken = await asyncio.to_thread(self._take, names, most)
+            self._apply(taken)
+            left = deadline - self._clock.monotonic()
+            if taken.pieces or left <= 0:
+                return taken
+            await self._wait(min(left, self._longest_wait))
+
+    @property
+    def _longest_wait(self) -> float:
+        wanted = self._subscription
+        busy = self._group is not None or (wanted is not None and wanted.pattern is not None)
+        return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
+
+    async def _wait(self, seconds: float) -> None:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        forget = self._shared.watch(self._seen, wake)
+        try:
+            await asyncio.wait_for(news.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            forget()
+
+    def _take(self, names: tuple[str, ...], most: int) -> Taken:
+        with self._lock:
+            self._check_open()
+            if self._membership is None:
+                raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
+            self._ahead.clear()
+            self._auto_commit()
+            self._views.clear()
+            self._follow_assignment()
+            views = self._reading.look(self._views)
+            self._seen = self._reading.versions(views)
+            return self._reading.take(views, names, most, self._settings.fetch_max_bytes)
+
+    def _apply(self, taken: Taken) -> None:
+        with self._lock:
+            self._reading.apply(taken)
+
+    # --- iteration ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
+        while not self._ahead:
+            found = self.poll(self._patience)
+            self._hold(found)
+            if not found and self._settings.consumer_timeout_ms is not None:
+                raise StopIteration
+        return self._hand_over()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """As ``__next__``, without blocking the event loop."""
+        while not self._ahead:
+            found = await self.apoll(self._patience)
+            self._hold(found)
+            if not found and self._settings.consumer_timeout_ms is not None:
+                raise StopAsyncIteration
+        return self._hand_over()
+
+    @property
+    def _patience(self) -> float:
+        timeout_ms = self._settings.consumer_timeout_ms
+        return _PATIENCE_SECONDS if timeout_ms is None else timeout_ms / 1000
+
+    def _hold(self, records: Sequence[Record]) -> None:
+        """Keep records that were polled, with the positions before them: they count as they are handed over."""
+        self._ahead.extend(records)
+        for record in reversed(records):
+            self._reading.move(TopicPartition(record.topic, record.partition), record.offset)
+
+    def _hand_over(self) -> Record:
+        record = self._ahead.popleft()
+        self._reading.move(TopicPartition(record.topic, record.partition), record.offset + 1)
+        return record
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close. Behind an error there is no last commit: what was handed out last may not be done."""
+        self.close(commit=kind is None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """As ``__exit__``, without blocking the event loop."""
+        await asyncio.to_thread(self.close, commit=kind is None)

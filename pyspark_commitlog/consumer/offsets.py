@@ -1,0 +1,63 @@
+"""A consumer and its group's committed offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pyspark_commitlog.errors import CommitLogError, ConflictError, GroupResetError, OutcomeUnknownError, StorageError
+from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.state import GroupState, Position
+
+log = logging.getLogger("pyspark_commitlog.consumer")
+
+
+class GroupOffsets:
+    """Commits for one consumer.
+
+    ``generation`` is the last reset of the group that the consumer follows: a commit can't undo a later one.
+
+    Args:
+        handle: the group.
+        interval_ms: how often ``due`` says yes.
+    """
+
+    def __init__(self, handle: GroupLog, interval_ms: int) -> None:
+        self._handle, self._interval = handle, interval_ms / 1000
+        self._clock = handle.storage.clock
+        self._committed: Sequence[Position] = ()
+        self._began = self._clock.monotonic()
+        self.generation: int | None = None
+
+    def state(self) -> GroupState:
+        """Return what the group has committed, durable."""
+        return self._handle.newest()
+
+    def due(self) -> bool:
+        """Return whether it is time for an automatic commit."""
+        return self._clock.monotonic() - self._began >= self._interval
+
+    def commit(self, positions: Sequence[Position], generation: int, metadata: str = "") -> None:
+        """Commit all of the positions, or raise; see ``GroupLog.advance``."""
+        self._handle.advance(positions, generation, metadata, strict=True)
+
+    def commit_now_and_then(self, positions: Sequence[Position], generation: int) -> bool:
+        """Commit as an automatic commit does: what fails is a warning, and tried again at the next.
+
+        Returns:
+            False where the group was reset since: the positions mean nothing to it any more.
+        """
+        self._began = self._clock.monotonic()
+        if not positions or positions == self._committed:
+            return True
+        try:
+            self.commit(positions, generation)
+            self._committed = positions
+        except GroupResetError as error:
+            log.warning("%s", error)
+            return False
+        except (ConflictError, OutcomeUnknownError, StorageError, LookupError) as error:
+            if not isinstance(error, CommitLogError):
+                raise
+            log.warning("group %r: nothing was committed, it is tried again: %s", self._handle.name, error)
+        return True

@@ -1,0 +1,292 @@
+"""A consumer's partitions: where it stands in each, and the rows that come next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no_offset, out_of_range, reset_position
+from pyspark_commitlog.consumer.rows import Piece, cut
+from pyspark_commitlog.consumer.settings import Reset, Settings
+from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of, last_offset
+from pyspark_commitlog.consumer.watcher import Shared
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError, UnknownTopicError
+from pyspark_commitlog.groups.state import NEVER, GroupState
+from pyspark_commitlog.log.reader import Rows, View
+from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.model import TopicPartition
+
+log = logging.getLogger("pyspark_commitlog.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is left of a frame that was handed out in part, at ``position``; ``next_offset`` lies behind it."""
+
+    place: TopicPartition
+    topic_id: str
+    names: tuple[str, ...]
+    position: int
+    rows: Rows
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one poll took: nothing of the consumer has moved until it is applied.
+
+    ``positions`` lie behind what was taken, or behind gaps without records.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    rest: _Rest | None = None
+    last: TopicPartition | None = None
+
+
+class Reading:
+    """The partitions that are assigned to a consumer.
+
+    Args:
+        shared: the root.
+        settings: the consumer's.
+        group_state: returns what the consumer's group has committed; None where it has no group.
+    """
+
+    def __init__(self, shared: Shared, settings: Settings, group_state: Callable[[], GroupState | None]) -> None:
+        self.places: dict[TopicPartition, Place] = {}
+        self._shared, self._settings, self._group_state = shared, settings, group_state
+        self._topics: dict[str, SharedTopic] = {}
+        self._rest: _Rest | None = None
+        self._last: TopicPartition | None = None
+        self._warned: set[str] = set()
+
+    def topic(self, name: str) -> SharedTopic:
+        """Return a topic as the process shares it."""
+        if name not in self._topics:
+            self._topics[name] = self._shared.topic(name)
+        return self._topics[name]
+
+    def add(self, places: Iterable[TopicPartition], late: Callable[[TopicPartition], bool]) -> None:
+        """Take partitions on; ``late`` tells of each whether it is new to the consumer."""
+        for place in places:
+            self.places[place] = Place(late=late(place))
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        """Give partitions up."""
+        for place in places:
+            self.places.pop(place, None)
+
+    def move(self, place: TopicPartition, offset: int) -> None:
+        """Go on at another offset."""
+        self.places[place].position = offset
+
+    # --- where it stands ----------------------------------------------------------------------------------
+
+    def look(self, known: Mapping[str, View] | None = None) -> dict[str, View]:
+        """Return what is visible of the assigned topics, with every position brought into it.
+
+        Args:
+            known: what was looked at just now.
+
+        Raises:
+            UnknownTopicError: a topic was never there.
+            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing.
+            UsageError: a partition that does not exist.
+        """
+        views: dict[str, View] = {}
+        for name in sorted({place.topic for place in self.places}):
+            try:
+                views[name] = (known or {}).get(name) or self.topic(name).look()
+            except UnknownTopicError:
+                self._gone(name)
+        moving = [each for each in self.places.items() if each[0].topic in views and _is_moved(*each, views)]
+        state = self._group_state() if moving else None
+        for key, place in moving:
+            self._bring(key, place, views[key.topic], state)
+        return views
+
+    def _gone(self, name: str) -> None:
+        for key, place in self.places.items():
+            if key.topic == name and place.topic_id is None:
+                raise
+            if key.topic == name and self._settings.reset is Reset.NONE:
+                raise TopicChangedError(
+                    f"topic {name!r} (id {place.topic_id}) was deleted: partition {key.partition} stays at offset "
+                    f"{place.position}, which means nothing any more. Subscribe to another topic"
+                ) from None
+        self._warn(f"topic {name!r} was deleted: the consumer waits for it to be made again")
+
+    def _bring(self, key: TopicPartition, place: Place, view: View, state: GroupState | None) -> None:
+        topic = view.topic
+        if key.partition >= topic.partitions and place.topic_id is not None:
+            return  # made again with fewer partitions: the next assignment is without it
+        check_partition(key.topic, topic, key.partition)
+        low, high = topic.log_start[key.partition], topic.log_end[key.partition]
+        if place.topic_id not in (None, topic.topic_id):
+            self._made_again(key, place, view)
+        place.topic_id = topic.topic_id
+        if place.position is None:
+            committed = NEVER if state is None else state.offset(topic.topic_id, key.partition)
+            place.position = first_position(
+                self._settings.reset, None if committed == NEVER else committed, low, high, late=place.late
+            )
+            if place.position is None:
+                raise no_offset(key, low, high, self._settings.group_id)
+        if not low <= place.position <= high:
+            self._reset(key, place, low, high)
+
+    def _made_again(self, key: TopicPartition, place: Place, view: View) -> None:
+        told = f"topic {key.topic!r} (id {place.topic_id}) was deleted, and made again with id {view.topic.topic_id}"
+        if self._settings.reset is Reset.NONE:
+            raise TopicChangedError(
+                f"{told}: partition {key.partition} stays at offset {place.position}, which means nothing in the new "
+                "topic. Seek to an offset of the new one, or subscribe anew"
+            )
+        self._warn(f"{told}: it is read from its start, or from where the group is in it")
+        place.position, place.late = None, True
+
+    def _reset(self, key: TopicPartition, place: Place, low: int, high: int) -> None:
+        assert place.position is not None
+        told = out_of_range(key, place.position, low, high)
+        position = reset_position(self._settings.reset, low, high)
+        if position is None:
+            raise OffsetOutOfRangeError(f"{told}; auto_offset_reset is 'none': seek to an offset between them")
+        log.warning("%s: the consumer goes on at %d (%s)", told, position, self._settings.reset.value)
+        place.position = position
+
+    def follow(self, state: GroupState, generation: int) -> None:
+        """Go to where a reset behind ``generation`` moved the group; where it only lost its offsets, stay."""
+        for key, place in self.places.items():
+            if place.topic_id is None or state.since(place.topic_id, key.partition) <= generation:
+                continue
+            committed = state.offset(place.topic_id, key.partition)
+            if committed not in (NEVER, place.position):
+                log.warning(
+                    "group %r was reset: topic %r partition %d is read from offset %d on, it was at %s",
+                    self._settings.group_id, key.topic, key.partition, committed, place.position,
+                )  # fmt: skip
+                place.position = committed
+
+    def _warn(self, told: str) -> None:
+        if told not in self._warned:
+            self._warned.add(told)
+            log.warning("%s", told)
+
+    # --- what comes next ----------------------------------------------------------------------------------
+
+    def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, int]:
+        """Return what was seen of every topic: whoever waits is woken by another."""
+        names = {place.topic for place in self.places}
+        return {self.topic(n): views[n].newest.sequence if n in views else self.topic(n).version for n in names}
+
+    def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> Taken:
+        """Return the next rows of all partitions that are not paused, a frame of each in turn.
+
+        Args:
+            views: from ``look``.
+            names: of the columns to decode.
+            max_records: how many rows at most.
+            max_bytes: no further frame is taken beyond so many decoded bytes.
+
+        Raises:
+            CorruptionError: a frame is damaged, and nothing else could be taken. The position stays before it.
+        """
+        taken = Taken(last=self._last)
+        active = in_turn([key for key in self.places if self._is_due(key, views)], self._last)
+        rest = self._rest
+        if rest is not None and rest.place in active and self._suits(rest, names):
+            self._hand_out(taken, rest.place, names, rest.rows, rest.next_offset, max_records)
+            max_records -= taken.pieces[0].rows.count
+            max_bytes -= bytes_of(rest.rows)
+        while active and max_records > 0 and max_bytes > 0:
+            again = []
+            for key in active:
+                if max_records <= 0 or max_bytes <= 0:
+                    break
+                rows = self._next(taken, key, views[key.topic], names, max_records)
+                if rows is not None:
+                    again.append(key)
+                    max_records -= rows.count
+                    max_bytes -= bytes_of(rows)
+            active = again
+        return taken
+
+    def apply(self, taken: Taken) -> None:
+        """Move on behind what was taken."""
+        for key, position in taken.positions.items():
+            self.places[key].position = position
+        self._rest, self._last = taken.rest, taken.last
+
+    def _is_due(self, key: TopicPartition, views: Mapping[str, View]) -> bool:
+        place = self.places[key]
+        view = views.get(key.topic)
+        if view is None or place.paused or place.position is None or place.topic_id != view.topic.topic_id:
+            return False
+        return place.position < view.topic.log_end[key.partition]
+
+    def _suits(self, rest: _Rest, names: tuple[str, ...]) -> bool:
+        place = self.places[rest.place]
+        return (rest.topic_id, rest.position, rest.names) == (place.topic_id, place.position, names)
+
+    def _next(
+        self, taken: Taken, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
+    ) -> Rows | None:
+        """Take the next rows of a partition; None where there are none, or a later poll will tell why."""
+        position = taken.positions.get(key, self.places[key].position)
+        assert position is not None
+        if position >= view.topic.log_end[key.partition]:
+            return None
+        taken.last = key
+        try:
+            fetched = self.topic(key.topic).partition(view, key.partition, names).fetch(view, position)
+        except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look brings the position in order
+            return None
+        except CorruptionError as error:
+            if taken.pieces:
+                return None
+            self._last = key  # the other partitions are served first next time
+            raise CorruptionError(
+                f"{error}. The consumer stays at offset {position} of topic {key.topic!r} partition {key.partition}; "
+                "to go past it, seek behind the damage, or pause the partition"
+            ) from error
+        if fetched.rows is None:
+            taken.positions[key] = fetched.next_offset
+            return None
+        return self._hand_out(taken, key, names, fetched.rows, fetched.next_offset, max_records)
+
+    def _hand_out(
+        self, taken: Taken, key: TopicPartition, names: tuple[str, ...], rows: Rows, behind: int, max_records: int
+    ) -> Rows:
+        head, tail = cut(rows, max_records)
+        position = behind if tail is None else last_offset(head) + 1
+        taken.pieces.append(Piece(key, head, position))
+        taken.positions[key], taken.last, taken.rest = position, key, None
+        if tail is not None:
+            topic_id = self.places[key].topic_id
+            assert topic_id is not None
+            taken.rest = _Rest(key, topic_id, names, position, tail, behind)
+        return head
+
+
+def _is_moved(key: TopicPartition, place: Place, views: Mapping[str, View]) -> bool:
+    """Return whether a position has to be found, or means nothing where it is (pure)."""
+    topic = views[key.topic].topic
+    if place.topic_id != topic.topic_id or place.position is None or key.partition >= topic.partitions:
+        return True
+    return not topic.log_start[key.partition] <= place.position <= topic.log_end[key.partition]
+
+
+def backlog(places: Mapping[TopicPartition, Place], views: Mapping[str, View]) -> dict[TopicPartition, int]:
+    """Return how many offsets lie before the high watermark of every partition (pure)."""
+    found = {}
+    for key, place in places.items():
+        if key.topic in views and place.position is not None:
+            found[key] = max(0, views[key.topic].topic.log_end[key.partition] - place.position)
+    return found
+
+
+def of_topics(places: Iterable[TopicPartition]) -> Sequence[str]:
+    """Return the topics of partitions, sorted."""
+    return sorted({place.topic for place in places})

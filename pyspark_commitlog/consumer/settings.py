@@ -1,0 +1,118 @@
+"""What a consumer was asked for: its arguments, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.format.paths import check_group_name, check_topic_name
+from pyspark_commitlog.model import TopicPartition
+
+
+class Reset(Enum):
+    """Where to start without a committed offset, or behind one that is out of range (Kafka: ``auto.offset.reset``)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+    @classmethod
+    def of(cls, value: str) -> Reset:
+        """Return the member of a name.
+
+        Raises:
+            UsageError: names those that there are.
+        """
+        try:
+            return cls(value)
+        except ValueError:
+            raise UsageError(
+                f"auto_offset_reset={value!r} is not allowed: it takes 'earliest', 'latest' or 'none'"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A consumer's settings, in Kafka's names; see ``Consumer``."""
+
+    reset: Reset
+    group_id: str | None
+    client_id: str
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int
+    fetch_max_bytes: int
+    consumer_timeout_ms: int | None
+    metadata_max_age_ms: int
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings.
+
+    Raises:
+        UsageError: names what is not allowed, and what is.
+    """
+    if settings.group_id is not None:
+        check_group_name(settings.group_id)
+    check_number("max_poll_records", settings.max_poll_records)
+    check_number("fetch_max_bytes", settings.fetch_max_bytes)
+    check_number("auto_commit_interval_ms", settings.auto_commit_interval_ms, least=0)
+    check_number("metadata_max_age_ms", settings.metadata_max_age_ms, least=0)
+    if settings.consumer_timeout_ms is not None:
+        check_number("consumer_timeout_ms", settings.consumer_timeout_ms, least=0)
+    return settings
+
+
+def check_number(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is no whole number, or too small.
+
+    Raises:
+        UsageError: names it.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name}={value!r} is not allowed: it takes {least} or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics that a consumer subscribed to: by name, or by a regular expression for whole names."""
+
+    names: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+
+def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[str] | None) -> Subscription:
+    """Return what was subscribed to.
+
+    Raises:
+        UsageError: neither or both were given, or a name that no topic can have.
+    """
+    if (topics is None) == (pattern is None):
+        raise UsageError("subscribe takes either topics or pattern=…")
+    if pattern is not None:
+        try:
+            return Subscription(pattern=re.compile(pattern))
+        except re.error as error:
+            raise UsageError(f"pattern={pattern!r} is not a regular expression of Python: {error}") from None
+    names = [topics] if isinstance(topics, str) else list(topics or ())
+    if not names:
+        raise UsageError("subscribe takes at least one topic; to read nothing any more, call unsubscribe()")
+    return Subscription(tuple(sorted({check_topic_name(name) for name in names})))
+
+
+def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Return partitions, each once, sorted.
+
+    Raises:
+        UsageError: something else than a ``TopicPartition`` was given.
+    """
+    found = set()
+    for place in places:
+        if not isinstance(place, TopicPartition):
+            raise UsageError(f"{place!r} is not a partition: use TopicPartition(topic, number)")
+        check_topic_name(place.topic)
+        found.add(place)
+    return tuple(sorted(found))

@@ -1,0 +1,205 @@
+"""What all consumers of a process share of a topic: one look at its journals, and frames that were decoded once.
+
+Consumers that tail a topic ask for the same frames at nearly the same time. The first one reads and decodes, the others
+get the same Arrow buffers. Everything here is safe for use by several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock, RLock
+from typing import NamedTuple
+
+from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.reader import PartitionReader, Rows, View
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Storage
+
+#: Decoded bytes that are kept of each topic.
+CACHE_BYTES = 32 * 2**20
+#: How often an idle topic is looked at in full: the newest entry itself may be gone (the anchor rule).
+RECHECK_SECONDS = 1.0
+#: Readers under way that a partition keeps open, so that who reads on need not find its place again.
+_CURSORS = 4
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Rows from an offset on, at most a frame of them; None where none are left before ``next_offset``."""
+
+    rows: Rows | None
+    next_offset: int
+
+
+class Key(NamedTuple):
+    """What the cache knows rows by: the offset that was asked for is the first one's, or lies in the gap before it."""
+
+    topic_id: str
+    partition: int
+    names: Names
+    start: int
+
+
+class FrameCache:
+    """Decoded rows, the least recently used ones dropped beyond ``max_bytes``."""
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._kept: OrderedDict[Key, tuple[Fetched, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Fetched | None:
+        """Return what was put, if it is still there."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Key, fetched: Fetched) -> None:
+        """Keep what was read; what is larger than all of the cache is not."""
+        size = bytes_of(fetched.rows)
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            if key in self._kept:
+                self._bytes -= self._kept.pop(key)[1]
+            self._kept[key] = fetched, size
+            self._bytes += size
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many decoded bytes are kept."""
+        return self._bytes
+
+
+def bytes_of(rows: Rows | None) -> int:
+    """Return the memory that rows keep."""
+    return 0 if rows is None or rows.batch is None else rows.batch.get_total_buffer_size()
+
+
+class SharedPartition:
+    """A partition of one life of a topic, read with one choice of columns."""
+
+    def __init__(self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache) -> None:
+        self._id, self._partition, self._names, self._cache = view.topic.topic_id, partition, names, cache
+        self._reader = PartitionReader(topic, self._id, partition, names, view)
+        self._cursors: OrderedDict[int, Iterator[Rows]] = OrderedDict()
+        self._lock = Lock()
+
+    def fetch(self, view: View, start: int) -> Fetched:
+        """Return the next rows from ``start`` on, which lies between log start offset and high watermark.
+
+        Raises:
+            OffsetOutOfRangeError: retention overtook ``start``.
+            CorruptionError: the frame there is damaged.
+            TopicChangedError: this life of the topic is over.
+        """
+        key = Key(self._id, self._partition, self._names, start)
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._cache.get(key)  # another thread may have read it meanwhile
+            if found is None:
+                found = self._read(view, start)
+                if found.rows is not None:  # a gap to the end is none any more once there is a next record
+                    self._cache.put(key, found)
+            return found
+
+    def _read(self, view: View, start: int) -> Fetched:
+        end = view.topic.log_end[self._partition]
+        cursor = self._cursors.pop(start, None)
+        rows = None if cursor is None else next(cursor, None)
+        if rows is None:  # no reader stands here, or it is at the end of what was there when it began
+            if view.newest.sequence > self._reader.view.newest.sequence:
+                self._reader.follow(view)
+            cursor = self._reader.read(start, end)
+            rows = next(cursor, None)
+        if rows is None or cursor is None:
+            return Fetched(None, end)
+        behind = last_offset(rows) + 1
+        self._cursors[behind] = cursor
+        if len(self._cursors) > _CURSORS:
+            self._cursors.popitem(last=False)
+        return Fetched(rows, behind)
+
+
+def last_offset(rows: Rows) -> int:
+    """Return the offset of the last row."""
+    return rows.first_offset + rows.count - 1 if rows.offsets is None else int(rows.offsets[-1])
+
+
+class SharedTopic:
+    """A topic: what is visible of it now, and its partitions to read.
+
+    ``version`` rises with every change that a look found.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.storage, self.name = storage, name
+        self.version = 0
+        self._topic = TopicLog(storage, name)
+        self._cache = FrameCache()
+        self._partitions: dict[tuple[str, int, Names], SharedPartition] = {}
+        self._stored: Stored | None = None
+        self._view: View | None = None
+        self._checked = 0.0
+        self._lock = RLock()
+
+    def look(self) -> View:
+        """Return what is visible now; one look at storage where nothing has changed.
+
+        Raises:
+            UnknownTopicError: there is no such topic, or no longer.
+            CorruptionError: the newest entry is damaged.
+        """
+        with self._lock:
+            now = self.storage.clock.monotonic()
+            due = self._stored is None or not 0 <= now - self._checked < RECHECK_SECONDS
+            if due or (self._stored is not None and self._topic.journal.is_followed(self._stored)):
+                self._read()
+                self._checked = now
+            if self._view is None:
+                raise UnknownTopicError(
+                    f"there is no topic {self.name!r} in {self.storage.url}: create it with "
+                    f"CommitLog({self.storage.url!r}).create_topic({self.name!r}, partitions=…)"
+                )
+            return self._view
+
+    def _read(self) -> None:
+        stored = self._topic.journal.newest()
+        if stored is None or (self._stored is not None and stored.info.identity == self._stored.info.identity):
+            return
+        self._topic.journal.sync_exposed(stored)  # rule R5: consumers are about to see it
+        state = self._topic.state_of(stored.entry)
+        view = None
+        if not state.deleted:
+            _, settled = self._topic.settled(state.topic_id)
+            view = View(state, stored.entry, settled)
+        if self._view is not None and (view is None or view.topic.topic_id != self._view.topic.topic_id):
+            self._partitions.clear()
+        self._stored, self._view = stored, view
+        self.version += 1
+
+    def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
+        """Return a partition to read with these columns."""
+        key = view.topic.topic_id, partition, tuple(names)
+        with self._lock:
+            if key not in self._partitions:
+                own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
+                self._partitions[key] = SharedPartition(own, view, partition, key[2], self._cache)
+            return self._partitions[key]
+
+    @property
+    def cache(self) -> FrameCache:
+        """Return the decoded frames."""
+        return self._cache

@@ -1,0 +1,276 @@
+"""What a consumer reads: its subscription, the partitions that brings, and what its group is told of it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Collection, Iterable
+from threading import RLock
+
+from pyspark_commitlog.consumer.assignment import Assignment, ConsumerRebalanceListener, Given, Membership, Sole
+from pyspark_commitlog.consumer.offsets import GroupOffsets
+from pyspark_commitlog.consumer.reading import Reading
+from pyspark_commitlog.consumer.settings import Settings, Subscription, check_places, subscription
+from pyspark_commitlog.consumer.shared import SharedTopic
+from pyspark_commitlog.consumer.watcher import Shared
+from pyspark_commitlog.errors import UnknownTopicError, UsageError
+from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.log.reader import View
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.model import Record, TopicPartition
+from pyspark_commitlog.storage.process import process_id
+from pyspark_commitlog.topics import CommitLog
+
+log = logging.getLogger("pyspark_commitlog.consumer")
+
+
+class Subscriber:
+    """The part of ``Consumer`` that says what is read.
+
+    The assigned partitions come from one place, ``self._membership``, which is asked on every poll.
+    """
+
+    def __init__(self, shared: Shared, settings: Settings) -> None:
+        self._shared, self._settings = shared, settings
+        self._log = CommitLog.on(shared.storage)
+        groups, group_id = self._log.groups, settings.group_id
+        self._group = (
+            None if group_id is None else GroupOffsets(groups.open(group_id), settings.auto_commit_interval_ms)
+        )
+        self._clock = shared.storage.clock
+        self._reading = Reading(shared, settings, self._group_state)
+        self._membership: Membership | None = None
+        self._subscription: Subscription | None = None
+        self._listener = ConsumerRebalanceListener()
+        self._begun: dict[str, int] | None = None
+        self._listed: tuple[float, tuple[str, ...]] | None = None
+        self._seen: dict[SharedTopic, int] = {}
+        self._views: dict[str, View] = {}
+        self._ahead: deque[Record] = deque()
+        self._generation = 0
+        self._process, self._closed = process_id(), False
+        self._held = RLock()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"{self} is closed: make another")
+
+    @property
+    def _lock(self) -> RLock:
+        """Return the lock of the process that made the consumer: a forked child may find it held for ever."""
+        if self._process != process_id():
+            raise UsageError(
+                f"{self} was made in the process that this one was forked from, and both would read the same records: "
+                "make another one here"
+            )
+        return self._held
+
+    # --- what it reads -----------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read all partitions of topics, also those that are added later; in place of what was read before.
+
+        Args:
+            topics: their names.
+            pattern: or a regular expression of Python for whole names; topics that come to match are found.
+            listener: is told, inside ``poll``, which partitions come and go.
+        """
+        wanted = subscription(topics, pattern)
+        with self._lock:
+            self._check_open()
+            self._start(Sole(self._counts), wanted, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, in place of what was read before; no others come up."""
+        places = check_places(partitions)
+        with self._lock:
+            self._check_open()
+            self._start(Given(places), None, None)
+            self._follow_assignment()
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        with self._lock:
+            self._check_open()
+            self._start(None, None, None)
+
+    def _start(
+        self, membership: Membership | None, wanted: Subscription | None, listener: ConsumerRebalanceListener | None
+    ) -> None:
+        self._end()
+        self._membership, self._subscription = membership, wanted
+        self._listener = listener or ConsumerRebalanceListener()
+        self._begun = self._listed = None
+
+    def _end(self, *, commit: bool = True) -> None:
+        """Give up what is read now: commit, tell, leave."""
+        if self._membership is not None:
+            places = set(self._reading.places)
+            if commit:
+                self._auto_commit(now=True)
+            if places and self._subscription is not None:
+                self._listener.on_partitions_revoked(places)
+            self._membership.leave()
+            self._reading.remove(places)
+        self._ahead.clear()
+        self._membership = None
+
+    def subscription(self) -> set[str]:
+        """Return the names of the topics that are subscribed to; of a pattern those that were found."""
+        wanted = self._subscription
+        if wanted is None:
+            return set()
+        return set(wanted.names) if wanted.pattern is None else {place.topic for place in self._reading.places}
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are read: none of a subscription before its first poll."""
+        return set(self._reading.places)
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        return set(range(self._view(topic).topic.partitions))
+
+    def topics(self) -> set[str]:
+        """Return the names of all topics of the root."""
+        return set(self._log.topics())
+
+    def _counts(self) -> dict[str, int]:
+        """Return the subscribed topics and how many partitions each has."""
+        assert self._subscription is not None
+        found: dict[str, int] = {}
+        for name in self._subscription.names or self._matching():
+            try:
+                self._views[name] = self._view(name)
+                found[name] = self._views[name].topic.partitions
+            except UnknownTopicError:
+                before = sum(place.topic == name for place in self._reading.places)
+                if before and self._subscription.pattern is None:  # deleted: it may be made again
+                    found[name] = before
+                elif self._subscription.pattern is None:
+                    raise
+        if self._begun is None:
+            self._begun = dict(found)
+        return found
+
+    def _matching(self) -> tuple[str, ...]:
+        assert self._subscription is not None
+        assert self._subscription.pattern is not None
+        now, pattern = self._clock.monotonic(), self._subscription.pattern
+        if self._listed is None or (now - self._listed[0]) * 1000 >= self._settings.metadata_max_age_ms:
+            names = (name for name in self._log.listed() if pattern.fullmatch(name) and _is_topic_name(name))
+            self._listed = now, tuple(names)
+        return self._listed[1]
+
+    def _follow_assignment(self) -> None:
+        found = None if self._membership is None else self._membership.poll()
+        if found is None:
+            return
+        self._give_up(found)
+        added = _places(found.assigned)
+        self._reading.add(added, self._is_late)
+        self._generation = max(self._generation, found.generation)
+        if added:
+            log.info("%s: assigned %s", self._settings.client_id, sorted(added))
+            self._listener.on_partitions_assigned(added)
+
+    def _give_up(self, found: Assignment) -> None:
+        revoked = _places(found.revoked) & set(self._reading.places)
+        if revoked:
+            log.info("%s: revoked %s", self._settings.client_id, sorted(revoked))
+            self._auto_commit(now=True)
+            self._listener.on_partitions_revoked(revoked)
+            self._reading.remove(revoked)
+            self._forget_ahead(revoked)
+
+    def _forget_ahead(self, places: Collection[TopicPartition]) -> None:
+        """Drop what iteration was about to hand over of some partitions: their positions are still before it."""
+        self._ahead = deque(r for r in self._ahead if TopicPartition(r.topic, r.partition) not in places)
+
+    def _is_late(self, place: TopicPartition) -> bool:
+        """Return whether a partition came up after the subscription began."""
+        return self._begun is not None and place.partition >= self._begun.get(place.topic, 0)
+
+    # --- the group ---------------------------------------------------------------------------------------
+
+    def _group_state(self) -> GroupState | None:
+        """Return what the group has committed; from then on the consumer follows that generation."""
+        if self._group is None:
+            return None
+        state = self._group.state()
+        self._reading.follow(state, self._generation)
+        self._generation = max(self._generation, state.generation)
+        return state
+
+    def _positions(self) -> list[Position]:
+        """Return how far every partition has been handed out."""
+        found = []
+        for key, place in sorted(self._reading.places.items()):
+            if place.topic_id is not None and place.position is not None:
+                found.append(Position(key.topic, place.topic_id, key.partition, place.position))
+        return found
+
+    def _auto_commit(self, *, now: bool = False) -> None:
+        """Commit what was handed out before this call, if it is time: the caller has come back for more."""
+        if self._group is None or not self._settings.auto_commit or not (now or self._group.due()):
+            return
+        if not self._group.commit_now_and_then(self._committable(), self._generation):
+            self._group_state()
+
+    def _committable(self) -> list[Position]:
+        """Return the positions that mean something now: one that a seek left outside the log is not committed."""
+        found, topics = [], dict[str, TopicState | None]()
+        for at in self._positions():
+            if at.topic not in topics:
+                topics[at.topic] = self._live(at.topic)
+            topic = topics[at.topic]
+            if topic and topic.topic_id == at.topic_id and at.offset <= topic.log_end[at.partition]:
+                found.append(at)
+        return found
+
+    def _live(self, topic: str) -> TopicState | None:
+        try:
+            return self._view(topic).topic
+        except UnknownTopicError:
+            return None
+
+    def _view(self, topic: str) -> View:
+        """Return what is visible of a topic now."""
+        return self._reading.topic(topic).look()
+
+    def close(self, *, commit: bool = True) -> None:
+        """Give up all partitions, after a last automatic commit where these are enabled; a second call does nothing.
+
+        Args:
+            commit: False leaves out that commit: what the last poll returned is then read again.
+        """
+        if self._closed or self._process != process_id():
+            return
+        with self._lock:
+            try:
+                self._end(commit=commit)
+            finally:
+                self._closed = True
+
+
+def _places(found: frozenset[tuple[str, int]]) -> set[TopicPartition]:
+    return {TopicPartition(topic, partition) for topic, partition in found}
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except UsageError:
+        return False
+    return True

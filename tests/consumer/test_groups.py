@@ -1,0 +1,235 @@
+"""A consumer and its group: where it starts, what it commits and when, and what a reset does to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
+from pyspark_commitlog.errors import GroupResetError, OffsetOutOfRangeError, StorageError
+from tests.support.consumers import SMALL, at, consumer, drain, numbered, put, values
+from tests.support.faults import on_path
+from tests.support.world import World, raising
+
+INTERVAL_MS = 5000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A topic of two partitions with 20 records each, under a clock that stands still."""
+    world = World(tmp_path / "root")
+    world.create(2, SMALL)
+    put(world, numbered(0, 20))
+    put(world, numbered(50, 70), 1)
+    return world
+
+
+def test_a_consumer_starts_where_its_group_is_and_by_its_policy_elsewhere(world: World) -> None:
+    world.log().groups.commit("g", {"t": {0: 17}})
+    each = consumer(world, "t", group_id="g", auto_offset_reset="latest")
+    assert values(drain(each)) == numbered(17, 20)
+    strict = consumer(world, "t", group_id="g", auto_offset_reset="none")
+    with pytest.raises(OffsetOutOfRangeError, match=r"'t' partition 1: group 'g' has committed nothing"):
+        strict.poll()
+
+
+def test_what_is_committed_automatically_was_returned_by_earlier_polls(world: World) -> None:
+    each = consumer(world, "t", group_id="g", max_poll_records=5)
+    each.poll()
+    assert world.group_offsets() == []
+    world.clock.advance(INTERVAL_MS)
+    each.poll()
+    assert world.group_offsets() == [5, 0]
+    each.poll()
+    assert world.group_offsets() == [5, 0]
+    world.clock.advance(INTERVAL_MS)
+    before = {place: each.position(place) for place in each.assignment()}
+    each.poll()
+    assert world.group_offsets() == [before[at(0)], before[at(1)]]
+    assert sum(before.values()) == 15
+
+
+def test_a_poll_before_the_interval_is_over_commits_nothing(world: World) -> None:
+    each = consumer(world, "t", group_id="g", max_poll_records=5)
+    each.poll()
+    world.clock.advance(INTERVAL_MS - 1)
+    each.poll()
+    assert world.group_offsets() == []
+
+
+def test_close_commits_what_was_returned_and_an_error_does_not(world: World) -> None:
+    with consumer(world, "t", group_id="g", max_poll_records=5) as each:
+        each.poll()
+    assert world.group_offsets() == [5, 0]
+    each = consumer(world, "t", group_id="g", max_poll_records=5)
+    assert len(each.poll()) == 5
+    each.__exit__(ZeroDivisionError)
+    assert world.group_offsets() == [5, 0]
+
+
+def test_without_auto_commit_only_commit_commits(world: World) -> None:
+    with consumer(world, "t", group_id="g", enable_auto_commit=False) as each:
+        drain(each)
+        world.clock.advance(INTERVAL_MS)
+        each.poll()
+        assert world.group_offsets() == []
+        each.commit({at(0): 7}, "why")
+        assert world.group_offsets() == [7, None]
+        assert (each.committed(at(0)), each.committed(at(1))) == (7, None)
+        each.commit()
+        assert world.group_offsets() == [20, 20]
+        with pytest.raises(OffsetOutOfRangeError, match="offset 21 can't be committed"):
+            each.commit({at(0): 21})
+    assert world.log().groups.describe("g").metadata == {}
+
+
+def test_what_iteration_has_not_handed_over_is_not_committed(world: World) -> None:
+    each = consumer(world, "t", group_id="g")
+    taken = [next(each) for _ in range(7)]
+    assert values(taken) == numbered(0, 7)
+    each.commit()
+    assert world.group_offsets() == [7, 0]
+    assert each.position(at(0)) == 7
+    each.close()
+    again = consumer(world, "t", group_id="g")
+    assert values(r for r in drain(again) if r.partition == 0) == numbered(7, 20)
+
+
+def test_iteration_goes_on_behind_seeks_pauses_and_polls(world: World) -> None:
+    each = consumer(world, consumer_timeout_ms=0)
+    each.assign([at(0), at(1)])
+    each.pause(at(1))
+    assert values([next(each), next(each)]) == numbered(0, 2)
+    each.seek(at(0), 5)
+    assert next(each).offset == 5
+    each.resume(at(1))
+    each.pause(at(0))
+    assert [(r.partition, r.offset) for r in each] == [(1, n) for n in range(20)]
+    each.resume(at(0))
+    assert next(each).offset == 6
+    assert [r.offset for r in each.poll()] == list(range(7, 20))
+    assert list(each) == []
+
+
+def test_a_commit_that_fails_is_told_and_done_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    hook = on_path("groups", "put_if_absent", raising(StorageError("injected")), times=5)
+    each = consumer(world, "t", group_id="g", hook=hook)
+    drain(each)
+    with caplog.at_level(logging.WARNING, "pyspark_commitlog.consumer"):
+        for _ in range(3):
+            world.clock.advance(INTERVAL_MS)
+            assert each.poll() == []
+    assert "nothing was committed, it is tried again" in caplog.text
+    assert world.group_offsets() == [20, 20]
+
+
+def test_a_reset_is_followed_and_not_undone(world: World) -> None:
+    each = consumer(world, "t", group_id="g")
+    drain(each)
+    world.clock.advance(INTERVAL_MS)
+    each.poll()
+    world.log().groups.reset("g", to={"t": {0: 15}}, dry_run=False)
+    put(world, numbered(20, 21))
+    each.poll()
+    world.clock.advance(INTERVAL_MS)
+    assert values(drain(each)) == numbered(15, 21)
+    world.clock.advance(INTERVAL_MS)
+    each.poll()
+    assert world.group_offsets() == [21, 20]
+
+
+def test_a_commit_behind_a_reset_is_an_error_and_the_next_poll_follows_it(world: World) -> None:
+    each = consumer(world, "t", group_id="g", enable_auto_commit=False)
+    drain(each)
+    each.commit()
+    world.log().groups.reset("g", to={"t": {0: 15}}, dry_run=False)
+    with pytest.raises(GroupResetError, match="'g': t partition 0 was reset"):
+        each.commit()
+    assert world.group_offsets() == [15, 20]
+    assert values(drain(each)) == numbered(15, 20)
+    each.commit()
+    assert world.group_offsets() == [20, 20]
+
+
+def test_a_reset_that_a_new_partition_brings_to_light_is_not_undone(world: World) -> None:
+    """The offsets of the new partition are read in the new generation: the others must follow it, too."""
+    each = consumer(world, "t", group_id="g", enable_auto_commit=False)
+    drain(each)
+    each.commit()
+    world.log().groups.reset("g", to={"t": {0: 15}}, dry_run=False)
+    world.log().add_partitions("t", 3)
+    assert values(drain(each)) == numbered(15, 20)
+    each.commit()
+    assert world.group_offsets() == [20, 20, 0]
+
+
+def test_a_group_that_was_deleted_is_begun_again_where_the_consumer_is(world: World) -> None:
+    each = consumer(world, "t", group_id="g", auto_offset_reset="latest")
+    each.seek_to_beginning()
+    drain(each)
+    world.clock.advance(INTERVAL_MS)
+    each.poll()
+    world.log().groups.delete("g")
+    put(world, numbered(20, 22))
+    assert values(each.poll()) == numbered(20, 22)
+    for _ in range(2):
+        world.clock.advance(INTERVAL_MS)
+        assert each.poll() == []
+    assert world.group_offsets() == [22, 20]
+
+
+class Told(ConsumerRebalanceListener):
+    """Writes down what it is told, with the positions at that time."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.calls.append(("revoked", set(revoked)))
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.calls.append(("assigned", set(assigned)))
+
+
+def test_a_listener_is_told_of_partitions_that_come_and_go(world: World) -> None:
+    told = Told()
+    each = consumer(world)
+    each.subscribe("t", listener=told)
+    assert told.calls == []
+    each.poll()
+    world.log().add_partitions("t", 3)
+    each.poll()
+    each.subscribe("t", listener=told)
+    each.close()
+    three = {at(0), at(1), at(2)}
+    assert told.calls == [("assigned", {at(0), at(1)}), ("assigned", {at(2)}), ("revoked", three)]
+
+
+def test_a_listener_may_commit_what_goes_and_seek_in_what_comes(world: World) -> None:
+    each = consumer(world, group_id="g", enable_auto_commit=False)
+
+    class Seeking(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+            each.commit({place: each.position(place) for place in revoked})
+
+        def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+            each.seek(at(0), 18)
+
+    each.subscribe("t", listener=Seeking())
+    assert values(r for r in drain(each) if r.partition == 0) == numbered(18, 20)
+    each.unsubscribe()
+    assert world.group_offsets() == [20, 20]
+
+
+def test_a_former_subscription_is_committed_and_left(world: World) -> None:
+    world.create(1, SMALL, "u")
+    put(world, numbered(0, 3), name="u")
+    each = consumer(world, "t", group_id="g")
+    drain(each)
+    each.subscribe("u")
+    assert world.group_offsets() == [20, 20]
+    assert values(drain(each)) == numbered(0, 3)
+    assert each.assignment() == {at(0, "u")}

@@ -1,0 +1,439 @@
+"""Polls: what comes, in which order, from where on, and what is told when a position means nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog import Consumer, TopicPartition
+from pyspark_commitlog.consumer.rows import ARROW_SCHEMA
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    RootNotFoundError,
+    TopicChangedError,
+    UnknownTopicError,
+    UsageError,
+)
+from pyspark_commitlog.format import columns
+from tests.golden import make_golden
+from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
+from tests.support.records import append, batch_of
+from tests.support.world import Recorder, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty root under a clock that stands still."""
+    return World(tmp_path / "root")
+
+
+def test_a_record_comes_with_all_that_was_written(world: World) -> None:
+    world.create(2)
+    row: dict[str, Any] = {"key": [b"k"], "timestamp": [1_526_384_718_283_007], "partition": [1]}
+    append(world.handle(), batch_of([b"v"], headers=[[("a", b"1")]], **row))
+    (record,) = consumer(world, "t").poll()
+    assert (record.topic, record.partition, record.offset, record.timestamp) == ("t", 1, 0, 1_526_384_718_283)
+    assert (record.key, record.value, record.headers) == (b"k", b"v", (("a", b"1"),))
+
+
+@pytest.mark.parametrize("most", [1, 7, 10, 33, 500])
+def test_every_record_comes_once_and_in_order_whatever_a_poll_may_take(world: World, most: int) -> None:
+    world.create(2, SMALL)
+    put(world, numbered(0, 40))
+    put(world, numbered(100, 135), 1)
+    world.maintain()
+    put(world, numbered(40, 48))
+    each = consumer(world, "t", max_poll_records=most)
+    polls = []
+    while found := each.poll():
+        polls.append(found)
+    assert by_partition(chain.from_iterable(polls)) == {
+        at(0): list(enumerate(numbered(0, 48))),
+        at(1): list(enumerate(numbered(100, 135))),
+    }
+    assert all(len(found) == most for found in polls[:-1])
+    assert (each.position(at(0)), each.position(at(1))) == (48, 35)
+    assert each.lag() == {at(0): 0, at(1): 0}
+
+
+def test_partitions_take_turns_frame_by_frame(world: World) -> None:
+    world.create(3, SMALL)
+    for partition in range(3):
+        put(world, numbered(0, 20), partition)
+    each = consumer(world, "t", max_poll_records=1)
+    turns = [each.poll()[0].partition for _ in range(60)]
+    runs = [turns[0], *(now for before, now in pairwise(turns) if before != now)]
+    assert runs[:6] == [0, 1, 2, 0, 1, 2]
+    assert sorted(turns) == [0] * 20 + [1] * 20 + [2] * 20
+
+
+def test_latest_begins_at_the_end_and_earliest_at_the_log_start(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    world.log().delete_records("t", {0: 5})
+    late, early = consumer(world, "t", auto_offset_reset="latest"), consumer(world, "t")
+    assert late.poll() == []
+    assert [record.offset for record in early.poll()] == list(range(5, 20))
+    put(world, numbered(20, 22))
+    assert [record.offset for record in late.poll()] == [20, 21]
+
+
+def test_none_asks_for_an_offset_and_tells_the_range(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    world.log().delete_records("t", {0: 5})
+    each = consumer(world, "t", auto_offset_reset="none")
+    with pytest.raises(OffsetOutOfRangeError, match=r"'t' partition 0: .* from 5 \(log start offset\) to 20 \(high"):
+        each.poll()
+    each.seek(at(), 19)
+    assert values(each.poll()) == numbered(19, 20)
+
+
+@pytest.mark.parametrize(("reset", "position"), [("earliest", 10), ("latest", 30)])
+def test_a_position_that_retention_overtook_goes_where_it_was_told(
+    world: World, reset: str, position: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 30))
+    each = consumer(world, "t", auto_offset_reset=reset)
+    each.poll()
+    each.seek(at(), 3)
+    world.log().delete_records("t", {0: 10})
+    with caplog.at_level(logging.WARNING, "pyspark_commitlog.consumer"):
+        found = each.poll()
+    assert [record.offset for record in found] == list(range(position, 30))
+    assert "'t' partition 0: offsets 3 to 9 were deleted" in caplog.text
+
+
+@pytest.mark.parametrize(("position", "told"), [(3, "offsets 3 to 9 were deleted"), (31, "position 31 is beyond")])
+def test_with_none_a_position_out_of_range_is_an_error_and_stays(world: World, position: int, told: str) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 30))
+    world.log().delete_records("t", {0: 10})
+    each = consumer(world, auto_offset_reset="none")
+    each.assign([at()])
+    each.seek(at(), position)
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError, match=rf"{told}.* start offset is 10, the high watermark 30"):
+            each.poll()
+    each.seek(at(), 29)
+    assert values(each.poll()) == numbered(29, 30)
+
+
+def test_where_a_rewrite_left_offsets_out_the_rest_comes() -> None:
+    """The golden root: thinned frames, gaps between frames and at a segment's end, chunks, inline entries."""
+    expected = json.loads(make_golden.EXPECTED.read_text())["golden"]
+    for most in (1, 4, 1000):
+        each = Consumer(str(make_golden.ROOT), "golden", auto_offset_reset="earliest", max_poll_records=most)
+        found = by_partition(drain(each))
+        told = {place.partition: [offset for offset, _ in rows] for place, rows in found.items()}
+        assert told == {int(number): [row[0] for row in rows] for number, rows in expected.items() if rows}
+        ends = each.end_offsets(each.assignment())
+        assert {place: each.position(place) for place in ends} == ends
+
+
+# --- topics that change ------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_added_are_read_from_their_start(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 3))
+    each = consumer(world, "t", auto_offset_reset="latest")
+    assert each.poll() == []
+    world.log().add_partitions("t", 2)
+    put(world, numbered(5, 7), 1)
+    assert values(each.poll()) == numbered(5, 7)
+    assert each.assignment() == {at(0), at(1)}
+
+
+def test_a_pattern_finds_topics_that_come_up_and_reads_them_from_their_start(world: World) -> None:
+    world.create(1, SMALL, "a1")
+    world.create(1, SMALL, "b1")
+    put(world, numbered(0, 3), name="a1")
+    each = consumer(world, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    each.subscribe(pattern="a.*")
+    assert each.poll() == []
+    world.create(1, SMALL, "a2")
+    put(world, numbered(5, 7), name="a2")
+    world.clock.advance(1000)
+    assert values(each.poll()) == numbered(5, 7)
+    assert each.subscription() == {"a1", "a2"}
+
+
+def test_a_topic_made_again_is_read_from_its_start(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    each = consumer(world, "t", auto_offset_reset="latest")
+    each.poll()
+    world.log().delete_topic("t")
+    with caplog.at_level(logging.WARNING, "pyspark_commitlog.consumer"):
+        assert each.poll() == each.poll() == []
+        world.create(2, SMALL)
+        put(world, numbered(50, 53), 1)
+        assert values(each.poll()) == numbered(50, 53)
+    assert caplog.text.count("waits for it to be made again") == 1
+    assert "was deleted, and made again with id" in caplog.text
+
+
+def test_a_topic_made_again_between_two_polls_is_noticed(world: World) -> None:
+    """Its new offsets would fit: only the topic's id tells."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    each, strict = consumer(world, "t"), consumer(world, auto_offset_reset="none")
+    strict.assign([at()])
+    strict.seek(at(), 0)
+    each.poll()
+    strict.poll()
+    world.log().delete_topic("t")
+    world.create(1, SMALL)
+    put(world, numbered(50, 60))
+    assert values(each.poll()) == numbered(50, 60)
+    with pytest.raises(TopicChangedError, match=r"'t' \(id .*made again with id .*partition 0 stays at offset 5"):
+        strict.poll()
+    assert strict.position(at()) == 5
+
+
+def test_with_none_a_deleted_topic_is_an_error(world: World) -> None:
+    world.create(1, SMALL)
+    each = consumer(world, auto_offset_reset="none")
+    each.assign([at()])
+    each.seek(at(), 0)
+    each.poll()
+    world.log().delete_topic("t")
+    with pytest.raises(TopicChangedError, match="was deleted: partition 0 stays at offset 0"):
+        each.poll()
+
+
+# --- damage -------------------------------------------------------------------------------------------------
+
+
+def test_damage_stops_its_partition_only_and_seek_goes_past_it(world: World) -> None:
+    world.create(2, SMALL)
+    put(world, numbered(0, 30))
+    put(world, numbered(50, 60), 1)
+    world.maintain()
+    (segment,) = world.path.glob("topics/t/*/0/*.log")
+    damage_frame(segment, 1)
+    each = consumer(world, "t", max_poll_records=1000)
+    bad = each.poll()
+    good = by_partition(bad)
+    assert good[at(1)] == list(enumerate(numbered(50, 60)))
+    stuck = len(good[at(0)])
+    for _ in range(2):
+        with pytest.raises(
+            CorruptionError, match=rf"stays at offset {stuck} of topic 't' partition 0; to go past it, seek"
+        ):
+            each.poll()
+        assert each.position(at(0)) == stuck
+    put(world, numbered(60, 61), 1)
+    assert values(each.poll()) == numbered(60, 61)
+    each.seek(at(0), 2 * stuck)
+    assert values(drain(each)) == numbered(2 * stuck, 30)
+
+
+# --- Arrow --------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_the_same_as_the_records(world: World) -> None:
+    world.create(2, SMALL)
+    append(world.handle(), batch_of(numbered(0, 25), key=[b"k%d" % n for n in range(25)], headers=[[("a", b"1")]] * 25))
+    table = consumer(world, "t").poll_arrow()
+    assert table.schema == ARROW_SCHEMA
+    rows = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()
+    records = consumer(world, "t").poll()
+    assert [(r["topic"], r["partition"], r["offset"], r["timestamp"], r["timestampType"], r["key"], r["value"]) for r in rows] == [
+        (r.topic, r.partition, r.offset, r.timestamp_us, r.timestamp_type, r.key, r.value) for r in records
+    ]  # fmt: skip
+    assert [tuple((h["key"], h["value"]) for h in r["headers"]) for r in rows] == [r.headers for r in records]
+
+
+@pytest.mark.parametrize("names", [["value"], ["offset", "topic"], ["headers", "partition", "key"], ["timestampType"]])
+def test_a_table_has_the_columns_that_were_asked_for(world: World, names: Sequence[str]) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 25))
+    table = consumer(world, "t").poll_arrow(columns=names)
+    assert table.equals(consumer(world, "t").poll_arrow().select(names))
+    assert table.num_rows == 25
+
+
+def test_columns_that_were_not_asked_for_are_not_decoded(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
+        consumer(world, "t").poll_arrow(columns=["value", "offset"])
+        assert decode.call_args.kwargs["names"] == ("value",)
+        decode.reset_mock()
+        assert consumer(world, "t").poll_arrow(columns=["offset"])["offset"].to_pylist() == [0, 1, 2, 3, 4]
+        assert not decode.called
+
+
+def test_a_poll_takes_about_as_many_bytes_as_allowed(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 200))
+    each = consumer(world, "t", fetch_max_bytes=3000)
+    taken = each.poll_arrow()
+    assert 10 <= taken.num_rows <= 60
+    rest = each.to_arrow()
+    assert pa.concat_tables([taken, rest])["offset"].to_pylist() == list(range(200))
+
+
+def test_to_arrow_ends_at_the_high_watermarks_that_were_there(world: World) -> None:
+    world.create(2, SMALL)
+    put(world, numbered(0, 30))
+    put(world, numbered(30, 60), 1)
+    each = consumer(world, "t", fetch_max_bytes=1000)
+    assert each.to_arrow(max_records=7).num_rows == 7
+    assert each.to_arrow().num_rows == 53
+    assert each.to_arrow().num_rows == 0
+    assert each.to_arrow().schema == ARROW_SCHEMA
+
+
+# --- calls --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"auto_offset_reset": "first"}, "auto_offset_reset='first' is not allowed"),
+        ({"max_poll_records": 0}, "max_poll_records=0 is not allowed"),
+        ({"fetch_max_bytes": 1.5}, "fetch_max_bytes=1.5 is not allowed"),
+        ({"auto_commit_interval_ms": -1}, "auto_commit_interval_ms=-1 is not allowed: it takes 0"),
+        ({"metadata_max_age_ms": True}, "metadata_max_age_ms=True"),
+        ({"consumer_timeout_ms": -5}, "consumer_timeout_ms=-5"),
+        ({"group_id": ""}, "group"),
+    ],
+)
+def test_a_setting_that_is_not_allowed_is_named(world: World, settings: dict[str, Any], told: str) -> None:
+    world.create()
+    with pytest.raises(UsageError, match=told):
+        consumer(world, "t", **settings)
+
+
+def test_a_wrong_call_is_told(world: World) -> None:
+    world.create()
+    each = consumer(world)
+    with pytest.raises(UsageError, match="nothing is subscribed to"):
+        each.poll()
+    for call in (lambda: each.subscribe(), lambda: each.subscribe("t", pattern="t"), lambda: each.subscribe([])):
+        with pytest.raises(UsageError, match="subscribe takes"):
+            call()
+    with pytest.raises(UsageError, match="not a regular expression"):
+        each.subscribe(pattern="(")
+    with pytest.raises(UsageError, match="use TopicPartition"):
+        each.assign([("t", 0)])  # type: ignore[list-item]
+    each.assign([at(0)])
+    for act in (lambda: each.seek(at(1), 0), lambda: each.position(at(1)), lambda: each.pause(at(1))):
+        with pytest.raises(UsageError, match="'t' partition 1 is not assigned"):
+            act()
+    with pytest.raises(UsageError, match="offset=-1 is not allowed"):
+        each.seek(at(0), -1)
+    with pytest.raises(UsageError, match="max_records=0"):
+        each.poll(max_records=0)
+    for names in (["offset", "nope"], [], ["key", "key"]):
+        with pytest.raises(UsageError, match="columns="):
+            each.poll_arrow(columns=names)
+    with pytest.raises(UsageError, match="no group to commit to"):
+        each.commit()
+    with pytest.raises(UsageError, match="make the consumer with group_id"):
+        each.committed(at(0))
+    each.assign([at(7)])
+    with pytest.raises(UsageError, match="has partitions 0 to 0, not 7"):
+        each.poll()
+    each.close()
+    with pytest.raises(UsageError, match="is closed"):
+        each.poll()
+    each.close()
+
+
+def test_what_is_not_there_is_told(world: World) -> None:
+    with pytest.raises(RootNotFoundError):
+        consumer(world, "t")
+    world.create()
+    with pytest.raises(UnknownTopicError, match="'nope'"):
+        consumer(world, "nope").poll()
+    each = consumer(world)
+    each.assign([TopicPartition("nope", 0)])
+    with pytest.raises(UnknownTopicError, match="'nope'"):
+        each.poll()
+
+
+def test_offsets_and_times_of_partitions_are_told_assigned_or_not(world: World) -> None:
+    world.create(2, SMALL)
+    append(world.handle(), batch_of(numbered(0, 9), partition=[1] * 9, timestamp=[n * 1000 for n in range(9)]))
+    world.log().delete_records("t", {1: 2})
+    each = consumer(world)
+    assert each.beginning_offsets([at(0), at(1)]) == {at(0): 0, at(1): 2}
+    assert each.end_offsets([at(0), at(1)]) == {at(0): 0, at(1): 9}
+    found = each.offsets_for_times({at(1): 5, at(0): 5})
+    assert found[at(0)] is None
+    assert found[at(1)] is not None
+    assert (found[at(1)].offset, found[at(1)].timestamp) == (5, 5)  # type: ignore[union-attr]
+    assert each.partitions_for_topic("t") == {0, 1}
+    assert each.topics() == {"t"}
+
+
+def test_seeks_and_pauses(world: World) -> None:
+    world.create(2, SMALL)
+    put(world, numbered(0, 15))
+    put(world, numbered(20, 25), 1)
+    each = consumer(world, "t")
+    each.seek_to_end(at(0))
+    assert values(each.poll()) == numbered(20, 25)
+    each.seek_to_beginning()
+    each.pause(at(1))
+    assert each.paused() == {at(1)}
+    assert values(drain(each)) == numbered(0, 15)
+    assert each.lag() == {at(0): 0, at(1): 5}
+    each.resume(at(1))
+    each.seek(at(0), 13)
+    assert by_partition(drain(each)) == {
+        at(0): [*enumerate(numbered(0, 15))][13:],
+        at(1): [*enumerate(numbered(20, 25))],
+    }
+
+
+# --- the work ----------------------------------------------------------------------------------------------
+
+
+def test_an_idle_poll_takes_one_look_for_the_next_entry(world: World) -> None:
+    world.create(4, SMALL)
+    put(world, numbered(0, 15))
+    seen = Recorder()
+    asked: list[str] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        seen(operation, path, moment)
+        if moment == "before":
+            asked.append(operation)
+
+    each = consumer(world, "t", hook=hook)
+    drain(each)
+    asked.clear()
+    for _ in range(10):
+        assert each.poll() == []
+    assert asked == ["info"] * 10
+
+
+def test_an_idle_consumer_still_notices_when_its_newest_entry_is_gone(world: World) -> None:
+    """The next number may be collected rather than not there yet: the anchor is looked at, too, now and then."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    each = consumer(world, "t")
+    drain(each)
+    for n in range(5, 9):
+        put(world, numbered(n, n + 1))
+    world.maintain()
+    for entry in world.entries()[:-1]:
+        world.handle().journal.delete(entry)
+    assert each.poll() == []
+    world.clock.advance(1000)
+    assert values(each.poll()) == numbered(5, 9)

@@ -1,0 +1,213 @@
+"""Consumers that wait: they are woken, they share what they read, tasks are not held up, children of a fork begin anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from pyspark_commitlog import CommitLog, Consumer, Record
+from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.log.reader import Rows
+from tests.support.consumers import SMALL, at, drain, numbered, values
+from tests.support.records import append, batch_of
+
+#: Longer than any of these waits takes.
+LONG = 60.0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A topic of one partition, on the real clock."""
+    CommitLog(str(tmp_path / "root")).create_topic("t", 1, SMALL)
+    return str(tmp_path / "root")
+
+
+def put(root: str, first: int, last: int) -> None:
+    append(CommitLog(root).topic("t"), batch_of(numbered(first, last)))
+
+
+def in_thread(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def waiting(consumer: Consumer) -> None:
+    """Return once somebody waits for the consumer's topics."""
+    while not consumer._seen:
+        pass
+
+
+def test_a_poll_that_waits_is_woken_by_a_commit(root: str) -> None:
+    each = Consumer(root, "t", auto_offset_reset="earliest")
+    found: list[Record] = []
+    thread = in_thread(lambda: found.extend(each.poll(LONG)))
+    waiting(each)
+    put(root, 0, 3)
+    thread.join()
+    assert values(found) == numbered(0, 3)
+    assert each.poll(0.01) == []
+
+
+def test_a_poll_that_waits_is_woken_by_a_partition_that_is_added(root: str) -> None:
+    each = Consumer(root, "t")
+    thread = in_thread(lambda: each.poll(LONG, max_records=1))
+    waiting(each)
+    CommitLog(root).add_partitions("t", 2)
+    append(CommitLog(root).topic("t"), batch_of(numbered(0, 1), partition=[1]))
+    thread.join()
+    assert each.position(at(1)) == 1
+
+
+def test_iteration_waits_for_what_comes(root: str) -> None:
+    put(root, 0, 3)
+    each = Consumer(root, "t", auto_offset_reset="earliest")
+    assert values([next(each) for _ in range(3)]) == numbered(0, 3)
+    thread = in_thread(lambda: put(root, 3, 4))
+    assert next(each).offset == 3
+    thread.join()
+
+
+def test_consumers_of_a_process_read_and_decode_a_frame_once(root: str) -> None:
+    put(root, 0, 100)
+    CommitLog(root).maintain("t")
+    many = [Consumer(root, "t", auto_offset_reset="earliest", max_poll_records=n) for n in (1, 7, 500, 500, 500)]
+    with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
+        first = drain(many[0])
+        frames = decode.call_count
+        assert all(drain(each) == first for each in many[1:])
+        assert decode.call_count == frames
+    assert values(first) == numbered(0, 100)
+
+
+def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
+    cache = FrameCache(3000)
+
+    def key(start: int) -> Key:
+        return Key("id", 0, ("value",), start)
+
+    def fetched(start: int, size: int) -> Fetched:
+        return Fetched(Rows(1, start, None, batch_of([b"x" * size]), False), start + 1)
+
+    for start in range(3):
+        cache.put(key(start), fetched(start, 900))
+    assert cache.get(key(0)) == fetched(0, 900) or cache.get(key(0)) is not None
+    cache.put(key(3), fetched(3, 900))
+    assert [cache.get(key(n)) is not None for n in range(4)] == [True, False, True, True]
+    cache.put(key(4), fetched(4, 4000))
+    assert cache.get(key(4)) is None
+    cache.put(key(3), fetched(3, 100))
+    assert cache.size_bytes <= 3000
+    assert cache.get(Key("other", 0, ("value",), 3)) is None
+
+
+def test_pauses_grow_to_their_limit_and_start_over_with_news() -> None:
+    pause, taken = FIRST_PAUSE, [FIRST_PAUSE]
+    for _ in range(50):
+        pause = next_pause(pause, news=False)
+        taken.append(pause)
+    assert taken == sorted(taken)
+    assert taken[-1] == LONGEST_PAUSE
+    assert next_pause(pause, news=True) == FIRST_PAUSE
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+def test_tasks_wait_for_records_without_holding_up_each_other(root: str) -> None:
+    """Twenty consumers in one loop, more than its executor has threads, and the writer is a task behind them."""
+
+    async def read(each: Consumer) -> list[bytes | None]:
+        async with each:
+            found: list[Record] = []
+            while len(found) < 5:
+                found += await each.apoll(LONG)
+            return values(found)
+
+    async def all_of_it() -> list[list[bytes | None]]:
+        readers = [asyncio.create_task(read(Consumer(root, "t", auto_offset_reset="earliest"))) for _ in range(20)]
+        for n in range(5):
+            await asyncio.to_thread(put, root, n, n + 1)
+        return await asyncio.gather(*readers)
+
+    assert asyncio.run(all_of_it()) == [numbered(0, 5)] * 20
+
+
+def test_a_task_iterates(root: str) -> None:
+    put(root, 0, 25)
+
+    async def read() -> list[Record]:
+        async with Consumer(root, "t", auto_offset_reset="earliest", consumer_timeout_ms=0, group_id="g") as each:
+            found = [record async for record in each]
+            await each.acommit({at(): 7})
+            assert (await each.apoll_arrow(columns=["offset"])).num_rows == 0
+            return found
+
+    assert values(asyncio.run(read())) == numbered(0, 25)
+    assert CommitLog(root).groups.describe("g").partitions[0].offset == 25
+
+
+def test_a_poll_that_is_cancelled_has_handed_nothing_out(root: str) -> None:
+    put(root, 0, 25)
+    read, go_on = threading.Event(), threading.Event()
+    real = columns.decode
+
+    def slow(*args: object, **kwargs: object) -> object:
+        read.set()
+        go_on.wait(LONG)
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    async def cancel() -> list[Record]:
+        each = Consumer(root, "t", auto_offset_reset="earliest")
+        with mock.patch.object(columns, "decode", slow):
+            task = asyncio.create_task(each.apoll(LONG))
+            await asyncio.to_thread(read.wait, LONG)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            go_on.set()
+        assert each.position(at()) == 0
+        return await each.apoll()
+
+    assert values(asyncio.run(cancel())) == numbered(0, 25)
+
+
+# --- fork ---------------------------------------------------------------------------------------------------
+
+
+def test_a_child_of_a_fork_makes_its_own_consumer_and_refuses_the_parents(root: str) -> None:
+    put(root, 0, 3)
+    each = Consumer(root, "t", auto_offset_reset="earliest")
+    assert len(each.poll()) == 3
+    thread = in_thread(lambda: each.poll(LONG))  # the watcher runs, and holds what a fork copies
+    waiting(each)
+    child = os.fork()
+    if child == 0:
+        os._exit(_in_child(root, each))
+    put(root, 3, 4)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _in_child(root: str, inherited: Consumer) -> int:
+    """Return 0 if all is well: the parent's consumer refuses, an own one reads and is woken."""
+    try:
+        inherited.poll()
+    except UsageError as error:
+        if "forked" not in str(error):
+            return 1
+    inherited.close()
+    own = Consumer(root, "t", auto_offset_reset="earliest")
+    seen = own.poll()
+    while len(seen) < 4:
+        seen += own.poll(LONG)
+    return 0 if values(seen) == numbered(0, 4) else 2
