@@ -141,7 +141,7 @@ def last_offset(rows: Rows) -> int:
 class SharedTopic:
     """A topic: what is visible of it now, and its partitions to read.
 
-    ``version`` rises with every change that a look found.
+    ``version`` is the number of the entry that the last look found; 0 before any.
     """
 
     def __init__(self, storage: Storage, name: str) -> None:
@@ -188,7 +188,7 @@ class SharedTopic:
         if self._view is not None and (view is None or view.topic.topic_id != self._view.topic.topic_id):
             self._partitions.clear()
         self._stored, self._view = stored, view
-        self.version += 1
+        self.version = stored.sequence
 
     def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
         """Return a partition to read with these columns."""

@@ -126,6 +126,15 @@ def test_a_commit_that_fails_is_told_and_done_again(world: World, caplog: pytest
     assert world.group_offsets() == [20, 20]
 
 
+def test_a_seek_beyond_the_log_is_not_committed_and_hinders_no_other(world: World) -> None:
+    each = consumer(world, "t", group_id="g", auto_offset_reset="latest")
+    each.poll()
+    each.seek(at(0), 99)
+    world.clock.advance(INTERVAL_MS)
+    each.poll()
+    assert world.group_offsets() == [None, 20]
+
+
 def test_a_reset_is_followed_and_not_undone(world: World) -> None:
     each = consumer(world, "t", group_id="g")
     drain(each)

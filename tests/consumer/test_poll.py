@@ -423,6 +423,20 @@ def test_an_idle_poll_takes_one_look_for_the_next_entry(world: World) -> None:
     assert asked == ["info"] * 10
 
 
+def test_what_a_consumer_is_about_to_see_is_made_durable_once(world: World) -> None:
+    """Rule R5: the writer may have put the entry, and not synced the directory yet."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    seen = Recorder()
+    each = consumer(world, "t", hook=seen)
+    each.poll()
+    each.poll()
+    assert seen.paths("sync_directory") == ["topics/t/journal"]
+    put(world, numbered(5, 6))
+    each.poll()
+    assert seen.paths("sync_directory") == ["topics/t/journal"] * 2
+
+
 def test_an_idle_consumer_still_notices_when_its_newest_entry_is_gone(world: World) -> None:
     """The next number may be collected rather than not there yet: the anchor is looked at, too, now and then."""
     world.create(1, SMALL)

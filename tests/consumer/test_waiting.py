@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ from pyspark_commitlog.log.reader import Rows
 from tests.support.consumers import SMALL, at, drain, numbered, values
 from tests.support.records import append, batch_of
 
-#: Longer than any of these waits takes.
-LONG = 60.0
+#: Longer than any of these waits takes, and after how long a test gives up.
+LONG = 3600.0
+LIMIT = 30.0
 
 
 @pytest.fixture
@@ -36,9 +38,15 @@ def put(root: str, first: int, last: int) -> None:
 
 
 def in_thread(act: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=act)
+    thread = threading.Thread(target=act, daemon=True)
     thread.start()
     return thread
+
+
+def joined(thread: threading.Thread) -> bool:
+    """Return whether a thread has ended."""
+    thread.join(LIMIT)
+    return not thread.is_alive()
 
 
 def waiting(consumer: Consumer) -> None:
@@ -53,7 +61,7 @@ def test_a_poll_that_waits_is_woken_by_a_commit(root: str) -> None:
     thread = in_thread(lambda: found.extend(each.poll(LONG)))
     waiting(each)
     put(root, 0, 3)
-    thread.join()
+    assert joined(thread)
     assert values(found) == numbered(0, 3)
     assert each.poll(0.01) == []
 
@@ -64,8 +72,17 @@ def test_a_poll_that_waits_is_woken_by_a_partition_that_is_added(root: str) -> N
     waiting(each)
     CommitLog(root).add_partitions("t", 2)
     append(CommitLog(root).topic("t"), batch_of(numbered(0, 1), partition=[1]))
-    thread.join()
+    assert joined(thread)
     assert each.position(at(1)) == 1
+
+
+def test_nobody_is_woken_by_nothing(root: str) -> None:
+    put(root, 0, 3)
+    each = Consumer(root, "t", auto_offset_reset="earliest")
+    assert len(each.poll()) == 3
+    with mock.patch.object(each._reading, "take", wraps=each._reading.take) as take:
+        assert each.poll(0.2) == []
+    assert take.call_count == 2
 
 
 def test_iteration_waits_for_what_comes(root: str) -> None:
@@ -74,7 +91,7 @@ def test_iteration_waits_for_what_comes(root: str) -> None:
     assert values([next(each) for _ in range(3)]) == numbered(0, 3)
     thread = in_thread(lambda: put(root, 3, 4))
     assert next(each).offset == 3
-    thread.join()
+    assert joined(thread)
 
 
 def test_consumers_of_a_process_read_and_decode_a_frame_once(root: str) -> None:
@@ -163,14 +180,14 @@ def test_a_poll_that_is_cancelled_has_handed_nothing_out(root: str) -> None:
 
     def slow(*args: object, **kwargs: object) -> object:
         read.set()
-        go_on.wait(LONG)
+        go_on.wait(LIMIT)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     async def cancel() -> list[Record]:
         each = Consumer(root, "t", auto_offset_reset="earliest")
         with mock.patch.object(columns, "decode", slow):
             task = asyncio.create_task(each.apoll(LONG))
-            await asyncio.to_thread(read.wait, LONG)
+            await asyncio.to_thread(read.wait, LIMIT)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -192,9 +209,10 @@ def test_a_child_of_a_fork_makes_its_own_consumer_and_refuses_the_parents(root: 
     waiting(each)
     child = os.fork()
     if child == 0:
+        signal.alarm(int(LIMIT))
         os._exit(_in_child(root, each))
     put(root, 3, 4)
-    thread.join()
+    assert joined(thread)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
