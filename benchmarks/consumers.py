@@ -6,9 +6,9 @@
 Every consumer counts what it gets: how many records, the sum of their numbers, and the sum of the numbers' squares. The
 consumers of a process are dealt out to ``--threads`` threads: each polls its own in turn, and waits for the first of
 them when none has got anything. Without groups each gets everything; with ``--groups 10 --partitions 100`` the members
-of a group share the partitions out, each a static share, and each group gets everything. A record's lag is the time from
-before it was staged until its consumer has it in hand, by the clock of this machine. Exits with 1 if anything was lost
-or came twice.
+of a group share the partitions out, each a static share, and each group gets everything. A record's lag is the time
+from before it was staged until its consumer has it in hand, by the clock of this machine. Exits with 1 if anything was
+lost or came twice.
 """
 
 from __future__ import annotations

@@ -54,8 +54,6 @@ class Watcher:
                 self._waiting.setdefault(topic, set()).add(waiter)
             start = not self._running
             self._running = True
-        if any(topic.version != version for topic, version in waiter.seen.items()):
-            waiter.wake()
         if start:
             Thread(target=self._run, name="commitlog-watcher", daemon=True).start()
 

@@ -52,6 +52,15 @@ def test_what_is_committed_automatically_was_returned_by_earlier_polls(world: Wo
     assert sum(before.values()) == 15
 
 
+def test_however_often_it_commits_what_a_poll_returns_waits_for_the_next(world: World) -> None:
+    each = consumer(world, "t", group_id="g", max_poll_records=5, auto_commit_interval_ms=0)
+    handed_out = 0
+    for _ in range(4):
+        taken = each.poll()
+        assert sum(offset or 0 for offset in world.group_offsets()) == handed_out
+        handed_out += len(taken)
+
+
 def test_a_poll_before_the_interval_is_over_commits_nothing(world: World) -> None:
     each = consumer(world, "t", group_id="g", max_poll_records=5)
     each.poll()
@@ -231,6 +240,24 @@ def test_a_listener_may_commit_what_goes_and_seek_in_what_comes(world: World) ->
     assert values(r for r in drain(each) if r.partition == 0) == numbered(18, 20)
     each.unsubscribe()
     assert world.group_offsets() == [20, 20]
+
+
+def test_a_topic_that_leaves_a_pattern_is_revoked_with_its_positions(world: World) -> None:
+    world.create(1, SMALL, "t2")
+    put(world, numbered(0, 3), name="t2")
+    each = consumer(world, metadata_max_age_ms=0)
+    told: list[tuple[TopicPartition, int]] = []
+
+    class Asking(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+            told.extend((place, each.position(place)) for place in revoked)
+
+    each.subscribe(pattern="t.*", listener=Asking())
+    drain(each)
+    world.log().delete_topic("t2")
+    assert each.poll() == []
+    assert told == [(at(0, "t2"), 3)]
+    assert each.assignment() == {at(0), at(1)}
 
 
 def test_a_former_subscription_is_committed_and_left(world: World) -> None:

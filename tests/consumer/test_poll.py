@@ -26,6 +26,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import columns
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
+from tests.support.faults import on_path
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World
 
@@ -139,6 +140,35 @@ def test_where_a_rewrite_left_offsets_out_the_rest_comes() -> None:
         assert told == {int(number): [row[0] for row in rows] for number, rows in expected.items() if rows}
         ends = each.end_offsets(each.assignment())
         assert {place: each.position(place) for place in ends} == ends
+
+
+def test_a_gap_at_the_end_of_the_log_is_passed(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    put(world, numbered(5, 10))
+    world.log().void("t", {0: (5, 10)}, force=True)
+    each = consumer(world, "t")
+    assert values(drain(each)) == numbered(0, 5)
+    assert (each.position(at()), each.lag()) == (10, {at(): 0})
+    put(world, numbered(10, 12))
+    assert [record.offset for record in each.poll()] == [10, 11]
+
+
+def test_what_retention_takes_during_a_poll_is_passed_by_the_next(world: World) -> None:
+    """The look came before, the file is gone when it is opened."""
+    world.create(1, {**SMALL, "segment.bytes": 1024})
+    for first in range(0, 50, 5):
+        put(world, numbered(first, first + 5))
+    world.maintain()
+
+    def retain() -> None:
+        world.log().delete_records("t", {0: 20})
+        world.collect_all()
+
+    each = consumer(world, "t", hook=on_path(".log", "map", retain))
+    assert each.poll() == []
+    assert each.position(at()) == 0
+    assert [record.offset for record in each.poll()] == list(range(20, 50))
 
 
 # --- topics that change ------------------------------------------------------------------------------------
@@ -399,6 +429,25 @@ def test_seeks_and_pauses(world: World) -> None:
         at(0): [*enumerate(numbered(0, 15))][13:],
         at(1): [*enumerate(numbered(20, 25))],
     }
+
+
+def test_a_seek_into_a_frame_that_was_begun_goes_there(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 30))
+    each = consumer(world, "t", max_poll_records=3)
+    for offset in (0, 7, 1, 28, 4, 4):
+        each.seek_to_end()
+        each.seek(at(), offset)
+        assert [record.offset for record in each.poll()] == [*range(30)][offset : offset + 3]
+
+
+def test_what_is_left_of_a_frame_may_be_asked_for_with_other_columns(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 9))
+    each = consumer(world, "t")
+    assert each.poll_arrow(max_records=2, columns=["offset"])["offset"].to_pylist() == [0, 1]
+    assert each.poll_arrow(max_records=2, columns=["value"])["value"].to_pylist() == numbered(2, 4)
+    assert values(each.poll()) == numbered(4, 9)
 
 
 # --- the work ----------------------------------------------------------------------------------------------
