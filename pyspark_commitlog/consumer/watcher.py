@@ -8,6 +8,7 @@ on a shared mount, and has limits of its own on large machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from weakref import WeakValueDictionary
@@ -67,6 +68,14 @@ class Watcher:
                     self._waiting.pop(topic, None)
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException:
+            with self._lock:
+                self._running = False  # whoever waits next starts another
+            raise
+
+    def _watch(self) -> None:
         pause, alone = FIRST_PAUSE, 0.0
         while True:
             news = self._look()
@@ -96,7 +105,8 @@ class Watcher:
                 woken += [waiter for waiter in found if failed or waiter.seen[topic] != topic.version]
         for waiter in woken:
             self.remove(waiter)
-            waiter.wake()
+            with suppress(RuntimeError):  # its event loop was closed meanwhile
+                waiter.wake()
         return bool(woken)
 
 

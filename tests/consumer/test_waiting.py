@@ -198,6 +198,19 @@ def test_a_poll_that_is_cancelled_has_handed_nothing_out(root: str) -> None:
     assert values(asyncio.run(cancel())) == numbered(0, 25)
 
 
+def test_a_loop_that_was_closed_while_it_waited_hinders_nobody_else(root: str) -> None:
+    each = Consumer(root, "t", auto_offset_reset="earliest")
+    each.poll()
+    loop = asyncio.new_event_loop()
+    loop.close()
+    for _ in range(20):
+        each._shared.watch(each._seen, lambda: loop.call_soon_threadsafe(print))
+    for n in range(2):
+        thread = in_thread(lambda: each.poll(LONG))
+        put(root, n, n + 1)
+        assert joined(thread)
+
+
 # --- fork ---------------------------------------------------------------------------------------------------
 
 
