@@ -12,12 +12,12 @@ from typing import Protocol
 
 from pyspark_commitlog.model import TopicPartition
 
-Places = frozenset[tuple[str, int]]
+Places = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a member reads from now on, as (topic, partition), and what that takes from it and adds."""
+    """What a member reads from now on, and what that takes from it and adds."""
 
     generation: int
     partitions: Places
@@ -71,7 +71,9 @@ class Sole:
         if counts == self._last:
             return None
         self._last = counts
-        now = frozenset((topic, partition) for topic, count in counts.items() for partition in range(count))
+        now = frozenset(
+            TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
+        )
         found, self._partitions = changed(self.generation, self._partitions, now), now
         return found
 
@@ -84,7 +86,7 @@ class Given:
 
     def __init__(self, places: Collection[TopicPartition]) -> None:
         self.generation = 0
-        self._places: Places | None = frozenset((place.topic, place.partition) for place in places)
+        self._places: Places | None = frozenset(places)
 
     def poll(self) -> Assignment | None:
         """See ``Membership.poll``."""

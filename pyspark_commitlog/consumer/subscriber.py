@@ -178,7 +178,7 @@ class Subscriber:
         if found is None:
             return
         self._give_up(found)
-        added = _places(found.assigned)
+        added = set(found.assigned)
         self._reading.add(added, self._is_late)
         self._generation = max(self._generation, found.generation)
         if added:
@@ -186,7 +186,7 @@ class Subscriber:
             self._listener.on_partitions_assigned(added)
 
     def _give_up(self, found: Assignment) -> None:
-        revoked = _places(found.revoked) & set(self._reading.places)
+        revoked = found.revoked & set(self._reading.places)
         if revoked:
             log.info("%s: revoked %s", self._settings.client_id, sorted(revoked))
             self._auto_commit(now=True)
@@ -262,10 +262,6 @@ class Subscriber:
                 self._end(commit=commit)
             finally:
                 self._closed = True
-
-
-def _places(found: frozenset[tuple[str, int]]) -> set[TopicPartition]:
-    return {TopicPartition(topic, partition) for topic, partition in found}
 
 
 def _is_topic_name(name: str) -> bool:
