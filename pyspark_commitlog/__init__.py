@@ -15,6 +15,7 @@ __all__ = [
     "Consumer",
     "ConsumerRebalanceListener",
     "DefaultSource",
+    "Producer",
     "Record",
     "TopicPartition",
     "__version__",
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog import errors
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.model import Record, TopicPartition
+    from pyspark_commitlog.producer.client import Producer
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.topics import CommitLog
@@ -35,6 +37,7 @@ _HOMES = {
     "Consumer": "pyspark_commitlog.consumer",
     "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
     "DefaultSource": "pyspark_commitlog.spark.source",
+    "Producer": "pyspark_commitlog.producer.client",
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
 }

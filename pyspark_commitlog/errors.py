@@ -5,7 +5,7 @@
     CommitLogError
     ├── UsageError (ValueError)              fix the call and call again; nothing was touched
     │   ├── ConfigError                      a topic config: name, value, what is allowed
-    │   ├── OptionError                      a Spark option: name, value, what is allowed
+    │   ├── OptionError                      an option of Spark's or a client's: name, value, what is allowed
     │   └── InvalidRecordError               a column of the wrong type, or a record the topic's limits refuse
     ├── NotFoundError (LookupError)          name something that exists, or create it first
     │   ├── RootNotFoundError
@@ -24,6 +24,10 @@
     ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
+    ├── NotSentError                         certainly not in the log: send it again when the cause is gone
+    │   ├── BufferExhaustedError (TimeoutError)   the producer's buffer was full for max_block_ms
+    │   ├── DeliveryTimeoutError (TimeoutError)   it could not be committed within delivery_timeout_ms
+    │   └── ProducerClosedError              the producer is closed, or another process' (a fork): make a new one
     ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
     │   ├── StorageFullError
     │   ├── StorageReadOnlyError
@@ -52,7 +56,7 @@ class ConfigError(UsageError):
 
 
 class OptionError(UsageError):
-    """A Spark reader or writer option is unknown, out of range, or excludes another."""
+    """An option of a Spark reader or writer, or of a client, is unknown, out of range, or excludes another."""
 
 
 class InvalidRecordError(UsageError):
@@ -125,6 +129,22 @@ class OffsetOutOfRangeError(CommitLogError, LookupError):
 
 class OutcomeUnknownError(CommitLogError):
     """A commit may or may not have landed. Retrying with the same writer id is safe (invariant I5)."""
+
+
+class NotSentError(CommitLogError):
+    """A producer did not send a record; it is certainly not in the log."""
+
+
+class BufferExhaustedError(NotSentError, TimeoutError):
+    """A producer's buffer was full for ``max_block_ms`` (Kafka: ``BufferExhaustedException``)."""
+
+
+class DeliveryTimeoutError(NotSentError, TimeoutError):
+    """A record could not be committed within ``delivery_timeout_ms`` (Kafka: ``TimeoutException``)."""
+
+
+class ProducerClosedError(NotSentError):
+    """The producer is closed, or belongs to the process that this one was forked from."""
 
 
 class StorageError(CommitLogError, OSError):

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from pyspark_commitlog.config import HOUR_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CorruptionError,
     InvalidRecordError,
+    OutcomeUnknownError,
     StagedExpiredError,
     StaleBatchError,
     TopicChangedError,
@@ -66,12 +68,25 @@ FORMER_QUERIES = 200
 
 @dataclass(frozen=True, slots=True)
 class ProducerBatch:
-    """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98)."""
+    """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98).
+
+    ``since_ms`` is for producers without an id of their own (``TRANSIENT``), whose rows are soon forgotten: the
+    storage's time (ms) before the batch was tried first. None for durable ids.
+    """
 
     writer_id: str
     epoch: int
     first: int
     last: int
+    since_ms: int | None = None
+
+
+#: What the writer ids of producers start with that have an id of their own.
+PRODUCER = "producer:"
+#: What the writer ids of producers start with that have no id of their own, and how long their rows are kept: such
+#: a producer needs its row only while it can't tell whether its last batch landed.
+TRANSIENT = "transient:"
+TRANSIENT_MS = HOUR_MS
 
 
 class Verdict(Enum):
@@ -129,6 +144,8 @@ def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int,
 
 
 def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
+    if row is None and batch.since_ms is not None:  # its earlier batches are certain, so their row may be forgotten
+        return Verdict.COMMIT
     if row is None or batch.epoch > row.epoch:
         if batch.first != 0:
             raise StaleBatchError(
@@ -147,6 +164,23 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
             f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}"
         )
     return Verdict.COMMIT
+
+
+def check_remembered(row: WriterRow | None, batch: ProducerBatch, newest_ms: int, topic: str) -> None:
+    """Refuse a batch of a producer without an id that comes when its row may be forgotten already (R6; pure).
+
+    Rows go by storage times, and so does this (rule R10): one written after ``since_ms`` is there until
+    ``TRANSIENT_MS`` later.
+
+    Raises:
+        OutcomeUnknownError: it may have landed before.
+    """
+    if row is None and batch.since_ms is not None and newest_ms - batch.since_ms >= TRANSIENT_MS:
+        raise OutcomeUnknownError(
+            f"topic {topic!r}: cannot tell whether the records {batch.first} to {batch.last} of {batch.writer_id} "
+            f"landed: they were tried first {newest_ms - batch.since_ms} ms ago, and a producer without producer_id is "
+            f"remembered for {TRANSIENT_MS} ms. Look for them in the topic before they are sent again"
+        )
 
 
 def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
@@ -247,6 +281,8 @@ def commit(
         before = topic.writer(state, writer.writer_id) if writer else None
         if writer:
             check_life(writer, state, topic.name)
+        if isinstance(writer, ProducerBatch):
+            check_remembered(before, writer, stored.info.modified_ms, topic.name)
         if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
@@ -266,7 +302,7 @@ def commit(
         sides: dict[str, bytes] = {}
         if writer:
             row = _row(writer, before, rows, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
-            after, sides = _remember(topic, stored, after, slot, writer.writer_id, row)
+            after, sides = remember(topic, stored, after, slot, writer.writer_id, row)
         retention = topic.config(state).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
         large = {"extents": [e.to_json() for e in extents], "chunks": chunks_to_json(chunks)}
@@ -314,16 +350,25 @@ def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int,
     return {partition: (start, end) for partition, (start, end) in pairs if end > start}
 
 
-def _remember(
+def _is_forgotten(name: str, row: WriterRow, newest_ms: int, config: TopicConfig) -> bool:
+    """Return whether a row has been silent for too long, by storage times (pure)."""
+    expiration = config.number("producer.id.expiration.ms")
+    if name.startswith(TRANSIENT) and row.epoch >= 0:  # a txnAppId may begin with anything
+        expiration = min(expiration, TRANSIENT_MS)
+    return row.at_ms < newest_ms - expiration
+
+
+def remember(
     topic: TopicLog, stored: Stored, state: TopicState, slot: Slot, writer_id: str, row: WriterRow
 ) -> tuple[TopicState, dict[str, bytes]]:
-    """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, expired ones not."""
+    """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, forgotten ones not."""
     rows = {**state.writers.rows, writer_id: row}
     table = replace(state.writers, rows=rows)
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(table.to_json())) <= TABLE_BYTES:
         return replace(state, writers=table), {}
-    expiry = stored.info.modified_ms - topic.config(state).number("producer.id.expiration.ms")
-    kept = {name: r.to_json() for name, r in {**topic.snapshot(state), **rows}.items() if r.at_ms >= expiry}
+    config, newest_ms = topic.config(state), stored.info.modified_ms
+    every = {**topic.snapshot(state), **rows}
+    kept = {name: r.to_json() for name, r in every.items() if not _is_forgotten(name, r, newest_ms, config)}
     data = to_json_bytes(kept)
     snapshot = named_side("writers", data, slot.sequence, slot.write_id)
     return replace(state, writers=Writers(snapshot, {})), {"writers": data}

@@ -6,6 +6,7 @@ Everything works on whole columns; nothing loops over rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +93,13 @@ def key_partitions(keys: pa.BinaryArray, partitions: int) -> Ints:
     return (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
 
 
+class Assigner(Protocol):
+    """What a stager asks for partitions."""
+
+    def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
+        """Return the partition of every record; see ``Partitioner.assign``."""
+
+
 @dataclass
 class Partitioner:
     """Chooses partitions for the records of one write task.
@@ -141,3 +149,17 @@ class Partitioner:
             turns = before // self.batch_bytes
             self._bytes += int(sizes.sum())
         return (self.first + turns) % self.partitions
+
+
+@dataclass
+class KeyIgnoring:
+    """Chooses as ``inner`` does for records without a key, whatever their keys.
+
+    Kafka: ``RoundRobinPartitioner``, and the built-in one under ``partitioner.ignore.keys``.
+    """
+
+    inner: Partitioner
+
+    def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
+        """Return the partition of every record; see ``Partitioner.assign``."""
+        return self.inner.assign(pa.nulls(len(keys), pa.binary()), explicit, sizes)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
-from pyspark_commitlog.log.partitioner import Ints, Partitioner
+from pyspark_commitlog.log.partitioner import Assigner, Ints
 from pyspark_commitlog.log.records import Limits, Records, check_columns, prepare
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.storage import Storage
@@ -64,6 +64,14 @@ class Staged:
         return sum(group.rows for group in self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of a batch's rows: the partition of each and its timestamp (µs, UTC)."""
+
+    partitions: Ints
+    timestamps: pa.Array
+
+
 @dataclass
 class _Pending:
     """Rows of one partition that wait for a full frame."""
@@ -96,7 +104,7 @@ class Stager:
         paths: TopicPaths,
         state: TopicState,
         sequence: int,
-        partitioner: Partitioner,
+        partitioner: Assigner,
         config: TopicConfig,
         *,
         durable: bool = True,
@@ -121,7 +129,7 @@ class Stager:
         self._keyless = False
         self._checked: pa.Schema | None = None
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> Placed:
         """Take a batch of records (columns: see ``records.check_columns``).
 
         Raises:
@@ -130,15 +138,17 @@ class Stager:
         if batch.schema is not self._checked:
             check_columns(self._paths.name, batch.schema)
             self._checked = batch.schema
-        if batch.num_rows == 0:
-            return
         records = prepare(batch, self._limits, self._storage.clock.now_ms())
+        placed = Placed(self._choose(records), records.batch.column("timestamp"))
+        if batch.num_rows == 0:
+            return placed
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
-        self._gathered.append((records.batch, self._choose(records)))
+        self._gathered.append((records.batch, placed.partitions))
         self._gathered_rows += batch.num_rows
         self._gathered_bytes += records.batch.nbytes
         if self._gathered_rows >= self._enough_rows or self._gathered_bytes >= GATHER_BYTES:
             self._distribute()
+        return placed
 
     def _choose(self, records: Records) -> Ints:
         return self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)

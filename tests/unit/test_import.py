@@ -51,7 +51,7 @@ def test_an_outdated_pyspark_is_told_which_one_is_needed() -> None:
     assert "needs PySpark 4.2 or newer, this is 4.1.2" in told
 
 
-@pytest.mark.parametrize("name", ["CommitLog", "Record", "errors", "__version__"])
+@pytest.mark.parametrize("name", ["CommitLog", "Producer", "Record", "errors", "__version__"])
 def test_public_names_are_there(name: str) -> None:
     import pyspark_commitlog
 

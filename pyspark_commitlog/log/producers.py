@@ -1,0 +1,65 @@
+"""What the writers' table does for producers: a new epoch for one that is opened, offsets of a batch that landed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.commit import ProducerBatch, remember
+from pyspark_commitlog.log.state import WriterRow
+from pyspark_commitlog.log.topic import TopicLog
+
+
+def opened(row: WriterRow | None, at_ms: int) -> WriterRow:
+    """Return a producer's row under a higher epoch: what landed stays remembered (Kafka: ``InitProducerId``; pure)."""
+    if row is None:
+        return WriterRow(last=-1, rows=0, sequence=0, at_ms=at_ms, epoch=0)
+    return replace(row, at_ms=at_ms, epoch=row.epoch + 1)
+
+
+def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
+    """Take over a producer id in a topic: from here on commits under its earlier epochs are refused (rule R6).
+
+    Returns:
+        The topic id, and the producer's row: its epoch, and the last sequence number that landed.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+        OutcomeUnknownError: run it again.
+    """
+    topic.forget_defaults()
+    found: list[tuple[str, WriterRow]] = []
+
+    def plan(base: Stored | None, slot: Slot) -> Draft:
+        stored, state = topic.newest_at(base, None)
+        at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
+        row = opened(topic.writer(state, writer_id), at_ms)
+        found[:] = [(state.topic_id, row)]
+        after, sides = remember(topic, stored, state, slot, writer_id, row)
+        return Draft("init-producer", state.topic_id, {"state": after.to_json()}, sides=sides)
+
+    topic.journal.append(plan)
+    return found[0]
+
+
+def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mapping[int, tuple[int, int]]:
+    """Return the offsets that a batch got which a retry found committed: partition -> (first, behind the last).
+
+    The writers' table names the entry of a producer's last commit, and that entry has the offsets. Empty when it is
+    collected, or the batch was not the last: as in Kafka, it landed and nobody remembers where.
+    """
+    _, state = topic.newest(topic_id)
+    row = topic.writer(state, batch.writer_id)
+    if row is None or row.last != batch.last or row.ranges[-1:] != ((batch.first, batch.last),):
+        return {}
+    try:
+        entry = topic.journal.read(row.sequence).entry
+        extents = topic.extents(entry)
+    except FileNotFoundError:
+        return {}
+    found: dict[int, tuple[int, int]] = {}
+    for extent in extents:
+        first, _ = found.get(extent.partition, (extent.base_offset, 0))
+        found[extent.partition] = first, extent.end_offset
+    return found

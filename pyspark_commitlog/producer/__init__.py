@@ -1,0 +1,1 @@
+"""The Python client that writes: ``Producer`` (Kafka: ``KafkaProducer``). No Spark needed."""

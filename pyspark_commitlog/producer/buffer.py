@@ -1,0 +1,70 @@
+"""The memory that all topics of a producer share, and its one lock (Kafka: ``BufferPool``)."""
+
+from __future__ import annotations
+
+from threading import Condition, Lock
+
+from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError
+
+
+class Buffer:
+    """Bytes that records take from ``send`` until their future is done.
+
+    Args:
+        limit: ``buffer_memory``, bytes.
+        max_block_ms: how long ``take`` waits for room.
+
+    ``lock`` guards this and the queues of all topics. ``work`` wakes their senders, ``room`` who waits for memory,
+    ``progress`` who flushes.
+    """
+
+    def __init__(self, limit: int, max_block_ms: int) -> None:
+        self.lock = Lock()
+        self.work, self.room, self.progress = (Condition(self.lock) for _ in range(3))
+        self.closed = False
+        self.blocked = 0
+        self._limit, self._max_block_ms = limit, max_block_ms
+        self._used = 0
+
+    def take(self, size: int, topic: str) -> None:
+        """Take memory, when there is enough; the lock is held, and let go of while this waits.
+
+        Raises:
+            BufferExhaustedError: there was none for ``max_block_ms``, or ``size`` is more than there is at all.
+            ProducerClosedError: the producer was closed meanwhile.
+        """
+        if size > self._limit:
+            raise BufferExhaustedError(
+                f"topic {topic!r}: {size} bytes are more than buffer_memory={self._limit}: send smaller batches or "
+                "raise it. Nothing was taken"
+            )
+        if self._used + size > self._limit and not self._wait_for(size):
+            raise BufferExhaustedError(
+                f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
+                f"buffer_memory={self._limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
+            )
+        self.check_open()
+        self._used += size
+
+    def _wait_for(self, size: int) -> bool:
+        self.blocked += 1
+        self.work.notify_all()  # nobody lingers for more while somebody has to wait
+        try:
+            enough = lambda: self.closed or self._used + size <= self._limit  # noqa: E731
+            return self.room.wait_for(enough, self._max_block_ms / 1000)
+        finally:
+            self.blocked -= 1
+
+    def give(self, size: int) -> None:
+        """Give memory back; the lock is held."""
+        self._used -= size
+        self.room.notify_all()
+
+    def check_open(self) -> None:
+        """Refuse work behind ``close``.
+
+        Raises:
+            ProducerClosedError: it was closed.
+        """
+        if self.closed:
+            raise ProducerClosedError("this Producer is closed: make a new one. Nothing was sent")

@@ -1,0 +1,311 @@
+"""Brings what was gathered for a topic into its log: stage, commit, try again, and tell who waits (Kafka: ``Sender``).
+
+One commit at a time, each under the next sequence numbers, so that a try whose outcome is unknown can be repeated
+(rule R6): if it landed, the repetition is skipped and finds the offsets in the entry that landed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    ConflictError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    NotSentError,
+    OutcomeUnknownError,
+    ProducerClosedError,
+    StagedExpiredError,
+    StorageError,
+    WriterFencedError,
+)
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.commit import TRANSIENT, ProducerBatch, commit
+from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
+from pyspark_commitlog.log.producers import landed_ranges
+from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.staging import Placed, Staged, Stager
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
+
+log = logging.getLogger("pyspark_commitlog.producer")
+
+_US_PER_MS = 1000
+# Kafka: retry.backoff.ms, retry.backoff.max.ms, and 20 % of jitter.
+_BACKOFF_SECONDS = 0.1
+_MAX_BACKOFF_SECONDS = 1.0
+_JITTER = 0.2
+
+
+@dataclass
+class Identity:
+    """Under which id a topic's batches are committed, and up to which sequence number they are.
+
+    ``topic_id`` is the life of the topic that a durable id was opened in; None for producers without such an id, who
+    go on in the topic's next life.
+    """
+
+    writer_id: str
+    epoch: int = 0
+    last: int = -1
+    topic_id: str | None = None
+
+    @property
+    def durable(self) -> bool:
+        """Return whether the application chose the id."""
+        return self.topic_id is not None
+
+
+@dataclass
+class _Bundle:
+    """What goes into one commit; ``doubt`` once a try may have landed."""
+
+    items: list[Item]
+    deadline: float
+    batch: ProducerBatch | None = None
+    topic_id: str = ""
+    partitions: int = 0
+    staged: Sequence[Staged] | None = None
+    placed: list[tuple[Item, int, Placed]] = field(default_factory=list)
+    doubt: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.items)
+
+
+def is_retriable(error: Exception) -> bool:
+    """Return whether the same may succeed later: storage trouble, an unknown outcome, or lost races (pure)."""
+    if isinstance(error, CommitLogError):
+        return isinstance(error, StorageError | OutcomeUnknownError) or type(error) is ConflictError
+    return isinstance(error, OSError)
+
+
+def offsets_of(partitions: Ints, following: Ints) -> Ints:
+    """Return the offset of every row, in order; moves ``following``, the next offset of each partition, on (pure)."""
+    order = np.argsort(partitions, kind="stable")
+    grouped = partitions[order]
+    counts = np.bincount(partitions, minlength=len(following))
+    starts = np.cumsum(counts) - counts
+    offsets = np.empty_like(partitions)
+    offsets[order] = following[grouped] + np.arange(len(grouped)) - starts[grouped]
+    following += counts
+    return offsets
+
+
+class Delivery:
+    """One topic's way into the log, used by one thread.
+
+    ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
+    producer: what comes behind a failed batch must not land before it was sent again.
+    """
+
+    def __init__(self, topic: TopicLog, identity: Identity, partitions: int, options: ProducerOptions) -> None:
+        self._topic, self._identity, self._options = topic, identity, options
+        self._partitioner: KeyIgnoring | Partitioner | None = None
+        self._committed: str | None = None
+        self.partitions = partitions
+        self.failed: CommitLogError | None = None
+
+    def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool]) -> None:
+        """Commit items as one entry, and tell whoever waits for them.
+
+        Args:
+            items: what was gathered, in order.
+            abandoned: tells that nobody waits any more: no further try then.
+        """
+        deadline = items[0].since + self._options.delivery_timeout_ms / 1000
+        bundle = _Bundle(list(items), deadline)
+        clock, tries = self._topic.storage.clock, 0
+        while True:
+            try:
+                self._try(bundle)
+            except (InvalidRecordError, StagedExpiredError):  # the topic was altered since they were staged
+                bundle.staged = None
+            except (CommitLogError, OSError) as error:
+                bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
+                if not is_retriable(error) or clock.monotonic() >= deadline or abandoned():
+                    self._fail(bundle, error, abandoned())
+                    return
+                log.info("topic %r: trying again: %s", self._topic.name, error)
+                clock.sleep(self._back_off(tries))
+                tries += 1
+            else:
+                return
+
+    def _back_off(self, tries: int) -> float:
+        seconds: float = min(_BACKOFF_SECONDS * 2 ** min(tries, 10), _MAX_BACKOFF_SECONDS)
+        return seconds * (1 - _JITTER + 2 * _JITTER * self._topic.storage.jitter())
+
+    def _try(self, bundle: _Bundle) -> None:
+        while bundle.staged is None:
+            self._stage(bundle)
+        if not bundle.staged:  # every record was refused
+            return
+        assert bundle.batch is not None
+        topic, topic_id = self._topic, bundle.topic_id
+        done = commit(topic, topic_id, bundle.staged, bundle.batch, durable=self._options.durable)
+        ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
+        self._identity.last = bundle.batch.last
+        self._committed = topic_id
+        _tell(bundle, ranges)
+
+    def settle(self) -> None:
+        """Settle what ``deliver`` committed, if enough is due; no failure is the records'."""
+        if self._committed is not None:
+            settle_after_commit(self._topic, self._committed)
+            self._committed = None
+
+    # --- staging -----------------------------------------------------------------------------------------
+
+    def _stage(self, bundle: _Bundle) -> None:
+        """Stage all items, but for an Arrow batch that is refused: then nothing is staged, and the item is gone."""
+        topic = self._topic
+        topic.forget_defaults()
+        stored, state = topic.newest(self._identity.topic_id)
+        bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
+        if bundle.batch is None:
+            bundle.batch = self._numbered(bundle.items, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
+        stager = self._stager(stored, state)
+        bundle.placed = []
+        for item in bundle.items:
+            try:
+                bundle.placed += _place(stager, item)
+            except InvalidRecordError as error:  # a part of it may be staged: begin anew without it
+                item.fail(error)
+                bundle.items.remove(item)
+                return
+        bundle.staged = stager.finish()
+
+    def _numbered(self, items: Sequence[Item], now_ms: int) -> ProducerBatch:
+        """Return a batch with the next sequence numbers; a durable producer's items have theirs."""
+        me = self._identity
+        if me.durable:
+            return ProducerBatch(me.writer_id, me.epoch, me.last + 1, items[-1].last)
+        last = me.last + sum(item.rows for item in items)
+        return ProducerBatch(me.writer_id, me.epoch, me.last + 1, last, since_ms=now_ms)
+
+    def _stager(self, stored: Stored, state: TopicState) -> Stager:
+        topic = self._topic
+        config = topic.config(state)
+        if self._options.compression is not None:
+            config = TopicConfig({**config.stored, "compression.type": self._options.compression})
+        paths = topic.paths(state.topic_id)
+        partitioner = self._chooser(state.partitions, config.number("batch.size"))
+        return Stager(topic.storage, paths, state, stored.sequence, partitioner, config, durable=self._options.durable)
+
+    def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
+        """Return the topic's partitioner, which goes on where it was; a new one when the topic has grown."""
+        found = self._partitioner
+        if found is None or (found.inner if isinstance(found, KeyIgnoring) else found).partitions != partitions:
+            chosen = self._options.partitioner
+            kind = "roundrobin" if chosen == "roundrobin" else "sticky"
+            first = int(self._topic.storage.jitter() * partitions)
+            inner = Partitioner(partitions, kind, batch_bytes, first)
+            found = KeyIgnoring(inner) if chosen in ("roundrobin", "sticky") else inner
+            self._partitioner = found
+        return found
+
+    # --- failing -----------------------------------------------------------------------------------------
+
+    def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
+        told = self._told(bundle, error, closed)
+        log.warning("topic %r: %d records were not committed: %s", self._topic.name, bundle.rows, told)
+        if self._identity.durable:
+            self.failed = told
+        elif bundle.doubt:  # under another id the next batch can't be taken for this one
+            self._identity = Identity(f"{TRANSIENT}{self._topic.storage.new_id()}")
+        for item in bundle.items:
+            item.fail(told)
+
+    def _told(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
+        """Return what the records' futures end with; its cause is ``error``."""
+        name, limit = self._topic.name, self._options.delivery_timeout_ms
+        told: CommitLogError
+        if isinstance(error, CommitLogError) and not is_retriable(error) and not bundle.doubt:
+            return error
+        if isinstance(error, ConflictError) and type(error) is not ConflictError:
+            return error
+        if bundle.doubt:
+            told = OutcomeUnknownError(f"topic {name!r}: {bundle.rows} records may or may not have landed: {error}")
+        elif closed:
+            told = ProducerClosedError(f"topic {name!r}: closed before {bundle.rows} records were sent: {error}")
+        else:
+            told = DeliveryTimeoutError(
+                f"topic {name!r}: {bundle.rows} records could not be committed within delivery_timeout_ms={limit}: "
+                f"{error}. None of them is in the log"
+            )
+        told.__cause__ = error
+        return told
+
+
+def behind(failed: CommitLogError, topic: str) -> CommitLogError:
+    """Return what a durable producer's records behind a failed batch end with: they were not tried."""
+    if isinstance(failed, WriterFencedError):
+        return WriterFencedError(str(failed))
+    told = NotSentError(
+        f"topic {topic!r}: not sent, since records before them failed ({failed}). Make a new Producer with the same "
+        "producer_id, and go on behind its last_sequence"
+    )
+    told.__cause__ = failed
+    return told
+
+
+def _place(stager: Stager, item: Item) -> list[tuple[Item, int, Placed]]:
+    """Stage an item; of single records those that the topic refuses are told so and left out.
+
+    Raises:
+        InvalidRecordError: an Arrow batch is refused; a part of it may be staged.
+    """
+    if isinstance(item, Whole):
+        return [(item, 0, stager.add(piece)) for piece in item.batches()]
+    (batch,) = item.batches()
+    return _place_run(stager, item, batch, 0)
+
+
+def _place_run(stager: Stager, run: Run, batch: pa.RecordBatch, start: int) -> list[tuple[Item, int, Placed]]:
+    try:
+        return [(run, start, stager.add(batch))]
+    except InvalidRecordError as error:
+        if batch.num_rows == 1:
+            run.futures[start].set_exception(error)
+            return []
+    return [placed for half, first in halves(batch, start) for placed in _place_run(stager, run, half, first)]
+
+
+def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
+    """Tell every record its offset, and every Arrow batch its ranges; none of them where ``ranges`` is empty."""
+    following: Ints = np.zeros(bundle.partitions, np.int64)
+    for partition, (first, _) in ranges.items():
+        following[partition] = first
+    spans: dict[int, dict[int, tuple[int, int]]] = {}
+    for item, start, placed in bundle.placed:
+        before = following.copy()
+        offsets = offsets_of(placed.partitions, following)
+        if isinstance(item, Run):
+            _tell_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
+        elif ranges:
+            span = spans.setdefault(id(item), {})
+            for partition in np.flatnonzero(following - before).tolist():
+                first, _ = span.get(partition, (int(before[partition]), 0))
+                span[partition] = first, int(following[partition])
+    for item in bundle.items:
+        if isinstance(item, Whole):
+            item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
+
+
+def _tell_run(run: Run, start: int, placed: Placed, offsets: Ints) -> None:
+    stamps = placed.timestamps.cast(pa.int64()).to_numpy() // _US_PER_MS
+    futures = run.futures[start : start + len(offsets)]
+    places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)
+    for future, partition, offset, timestamp in places:
+        future.set_result(RecordMetadata(run.topic, partition, offset, timestamp))

@@ -1,0 +1,93 @@
+"""What a producer takes: names, units, defaults and relations of Kafka's ``ProducerConfig``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import OptionError
+
+#: Chooses a record's partition: (key, number of partitions) -> partition.
+ChoosePartition = Callable[[bytes | None, int], int]
+PARTITIONERS = ("murmur2", "roundrobin", "sticky")
+COMPRESSIONS = ("none", "lz4", "zstd")
+_INT_MAX = 2**31 - 1
+_MAX_BUFFER = 2**40
+_MAX_ID_LENGTH = 256
+
+#: Options that are numbers: the least and the largest value.
+_NUMBERS = {
+    "linger_ms": (0, _INT_MAX),
+    "batch_size": (0, _INT_MAX),
+    "buffer_memory": (1, _MAX_BUFFER),
+    "request_timeout_ms": (0, _INT_MAX),
+    "delivery_timeout_ms": (0, _INT_MAX),
+    "max_block_ms": (0, _INT_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """A producer's options, as ``Producer`` tells them; sizes in bytes, times in ms."""
+
+    acks: str | int
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    compression: str | None
+    partitioner: str | ChoosePartition
+    producer_id: str | None
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+
+    @property
+    def durable(self) -> bool:
+        """Return whether records must survive power loss: all but acks=0."""
+        return str(self.acks) != "0"
+
+    def check(self) -> ProducerOptions:
+        """Return these options, if they are right one by one and together.
+
+        Raises:
+            OptionError: names the option, its value and what is allowed.
+        """
+        for name, (least, most) in _NUMBERS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise OptionError(f"option {name}={value!r} is not allowed: it takes a whole number, {least} to {most}")
+        if isinstance(self.acks, bool) or self.acks not in ("all", "-1", "1", "0", -1, 1, 0):
+            raise OptionError(f"option acks={self.acks!r} is not allowed: use 'all' (the default), 1 or 0")
+        if self.compression not in (None, *COMPRESSIONS):
+            allowed = ", ".join(COMPRESSIONS)
+            raise OptionError(f"option compression={self.compression!r} is not allowed: use {allowed} or None")
+        if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
+            allowed = ", ".join(PARTITIONERS)
+            raise OptionError(
+                f"option partitioner={self.partitioner!r} is not allowed: use {allowed}, or a function "
+                "(key, number of partitions) -> partition"
+            )
+        self._check_id()
+        self._check_together()
+        return self
+
+    def _check_id(self) -> None:
+        name = self.producer_id
+        if name is None:
+            return
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_ID_LENGTH or not name.isprintable():
+            raise OptionError(
+                f"option producer_id={name!r} is not allowed: it takes a text of 1 to {_MAX_ID_LENGTH} characters"
+            )
+        if not self.durable:
+            raise OptionError(
+                f"option producer_id={name!r} is not allowed with acks=0: power loss could take records that "
+                "last_sequence counts; use acks='all'"
+            )
+
+    def _check_together(self) -> None:
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise OptionError(
+                f"option delivery_timeout_ms={self.delivery_timeout_ms} is not allowed: it takes at least linger_ms + "
+                f"request_timeout_ms = {self.linger_ms + self.request_timeout_ms}"
+            )

@@ -1,0 +1,215 @@
+"""What waits to be sent, and what its sender is told of it.
+
+Records that come one by one are gathered in lists and become one Arrow batch when they are sent; Arrow batches stay as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import InvalidRecordError
+from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.log.records import check_columns
+
+#: What a record counts for in the buffer beside its key, value and headers, bytes: its future and its places in lists.
+RECORD_BYTES = 512
+#: Rows that are cast and distributed at a time.
+BATCH_ROWS = 2**16
+#: Bytes of the lists that become one Arrow batch.
+RUN_BYTES = 8 * 2**20
+#: What stands for an offset or a partition that nobody remembers.
+UNKNOWN = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+_US_PER_MS = 1000
+_MAX_US = 2**63 - 1
+
+Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+HeaderList = list[tuple[str, bytes | None]]
+_T = TypeVar("_T")
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went (Kafka: ``RecordMetadata``). ``timestamp`` in milliseconds.
+
+    ``offset`` and ``partition`` are -1 for a record that landed at an earlier try, where nobody remembers its place.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    def has_offset(self) -> bool:
+        """Return whether the offset is known."""
+        return self.offset != UNKNOWN
+
+
+class BatchMetadata(NamedTuple):
+    """Where the records of an Arrow batch went: partition -> (offset of the first, offset behind the last).
+
+    ``offsets`` is empty for a batch that landed at an earlier try, where nobody remembers its place.
+    """
+
+    topic: str
+    records: int
+    offsets: Mapping[int, tuple[int, int]]
+
+
+class SentFuture(Future[_T]):
+    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent."""
+
+    def cancel(self) -> bool:
+        """Return False."""
+        return False
+
+
+@dataclass(slots=True)
+class Run:
+    """Records that came one by one. ``since`` is the monotonic time (s) of the first, ``last`` the last's sequence."""
+
+    topic: str
+    since: float
+    last: int = UNKNOWN
+    size: int = 0
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[HeaderList | None] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    partitions: list[int | None] = field(default_factory=list)
+    futures: list[Future[RecordMetadata]] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of records."""
+        return len(self.values)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return the records in Arrow."""
+        columns = {
+            "value": pa.array(self.values, pa.binary()),
+            "key": pa.array(self.keys, pa.binary()),
+            "timestamp": pa.array(self.timestamps, pa.int64()).cast(TIMESTAMP),
+        }
+        if any(self.headers):
+            columns["headers"] = pa.array(self.headers, HEADERS)
+        if any(partition is not None for partition in self.partitions):
+            columns["partition"] = pa.array(self.partitions, pa.int64())
+        return [pa.RecordBatch.from_pydict(columns)]
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits for a record that is still open."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+
+
+@dataclass(slots=True)
+class Whole:
+    """An Arrow batch: sent whole or not at all. ``since`` and ``last`` as a ``Run``'s."""
+
+    topic: str
+    since: float
+    pieces: list[pa.RecordBatch]
+    rows: int
+    size: int
+    future: Future[BatchMetadata]
+    last: int = UNKNOWN
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Return the records."""
+        return self.pieces
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits for the batch, unless it is told already."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+Item = Run | Whole
+
+
+def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
+    """Return a key or a value as bytes; text as UTF-8.
+
+    Raises:
+        InvalidRecordError: it is something else.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidRecordError(f"a record's {what} is a {type(value).__name__}: it takes bytes, str or None")
+
+
+def as_headers(headers: Headers) -> HeaderList:
+    """Return headers as pairs of name and value, in order.
+
+    Raises:
+        InvalidRecordError: they are something else.
+    """
+    found: HeaderList = []
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InvalidRecordError(f"a record's header is {pair!r}: it takes pairs of a str and bytes, str or None")
+        found.append((pair[0], as_bytes(pair[1], f"header {pair[0]!r}")))
+    return found
+
+
+def as_microseconds(timestamp: int | datetime) -> int:
+    """Return a timestamp in microseconds since 1970.
+
+    Args:
+        timestamp: milliseconds since 1970, or a datetime with a time zone.
+
+    Raises:
+        InvalidRecordError: a datetime without a time zone, or something else.
+    """
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise InvalidRecordError(f"a record's timestamp {timestamp} has no time zone: add one, as in tzinfo=UTC")
+        return (timestamp - _EPOCH) // _US
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or abs(timestamp) > _MAX_US // _US_PER_MS:
+        raise InvalidRecordError(
+            f"a record's timestamp is {timestamp!r}: it takes milliseconds since 1970, or a datetime with a time zone"
+        )
+    return timestamp * _US_PER_MS
+
+
+def sizes_of(headers: HeaderList) -> int:
+    """Return the bytes of headers."""
+    return sum(len(name) + len(value or b"") for name, value in headers)
+
+
+def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
+    """Return a table or a batch in pieces of a bounded number of rows, its columns checked.
+
+    Raises:
+        InvalidRecordError: it is neither, or has a column that a record has not.
+    """
+    if isinstance(batch, pa.RecordBatch):
+        batch = pa.Table.from_batches([batch])
+    if not isinstance(batch, pa.Table):
+        raise InvalidRecordError(
+            f"topic {topic!r}: send_batch takes a pyarrow.Table or RecordBatch, not {type(batch).__name__}"
+        )
+    check_columns(topic, batch.schema)
+    if "topic" in batch.schema.names:
+        raise InvalidRecordError(f"topic {topic!r}: a batch goes to one topic; leave its column 'topic' out")
+    return list(batch.to_batches(max_chunksize=BATCH_ROWS))
+
+
+def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield both halves of a batch and the numbers of their first rows."""
+    half = batch.num_rows // 2
+    yield batch.slice(0, half), start
+    yield batch.slice(half), start + half

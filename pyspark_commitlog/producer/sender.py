@@ -1,0 +1,268 @@
+"""Gathers one topic's records and has a thread commit them, one commit at a time (Kafka: ``RecordAccumulator``).
+
+While a commit is under way records gather for the next one: the more there are, the larger commits become.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread, current_thread
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ProducerClosedError, UsageError
+from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.delivery import Delivery, behind
+from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.records import (
+    RECORD_BYTES,
+    RUN_BYTES,
+    UNKNOWN,
+    BatchMetadata,
+    HeaderList,
+    Item,
+    RecordMetadata,
+    Run,
+    SentFuture,
+    Whole,
+)
+from pyspark_commitlog.storage import Clock
+
+log = logging.getLogger("pyspark_commitlog.producer")
+
+#: Bytes that go into one commit at most: so others can be gathered while it is under way.
+COMMIT_BYTES = 32 * 2**20
+
+
+class Sender:
+    """One topic's records on their way.
+
+    Args:
+        topic: its name.
+        delivery: commits them.
+        buffer: memory and lock, shared with the producer's other topics.
+        landed: the sequence number up to which a durable producer's records are in the log; None for others.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        delivery: Delivery,
+        buffer: Buffer,
+        clock: Clock,
+        options: ProducerOptions,
+        landed: int | None,
+    ) -> None:
+        self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
+        self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
+        self.landed, self._last = landed, UNKNOWN if landed is None else landed
+        self._items: list[Item] = []
+        self._bytes = 0
+        self._sent = self._done = self._flush_to = 0
+        self._abandoned = False
+        self._thread = Thread(target=self._work, name=f"commitlog-producer-{topic}", daemon=True)
+        self._thread.start()
+
+    @property
+    def partitions(self) -> int:
+        """Return how many partitions the topic had when it was last looked up."""
+        return self._delivery.partitions
+
+    # --- taking ------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: HeaderList | None,
+        timestamp_us: int,
+        partition: int | None,
+        size: int,
+        sequence: int | None,
+    ) -> Future[RecordMetadata]:
+        """Gather one record of ``size`` bytes; raises as ``Producer.send`` does."""
+        size += RECORD_BYTES
+        future: Future[RecordMetadata] = SentFuture()
+        with self._buffer.lock:
+            self._check()
+            if sequence is not None:
+                if sequence <= self._landed():
+                    future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
+                    return future
+                self._check_ascends(sequence)
+            self._buffer.take(size, self._topic)
+            self._last = self._last + 1 if sequence is None else sequence
+            run = self._open_run(size)
+            run.values.append(value)
+            run.keys.append(key)
+            run.headers.append(headers)
+            run.timestamps.append(timestamp_us)
+            run.partitions.append(partition)
+            run.futures.append(future)
+            run.size += size
+            run.last = self._last
+            self._added(1, size)
+        return future
+
+    def send_batch(self, pieces: list[pa.RecordBatch], sequence: int | None) -> Future[BatchMetadata]:
+        """Gather an Arrow batch; raises as ``Producer.send_batch`` does."""
+        future: Future[BatchMetadata] = SentFuture()
+        rows = sum(piece.num_rows for piece in pieces)
+        with self._buffer.lock:
+            self._check()
+            if sequence is not None and sequence <= self._landed():
+                skipped = min(rows, self._landed() + 1 - sequence)
+                pieces, sequence, rows = _without(pieces, skipped), sequence + skipped, rows - skipped
+            if rows == 0:
+                future.set_result(BatchMetadata(self._topic, 0, {}))
+                return future
+            if sequence is not None:
+                self._check_ascends(sequence)
+            size = RECORD_BYTES + sum(piece.nbytes for piece in pieces)
+            self._buffer.take(size, self._topic)
+            self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
+            self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
+            self._added(rows, size)
+        return future
+
+    def _check(self) -> None:
+        self._buffer.check_open()
+        if self._delivery.failed is not None:
+            raise behind(self._delivery.failed, self._topic)
+
+    def _landed(self) -> int:
+        if self.landed is None:
+            raise UsageError(f"topic {self._topic!r}: sequence needs a Producer with a producer_id")
+        return self.landed
+
+    def _check_ascends(self, sequence: int) -> None:
+        if sequence <= self._last:
+            raise UsageError(
+                f"topic {self._topic!r}: sequence {sequence} is not above {self._last}, which was sent before it: "
+                "number the records upwards"
+            )
+
+    def _open_run(self, size: int) -> Run:
+        found = self._items[-1] if self._items else None
+        if isinstance(found, Run) and found.size + size <= RUN_BYTES:
+            return found
+        run = Run(self._topic, self._clock.monotonic())
+        self._items.append(run)
+        return run
+
+    def _added(self, rows: int, size: int) -> None:
+        self._sent += rows
+        first = self._bytes == 0
+        self._bytes += size
+        if first or self._bytes >= self._batch_bytes:
+            self._buffer.work.notify_all()
+
+    # --- flushing and closing; the lock is held ----------------------------------------------------------
+
+    def flush(self) -> int:
+        """Have all that was sent so far committed without lingering; return the number to wait for."""
+        if current_thread() is self._thread:
+            raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
+        self._flush_to = self._sent
+        return self._sent
+
+    def left(self, target: int) -> int:
+        """Return how many of the first ``target`` records are not done."""
+        return max(0, target - self._done)
+
+    def abandon(self) -> Callable[[], None]:
+        """Give up: what is under way gets no further try.
+
+        Returns:
+            What fails the rest, to be called without the lock: futures call back.
+        """
+        self._abandoned = True
+        items = self._dropped()
+        left = sum(item.rows for item in items)
+        under_way = self._sent - self._done
+        if left or under_way:
+            log.warning(
+                "topic %r: the producer was closed before %d records were sent; %d more are under way",
+                self._topic, left, under_way,
+            )  # fmt: skip
+        return lambda: _fail(
+            items, ProducerClosedError(f"topic {self._topic!r}: closed before {left} records were sent")
+        )
+
+    def join(self) -> None:
+        """Wait for the thread to end; without the lock."""
+        self._thread.join()
+
+    def _dropped(self) -> list[Item]:
+        items, self._items, self._bytes = self._items, [], 0
+        self._finished(items)
+        return items
+
+    # --- the thread --------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        items: list[Item] = []
+        try:
+            while items := self._next():
+                self._delivery.deliver(items, lambda: self._abandoned)
+                self._end_of(items)
+                items = []
+                self._delivery.settle()
+        except BaseException as error:  # a fault of ours: nobody must wait for ever
+            told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
+            self._delivery.failed = told
+            _fail(items, told)
+            self._end_of(items)
+            raise
+
+    def _end_of(self, items: list[Item]) -> None:
+        failed = self._delivery.failed
+        with self._buffer.lock:
+            self._finished(items)
+            dropped = [] if failed is None else self._dropped()
+        if failed is not None:
+            _fail(dropped, behind(failed, self._topic))
+
+    def _next(self) -> list[Item]:
+        """Wait for records, and for more of them; return what goes into the next commit, nothing at the end."""
+        with self._buffer.lock:
+            self._buffer.work.wait_for(lambda: bool(self._items) or self._buffer.closed)
+            if not self._items:
+                return []
+            waited = self._clock.monotonic() - self._items[0].since
+            self._buffer.work.wait_for(self._is_ready, max(0.0, self._linger - waited))
+            taken, size = 0, 0
+            for item in self._items:
+                if taken and size + item.size > COMMIT_BYTES:
+                    break
+                taken, size = taken + 1, size + item.size
+            items, self._items = self._items[:taken], self._items[taken:]
+            self._bytes -= size
+            return items
+
+    def _is_ready(self) -> bool:
+        buffer = self._buffer
+        return (
+            buffer.closed
+            or buffer.blocked > 0
+            or self._bytes >= self._batch_bytes
+            or self._flush_to > self._done
+            or self._abandoned
+        )
+
+    def _finished(self, items: list[Item]) -> None:
+        self._done += sum(item.rows for item in items)
+        self._buffer.give(sum(item.size for item in items))
+        self._buffer.progress.notify_all()
+
+
+def _fail(items: list[Item], error: CommitLogError) -> None:
+    for item in items:
+        item.fail(error)
+
+
+def _without(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
+    """Return what is behind the first rows."""
+    return list(pa.Table.from_batches(pieces).slice(rows).to_batches())

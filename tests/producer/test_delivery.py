@@ -1,0 +1,494 @@
+"""R6, I5: tries that fail, tries whose outcome is unknown, and producers that have an id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    NotSentError,
+    OutcomeUnknownError,
+    ProducerClosedError,
+    StorageError,
+    UnknownTopicError,
+    UsageError,
+    WriterFencedError,
+)
+from pyspark_commitlog.log import commit as module
+from pyspark_commitlog.log.commit import TRANSIENT, TRANSIENT_MS, ProducerBatch, Transaction, check_remembered
+from pyspark_commitlog.log.producers import init_producer, opened
+from pyspark_commitlog.log.state import WriterRow
+from pyspark_commitlog.producer.delivery import is_retriable
+from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
+from pyspark_commitlog.storage import NotPutError
+from tests.support.faults import Hook, io_error, on_path
+from tests.support.producers import Gate, producer_on
+from tests.support.records import append, batch_of
+from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising
+
+_JOURNAL = "topics/t/journal/"
+_CONFIGS = pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
+
+
+def lost_reply(then: Any = None) -> Hook:
+    """Return a hook under which the first put of an entry lands, and whoever put it can't tell.
+
+    ``then`` happens before it tries again.
+    """
+    landed: list[bool] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and _JOURNAL in path and moment == "after" and not landed:
+            landed.append(True)
+            raise io_error()
+        if operation == "fetch" and _JOURNAL in path and moment == "before" and landed == [True]:
+            landed.append(True)
+            if then is not None:
+                then()
+            raise io_error()
+
+    return hook
+
+
+# --- trying again -----------------------------------------------------------------------------------------
+
+
+@_CONFIGS
+@pytest.mark.parametrize("error", [StorageError("injected"), NotPutError("injected"), io_error()])
+def test_storage_trouble_is_tried_again(world: World, config: dict[str, Any], error: Exception) -> None:
+    world.create(1, config)
+    trouble = on_path(_JOURNAL, "put_if_absent", raising(error), times=3)
+    with producer_on(world, trouble) as producer:
+        futures = [producer.send("t", value) for value in many(5)]
+        assert [future.result().offset for future in futures] == list(range(5))
+    assert world.values() == many(5)
+
+
+def test_trouble_while_staging_is_tried_again(world: World) -> None:
+    world.create()
+    with producer_on(world, on_path("/staged/", "create", raising(StorageError("injected")), times=2)) as producer:
+        assert producer.send("t", b"a").result().offset == 0
+    assert world.values() == [b"a"]
+
+
+def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) -> None:
+    """It certainly is not in the log; a later one that finds the disk mended is."""
+    world.create()
+    fails = [True]
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path and fails:
+            raise StorageError("injected: no disk")
+
+    with producer_on(world, hook) as producer:
+        started = world.clock.monotonic()
+        with pytest.raises(
+            DeliveryTimeoutError, match=r"1 records could not .*delivery_timeout_ms=120000.* no disk"
+        ) as told:
+            producer.send("t", b"lost").result()
+        assert isinstance(told.value.__cause__, StorageError)
+        assert 120 <= world.clock.monotonic() - started < 123
+        fails.clear()
+        assert producer.send("t", b"later").result().offset == 0
+    assert world.values() == [b"later"]
+
+
+def test_failures_are_logged_with_their_number(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Who does not look at futures is told by the log."""
+    world.create()
+    with producer_on(world, on_path("/staged/", "create", raising(StorageError("no disk")), times=10**6)) as producer:
+        producer.send("t", b"lost")
+    assert "topic 't': 1 records were not committed" in caplog.text
+    assert {record.name for record in caplog.records} == {"pyspark_commitlog.producer"}
+
+
+def test_damage_is_not_tried_again(world: World) -> None:
+    world.create()
+    damage = on_path(_JOURNAL, "fetch", raising(CorruptionError("injected")), times=2)
+    with producer_on(world) as producer:
+        producer.send("t", b"a").result()
+        producer._senders["t"]._delivery._topic = world.handle(damage)
+        with pytest.raises(CorruptionError, match="injected"):
+            producer.send("t", b"b").result()
+        producer._senders["t"]._delivery._topic = world.handle()
+        assert producer.send("t", b"c").result().offset == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (StorageError("x"), True),
+        (OutcomeUnknownError("x"), True),
+        (OSError("x"), True),
+        (module.CorruptionError("x"), False),
+        (WriterFencedError("x"), False),
+        (UnknownTopicError("x"), False),
+    ],
+)
+def test_what_is_retriable(error: Exception, expected: bool) -> None:
+    assert is_retriable(error) is expected
+
+
+# --- outcome unknown --------------------------------------------------------------------------------------
+
+
+@_CONFIGS
+@pytest.mark.parametrize("producer_id", [None, "billing-1"])
+def test_a_commit_that_landed_but_reported_failure_is_not_repeated_and_tells_its_offsets(
+    world: World, config: dict[str, Any], producer_id: str | None
+) -> None:
+    """I5: the retry is skipped; offsets come from the entry that landed, whoever has appended since."""
+    topic = world.create(2, config)
+    append(topic, batch_of(many(3), partition=[0, 1, 1]))
+    with producer_on(world, producer_id=producer_id) as warm:
+        if producer_id is None:
+            warm.send("t", b"warm", partition=0).result()
+    meanwhile = lambda: append(world.handle(), batch_of([b"other"] * 4, partition=[0, 1, 0, 1]))  # noqa: E731
+    with producer_on(world, producer_id=producer_id) as producer:
+        if producer_id is not None:
+            producer.last_sequence("t")
+        else:
+            producer.send("t", b"warm", partition=0).result()
+        start = world.handle().newest()[1].log_end
+        producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(meanwhile)))
+        table = batch_of(many(4, b"w"), partition=[1, 0, 1, 1])
+        told = producer.send_batch("t", table).result()
+        after = producer.send("t", b"after", partition=1).result()
+    assert told == BatchMetadata("t", 4, {0: (start[0], start[0] + 1), 1: (start[1], start[1] + 3)})
+    assert after.offset == start[1] + 3 + 2
+    values = world.values()
+    assert [values.count(value) for value in many(4, b"w")] == [1] * 4
+
+
+def test_a_commit_that_did_not_land_is_repeated(world: World) -> None:
+    """I5: five tries without an answer, none of which landed: unknown, and then committed once."""
+    world.create()
+    with producer_on(world, on_path(_JOURNAL, "put_if_absent", raising(io_error()), times=5)) as producer:
+        assert producer.send("t", b"a").result().offset == 0
+    assert world.values() == [b"a"]
+
+
+def test_where_nobody_remembers_the_place_there_is_no_offset(world: World) -> None:
+    """As in Kafka: it landed, its entry is settled and collected; the row tells that much, and no more."""
+    world.create()
+
+    def forget() -> None:
+        for number in range(3):
+            append(world.handle(), batch_of([b"%d" % number]))
+        world.collect_all()
+
+    with producer_on(world) as producer:
+        producer.send("t", b"a").result()
+        producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(forget)))
+        future = producer.send("t", b"b")
+        told = future.result()
+        assert (told.offset, told.has_offset()) == (-1, False)
+        assert producer.send("t", b"c").result().has_offset()
+    assert sorted(v or b"" for v in world.values()) == [b"0", b"1", b"2", b"a", b"b", b"c"]
+
+
+def test_what_can_not_be_told_in_time_is_told_as_unknown_and_what_follows_is_not_taken_for_it(world: World) -> None:
+    """R6, I5: the next records get numbers under another id, so that neither is skipped for the other."""
+    world.create()
+    broken = [True]
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and _JOURNAL in path and moment == "after" and broken:
+            broken.append(True)
+            raise io_error()
+        if operation == "fetch" and path.endswith("2.json") and len(broken) > 1:
+            raise io_error()
+
+    with producer_on(world, hook) as producer:
+        with pytest.raises(OutcomeUnknownError, match="1 records may or may not have landed"):
+            producer.send("t", b"landed").result()
+        broken.clear()
+        assert producer.send("t", b"next").result().offset == 1
+    assert world.values() == [b"landed", b"next"]
+
+
+def test_closing_in_time_ends_the_tries(world: World) -> None:
+    world.create()
+    gate = Gate("/staged/")
+    stuck: list[bool] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path:
+            gate.reached.set()
+            assert gate._go.wait(60)
+            stuck.append(True)
+            raise StorageError("injected")
+
+    producer = producer_on(world, hook)
+    future = producer.send("t", b"a")
+    assert gate.reached.wait(60)
+    producer.close(0)
+    gate.release()
+    with pytest.raises(ProducerClosedError, match="closed before 1 records were sent: injected"):
+        future.result(60)
+    assert stuck == [True]
+
+
+# --- rows of producers without an id ----------------------------------------------------------------------
+
+
+def test_a_retry_that_comes_after_its_row_may_be_forgotten_is_refused(world: World) -> None:
+    """R6, R10: the process slept for an hour; by storage's times the row may be gone, so it is not put again."""
+    world.create()
+    sleep = once(lambda: world.clock.advance(TRANSIENT_MS + 1))
+
+    def forget() -> None:
+        sleep()
+        for number in range(5):
+            append(world.handle(), batch_of([b"%d" % number]), writer=Transaction(f"other{number}", 1))
+
+    with pytest.MonkeyPatch.context() as patched, producer_on(world, delivery_timeout_ms=2 * TRANSIENT_MS) as producer:
+        patched.setattr(module, "WRITER_ROWS", 1)
+        producer.send("t", b"a").result()
+        producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(forget)))
+        with pytest.raises(OutcomeUnknownError, match="Look for them in the topic"):
+            producer.send("t", b"b").result()
+        assert producer.send("t", b"c").result().has_offset()
+    assert world.values().count(b"b") == 1
+
+
+def test_an_idle_producer_goes_on_when_its_row_is_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    world.create()
+    with producer_on(world) as producer:
+        producer.send("t", b"a").result()
+        world.clock.advance(10 * TRANSIENT_MS)
+        for number in range(3):
+            append(world.handle(), batch_of([b"other"]), writer=Transaction(f"w{number}", 1))
+        assert producer.send("t", b"b").result().offset == 4
+
+
+def test_thousands_of_short_lived_producers_leave_nothing_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: only durable ids are kept; a txnAppId is one, whatever it begins with."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 2)
+    topic = world.create()
+    append(topic, batch_of([b"x"]), writer=Transaction(f"{TRANSIENT}mine", 1))
+    with producer_on(world, producer_id="kept") as durable:
+        durable.send("t", b"x").result()
+    for _ in range(10):
+        with producer_on(world) as producer:
+            producer.send("t", b"x").result()
+        world.clock.advance(TRANSIENT_MS // 2 + 1)
+    _, state = world.handle().newest()
+    known = {**world.handle().snapshot(state), **state.writers.rows}
+    assert {f"{TRANSIENT}mine", "producer:kept"} <= set(known)
+    assert len(known) <= 6
+
+
+def test_when_a_row_may_be_forgotten() -> None:
+    late = ProducerBatch("transient:x", 0, 5, 9, since_ms=1000)
+    check_remembered(None, late, 1000 + TRANSIENT_MS - 1, "t")
+    check_remembered(WriterRow(4, 5, 1, 0, 0), late, 10**15, "t")
+    check_remembered(None, ProducerBatch("producer:x", 0, 5, 9), 10**15, "t")
+    with pytest.raises(OutcomeUnknownError, match="records 5 to 9"):
+        check_remembered(None, late, 1000 + TRANSIENT_MS, "t")
+
+
+# --- durable ids ------------------------------------------------------------------------------------------
+
+
+def test_sequences_go_on_over_restarts(world: World) -> None:
+    """I5: what landed is not sent again, whether it comes one by one or in a batch."""
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == -1
+        for number in range(5):
+            producer.send("t", b"%d" % number)
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 4
+        for number in range(3, 8):
+            again = producer.send("t", b"%d" % number, sequence=number)
+            assert again.result().has_offset() == (number > 4)
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 7
+        assert producer.send_batch("t", batch_of(many(3)), sequence=2).result() == BatchMetadata("t", 0, {})
+        batch = batch_of([b"%d" % number for number in range(6, 11)])
+        assert producer.send_batch("t", batch, sequence=6).result() == BatchMetadata("t", 3, {0: (8, 11)})
+        assert producer.send("t", b"11").result().offset == 11
+    assert world.values() == [b"%d" % number for number in range(12)]
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 11
+
+
+def test_sequences_may_skip_but_not_go_back(world: World) -> None:
+    """Positions in a file will do as sequence numbers."""
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        for number in (10, 11, 400):
+            producer.send("t", b"%d" % number, sequence=number)
+        for number in (400, 12):
+            with pytest.raises(UsageError, match=f"sequence {number} is not above 400"):
+                producer.send("t", b"", sequence=number)
+        with pytest.raises(UsageError, match="sequence 399 is not above 400"):
+            producer.send_batch("t", batch_of(many(5)), sequence=399)
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 400
+    assert world.values() == [b"10", b"11", b"400"]
+
+
+def test_a_sequence_needs_an_id(world: World) -> None:
+    world.create()
+    with producer_on(world) as producer:
+        for act in (
+            lambda: producer.last_sequence("t"),
+            lambda: producer.send("t", b"", sequence=0),
+            lambda: producer.send_batch("t", batch_of([b""]), sequence=0),
+        ):
+            with pytest.raises(UsageError, match="producer_id"):
+                act()
+
+
+def test_a_refused_record_uses_up_its_number(world: World) -> None:
+    world.create(1, {**CHUNKS, "max.message.bytes": 10})
+    with producer_on(world, producer_id="p") as producer:
+        producer.send("t", b"0", sequence=0)
+        with pytest.raises(InvalidRecordError):
+            producer.send("t", b"x" * 11, sequence=1).result()
+        producer.send("t", b"2", sequence=2)
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 2
+
+
+def test_the_older_of_two_is_fenced(world: World) -> None:
+    """R6: from the moment the new one asks for the last sequence, nothing of the old one lands any more."""
+    world.create()
+    gate = Gate()
+    with producer_on(world, gate, producer_id="p") as old:
+        gate.reached.set()  # the put that opens the id
+        old.send("t", b"0").result()
+        gate.reached.clear()
+        under_way = old.send("t", b"zombie")
+        assert gate.reached.wait(60)
+        behind = old.send("t", b"behind")
+        with producer_on(world, producer_id="p") as new:
+            assert new.last_sequence("t") == 0
+            gate.release()
+            for future in (under_way, behind):
+                with pytest.raises(WriterFencedError, match="epoch 1 has taken over"):
+                    future.result()
+            with pytest.raises(WriterFencedError, match="epoch 1 has taken over"):
+                old.send("t", b"late")
+            new.send("t", b"1").result()
+    assert world.values() == [b"0", b"1"]
+
+
+def test_what_comes_behind_a_failed_batch_does_not_land(world: World) -> None:
+    """Else last_sequence would count the failed records, and a restart would leave them out for ever."""
+    world.create()
+    fails = [True]
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path and fails:
+            raise StorageError("injected")
+
+    with producer_on(world, hook, producer_id="p") as producer:
+        first = producer.send("t", b"0")
+        with pytest.raises(DeliveryTimeoutError):
+            first.result()
+        fails.clear()
+        with pytest.raises(NotSentError, match="last_sequence"):
+            producer.send("t", b"1")
+    assert world.values() == []
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == -1
+        producer.send("t", b"0")
+    assert world.values() == [b"0"]
+
+
+def test_a_commit_that_landed_unheard_is_known_to_the_next_instance(world: World) -> None:
+    """I5: killed between put and answer; the offsets too, as long as the entry is there."""
+    topic = world.create()
+    with producer_on(world, producer_id="p") as dead:
+        dead.last_sequence("t")
+        handle = world.handle(lost_reply())
+        dead._senders["t"]._delivery._topic = handle
+        dead.send("t", b"0").result()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 0
+        assert producer.send("t", b"0", sequence=0).result() == RecordMetadata("t", -1, -1, world.clock.now_ms())
+    assert world.values() == [b"0"]
+    assert topic.newest()[1].log_end == (1,)
+
+
+def test_ids_count_per_topic(world: World) -> None:
+    for name in ("t", "u"):
+        world.create(name=name)
+    with producer_on(world, producer_id="p") as producer:
+        producer.send("t", b"0")
+        producer.send("t", b"1")
+        producer.send("u", b"0")
+    with producer_on(world, producer_id="p") as producer:
+        assert (producer.last_sequence("t"), producer.last_sequence("u")) == (1, 0)
+
+
+def test_a_topic_made_again_knows_no_ids_and_ends_a_durable_producer(world: World) -> None:
+    """R14: its sequence numbers meant the topic that is gone."""
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        producer.send("t", b"0").result()
+        world.log().delete_topic("t")
+        world.create()
+        with pytest.raises(Exception, match="made again"):
+            producer.send("t", b"1").result()
+        with pytest.raises(NotSentError):
+            producer.send("t", b"1")
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == -1
+    assert world.values() == []
+
+
+def test_opening_an_id_keeps_what_it_committed(world: World) -> None:
+    """R6: an entry raises the epoch and nothing else; the last ranges stay, and so does where the last one lies."""
+    before = WriterRow(9, 3, 17, 1000, 4, ((0, 4), (5, 9)))
+    assert opened(before, 2000) == WriterRow(9, 3, 17, 2000, 5, ((0, 4), (5, 9)))
+    assert opened(None, 2000) == WriterRow(-1, 0, 0, 2000, 0)
+    topic = world.create()
+    assert init_producer(topic, "producer:p")[1].epoch == 0
+    assert init_producer(topic, "producer:p")[1].epoch == 1
+    assert topic.newest()[0].entry.kind == "init-producer"
+    assert world.values() == []
+
+
+def test_a_forgotten_id_starts_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        producer.send("t", b"0")
+    world.clock.advance(31 * 86_400_000)
+    for number in range(2):
+        append(world.handle(), batch_of([b"other"]), writer=Transaction(f"w{number}", 1))
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == -1
+
+
+def test_settled_and_collected_a_durable_id_is_still_known(world: World, tmp_path: Path) -> None:
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        for number in range(3):
+            producer.send("t", b"%d" % number)
+    world.collect_all()
+    world.clock.advance(DELAY_MS)
+    world.maintain()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 2
+
+
+def test_without_acks_the_commit_says_that_its_chunks_may_be_unsynced(world: World) -> None:
+    """R5: acks=0."""
+    topic = world.create()
+    with producer_on(world, acks=0) as producer:
+        assert producer.send("t", b"a").result().offset == 0
+    assert topic.newest()[1].unsynced_from == 2
+    with producer_on(world) as producer:
+        producer.send("t", b"b").result()
+    assert topic.newest()[1].unsynced_from is None

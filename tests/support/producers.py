@@ -1,0 +1,52 @@
+"""Producers on a world's root, and a storage operation that waits until a test lets it go."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any
+
+from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.options import ProducerOptions
+from tests.support.faults import Hook
+from tests.support.world import World
+
+#: Nothing lingers; times go by the world's clock, which backing off moves on.
+DEFAULTS: dict[str, Any] = {
+    "acks": "all",
+    "linger_ms": 0,
+    "batch_size": 2**20,
+    "buffer_memory": 2**26,
+    "compression": None,
+    "partitioner": "murmur2",
+    "producer_id": None,
+    "request_timeout_ms": 30_000,
+    "delivery_timeout_ms": 120_000,
+    "max_block_ms": 60_000,
+}
+
+
+def options(**changed: Any) -> ProducerOptions:
+    """Return options, not checked yet."""
+    return ProducerOptions(**{**DEFAULTS, **changed})
+
+
+def producer_on(world: World, hook: Hook | None = None, **changed: Any) -> Producer:
+    """Return a producer of a process of its own."""
+    return Producer.on(world.storage(hook), options(**changed))
+
+
+class Gate:
+    """A hook that holds the first put of an entry until ``release``; ``reached`` tells that it is there."""
+
+    def __init__(self, part: str = "/journal/") -> None:
+        self.reached, self._go, self._part = Event(), Event(), part
+
+    def __call__(self, operation: str, path: str, moment: str) -> None:
+        """Wait, once."""
+        if operation == "put_if_absent" and moment == "before" and self._part in path and not self.reached.is_set():
+            self.reached.set()
+            assert self._go.wait(60)
+
+    def release(self) -> None:
+        """Let it go."""
+        self._go.set()
