@@ -36,6 +36,7 @@ _AMBIGUOUS_TRIES = 5
 _MAX_PROBES = 64
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
+_TURN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,10 @@ class Journal:
             ConflictError: others were first, too many times.
             StorageError: certainly not put.
         """
+        with self._storage.turn(self._directory, _TURN_SECONDS):  # for speed alone: safety is put_if_absent's
+            return self._append(plan)
+
+    def _append(self, plan: Plan) -> Stored | None:
         write_id = self._storage.new_id()
         for attempt in range(_MAX_ATTEMPTS):
             base = self.newest()

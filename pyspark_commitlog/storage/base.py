@@ -194,6 +194,15 @@ class Storage(ABC):
     def try_lock(self, path: str) -> Iterator[bool]:
         """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits."""
 
+    @contextmanager
+    def turn(self, directory: str, seconds: float) -> Iterator[bool]:
+        """Wait for one's turn to put into a directory, at most so long; yields whether it came. Never fails.
+
+        Others may put all the same: it only keeps those who wait from losing races, and serves them in order. Here, and
+        wherever locks can't be waited for, it never comes.
+        """
+        yield False
+
     @abstractmethod
     def new_id(self) -> str:
         """Return a fresh uuid."""

@@ -25,6 +25,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.storage.base import Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.turns import Turns
 
 _TEMPORARY = ".tmp-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -111,6 +112,7 @@ class LocalStorage(Storage):
         self._stamps = clock is not None
         self._can_append: bool | None = None
         self._durable: set[Path] = set()
+        self._turns = Turns()
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
@@ -264,6 +266,16 @@ class LocalStorage(Storage):
         finally:
             if held:
                 lock.release()
+
+    @contextmanager
+    def turn(self, directory: str, seconds: float) -> Iterator[bool]:
+        """See ``Storage.turn``: an OS lock on the directory itself."""
+        taken = self._turns.take(self._name(directory), seconds) if self.can_append else None
+        try:
+            yield taken is not None
+        finally:
+            if taken is not None:
+                self._turns.give(taken)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""

@@ -460,6 +460,19 @@ class StorageContract(ABC):
         assert all(0 <= share < 1 for share in drawn)
         assert len(set(drawn)) > 1
 
+    # --- turns --------------------------------------------------------------------------------------------
+
+    def test_a_turn_never_fails_whether_it_comes_or_not(self, storage: Storage, opener: Opener) -> None:
+        class OwnError(OSError):
+            pass
+
+        storage.make_directory("d")
+        for directory in ("d", "not/there"):
+            with storage.turn(directory, 0.01) as first, opener().turn(directory, 0.01) as second:
+                assert not (first and second)
+        with pytest.raises(OwnError), storage.turn("d", 0.01):
+            raise OwnError
+
     # --- locks --------------------------------------------------------------------------------------------
 
     @pytest.fixture

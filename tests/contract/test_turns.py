@@ -1,0 +1,145 @@
+"""Turns on a local directory: one at a time, in order, and nobody who is stuck stops the others for long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import journal
+from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.topics import CommitLog
+from tests.support.records import append, batch_of, read_topic
+from tests.support.world import CHUNKS, World
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A root with a directory ``d``; nobody waits for it when the test is over."""
+    (tmp_path / "d").mkdir()
+    yield tmp_path
+    wait_for_waiters(tmp_path / "d", 0)
+
+
+def wait_for_waiters(directory: Path, count: int) -> None:
+    """Wait until the kernel shows so many who wait for a lock."""
+    inode = f":{directory.stat().st_ino} "
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        lines = Path("/proc/locks").read_text().splitlines()
+        if sum("->" in line and inode in line for line in lines) == count:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"never {count} waiters")
+
+
+def test_those_who_wait_are_served_in_their_order(root: Path) -> None:
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        with LocalStorage(root).turn("d", 30) as mine:
+            served.append(number if mine else -1)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(8)]
+    with LocalStorage(root).turn("d", 30) as first:
+        assert first
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_for_waiters(root / "d", number + 1)
+    for thread in threads:
+        thread.join(30)
+    assert served == list(range(8))
+
+
+def test_who_waits_in_vain_goes_on_and_leaves_one_behind_at_most(root: Path) -> None:
+    """The holder is stopped: the first waits for a while, the next ones do not; when it goes on all is as before."""
+    ours = LocalStorage(root)
+    with LocalStorage(root).turn("d", 30):
+        for _ in range(5):
+            with ours.turn("d", 0.01) as mine:
+                assert not mine
+        wait_for_waiters(root / "d", 1)
+    wait_for_waiters(root / "d", 0)
+    until = time.monotonic() + 30
+    while time.monotonic() < until:  # the thread that was left behind lets go
+        with ours.turn("d", 30) as mine:
+            if mine:
+                return
+    raise AssertionError("the turn never came back")
+
+
+def test_a_killed_holder_loses_it(root: Path) -> None:
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with LocalStorage(root).turn("d", 30):
+            os.write(told, b"held")
+            signal.pause()
+    os.read(ready, 4)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with LocalStorage(root).turn("d", 30) as mine:
+        assert mine
+
+
+def test_a_forked_child_does_not_keep_it(root: Path) -> None:
+    """It has a copy of the descriptor for as long as it lives."""
+    child = 0
+    try:
+        with LocalStorage(root).turn("d", 30):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+        with LocalStorage(root).turn("d", 30) as mine:
+            assert mine
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_it_is_for_speed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds it for ever: commits go on without."""
+    monkeypatch.setattr(journal, "_TURN_SECONDS", 0.01)
+    world = World(tmp_path / "root")
+    topic = world.create()
+    with LocalStorage(world.path).turn("topics/t/journal", 1) as held:
+        assert held
+        for number in range(3):
+            append(topic, batch_of([b"%d" % number]))
+    assert world.values() == [b"0", b"1", b"2"]
+
+
+class Counting(LocalStorage):
+    """Counts puts of entries."""
+
+    puts = 0
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Put."""
+        self.puts += 1
+        super().put_if_absent(path, data)
+
+
+def test_those_who_take_turns_lose_no_races(tmp_path: Path) -> None:
+    """Without turns each loser syncs an entry that nobody wants, and backs off ever longer."""
+    world = World(tmp_path / "root")
+    world.create(1, {**CHUNKS, "inline.max.bytes": 65536, "settle.entries": 10**6})
+    storages = [Counting(world.path) for _ in range(6)]
+
+    def write(storage: LocalStorage) -> None:
+        topic = CommitLog.on(storage).topic("t")
+        for _ in range(20):
+            append(topic, batch_of([b"x"]))
+
+    threads = [threading.Thread(target=write, args=(storage,)) for storage in storages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [storage.puts for storage in storages] == [20] * 6
+    assert len(read_topic(world.handle())) == 120
