@@ -30,12 +30,12 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.commit import TRANSIENT, ProducerBatch, commit
 from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
 from pyspark_commitlog.log.producers import landed_ranges
-from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.staging import Placed, Staged, Stager
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
+from pyspark_commitlog.producer.settler import Settler
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -112,7 +112,7 @@ class Delivery:
     def __init__(self, topic: TopicLog, identity: Identity, partitions: int, options: ProducerOptions) -> None:
         self._topic, self._identity, self._options = topic, identity, options
         self._partitioner: KeyIgnoring | Partitioner | None = None
-        self._committed: str | None = None
+        self._settler = Settler(TopicLog(topic.storage, topic.name))
         self.partitions = partitions
         self.failed: CommitLogError | None = None
 
@@ -156,14 +156,12 @@ class Delivery:
         done = commit(topic, topic_id, bundle.staged, bundle.batch, durable=self._options.durable)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
-        self._committed = topic_id
         _tell(bundle, ranges)
+        self._settler.committed(topic_id)
 
-    def settle(self) -> None:
-        """Settle what ``deliver`` committed, if enough is due; no failure is the records'."""
-        if self._committed is not None:
-            settle_after_commit(self._topic, self._committed)
-            self._committed = None
+    def end(self) -> None:
+        """End: settle once more what is due."""
+        self._settler.end()
 
     # --- staging -----------------------------------------------------------------------------------------
 

@@ -566,3 +566,21 @@ def test_timestamps_of_a_datetime_are_exact() -> None:
     east = datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=UTC) - timedelta(hours=2)
     assert as_microseconds(east) == 1
     assert as_microseconds(5) == 5000
+
+
+# --- settling ---------------------------------------------------------------------------------------------
+
+
+def test_records_do_not_wait_for_settling(world: World) -> None:
+    """R5: it goes on beside commits; what is due is settled when the producer is closed."""
+    topic = world.create(1, {**_INLINE, "settle.entries": 2})
+    gate = Gate("/settle/")
+    with producer_on(world, gate) as producer:
+        for number in range(10):
+            assert producer.send("t", b"%d" % number).result(60).offset == number
+        assert gate.reached.wait(60)
+        assert producer.send("t", b"beside").result(60).offset == 10
+        gate.release()
+    _, settled = topic.settled(topic.newest()[1].topic_id)
+    assert settled.partition(0).settled >= 10
+    assert len(world.values()) == 11
