@@ -234,15 +234,14 @@ def test_a_compacted_topic_refuses_records_without_a_key_also_when_it_became_one
     """R9: the topic is altered between staging and the put: the records are judged anew, one by one."""
     world.create(1, _INLINE)
     gate = Gate()
-    with producer_on(world, gate) as producer:
-        keyless, keyed = producer.send("t", b"a"), None
+    with producer_on(world, gate, linger_ms=3_600_000, delivery_timeout_ms=4_000_000, batch_size=1000) as producer:
+        keyless, keyed = producer.send("t", b"a"), producer.send("t", b"b", key=b"k" * 1000)
         assert gate.reached.wait(60)
         world.log().alter_topic("t", {"cleanup.policy": "compact"})
-        keyed = producer.send("t", b"b", key=b"k")
         gate.release()
         with pytest.raises(InvalidRecordError, match="no key"):
-            keyless.result()
-        assert keyed.result().offset == 0
+            keyless.result(60)
+        assert keyed.result(60).offset == 0
     assert world.values() == [b"b"]
 
 
