@@ -187,7 +187,7 @@ def as_microseconds(timestamp: int | datetime) -> int:
 
 def sizes_of(headers: HeaderList) -> int:
     """Return the bytes of headers."""
-    return sum(len(name) + len(value or b"") for name, value in headers)
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
 def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:

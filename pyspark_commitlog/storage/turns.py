@@ -68,11 +68,19 @@ class _Waiter:
 
     def served(self, seconds: float) -> bool:
         """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
-        if self._served.wait(seconds):
-            return True
+        try:
+            self._served.wait(seconds)
+        except BaseException:  # Ctrl-C: the caller will not come back to let go of it
+            if not self._leave():
+                os.close(self._fd)
+            raise
+        return not self._leave()
+
+    def _leave(self) -> bool:
+        """Leave the thread behind; return False if it is served already."""
         with self._decision:
             self._given_up = not self._served.is_set()
-            return not self._given_up
+            return self._given_up
 
     def is_alive(self) -> bool:
         """Return whether it still waits."""

@@ -73,6 +73,32 @@ def test_who_waits_in_vain_goes_on_and_leaves_one_behind_at_most(root: Path) -> 
     raise AssertionError("the turn never came back")
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_who_is_interrupted_while_it_waits_lets_go_of_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    """Ctrl-C in a notebook, whose process lives on; the lock may come in that very moment."""
+    holding = LocalStorage(root).turn("d", 30)
+    real = threading.Event.wait
+
+    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        if timeout == 77:
+            if served:
+                holding.__exit__(None, None, None)
+                real(event, 30)
+            raise KeyboardInterrupt
+        return real(event, timeout)
+
+    holding.__enter__()
+    monkeypatch.setattr(threading.Event, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt), LocalStorage(root).turn("d", 77):
+        pass
+    if not served:
+        holding.__exit__(None, None, None)
+    with LocalStorage(root).turn("d", 30) as mine:
+        assert mine
+
+
 def test_a_killed_holder_loses_it(root: Path) -> None:
     ready, told = os.pipe()
     child = os.fork()
