@@ -10,6 +10,9 @@ COMPAT_PYSPARK ?= $(if $(wildcard .venv/lib/python3*/site-packages/pyspark-4.2.*
 INSTALLED = .venv/.installed-$(notdir $(PYTHON))
 COMPAT_INSTALLED = .venv-compat/.installed-$(notdir $(PYTHON))-$(COMPAT_PYSPARK)
 CONNECT_INSTALLED = .venv-connect/.installed-$(notdir $(PYTHON))
+# Benchmarks run on PySpark 4.2, the newest that a Kafka connector is published for, whichever of the two has it.
+BENCH_VENV = $(if $(filter 4.2.%,$(COMPAT_PYSPARK)),.venv-compat,.venv)
+BENCH_INSTALLED = $(if $(filter .venv,$(BENCH_VENV)),$(INSTALLED),$(COMPAT_INSTALLED))
 
 # Spark takes python3 from PATH where nothing else is said, and that one does not know this package.
 export PYSPARK_PYTHON = $(CURDIR)/.venv/bin/python
@@ -20,7 +23,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-connect test-kafka check bench clean
+.PHONY: help install java demo test test-long test-compat test-connect test-kafka check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -65,8 +68,17 @@ demo: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 demo: install ## See it work: a topic written, read and replayed
 	$(WITH_JAVA) .venv/bin/python examples/demo.py $(ARGS)
 
-bench: install ## Measure (what and how: benchmarks/)
-	$(WITH_JAVA) .venv/bin/python benchmarks/run.py $(ARGS)
+bench bench-quick bench-peers: export PYSPARK_PYTHON = $(CURDIR)/$(BENCH_VENV)/bin/python
+bench bench-quick: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
+
+bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4.2 (what and how: benchmarks/)
+	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py $(ARGS)
+
+bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in three minutes
+	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py --quick $(ARGS)
+
+bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark, Delta (Maven; 66 MB)
+	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
 # ---- test ----
 
@@ -98,5 +110,5 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-CHUNK = 500_000
+#: Microseconds between the first records of two seeds.
+APART = 500_000_000
 _PAGES = ["/", "/cart", "/checkout", "/search?q=shoes", "/products/1271", "/products/88/reviews", "/account/orders"]
 _AGENTS = ["Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Macintosh; Intel Mac OS X 14)", "okhttp/4.12", "curl/8.5"]
 
@@ -19,7 +20,7 @@ def events(count: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     users = pa.array(np.minimum(rng.zipf(1.3, count), 5_000_000).astype(np.int64) * 7919 % 100_000_007)
     names = pc.binary_join_element_wise("user", pc.cast(users, pa.string()), "-")
-    start = 1_700_000_000_000_000 + seed * CHUNK * 1000
+    start = 1_700_000_000_000_000 + seed * APART
     instants = start + np.arange(count) * 1000
     parts = [
         '{"user":"', names,
@@ -39,14 +40,14 @@ def events(count: int, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
-def prepare(directory: Path, records: int) -> Path:
+def prepare(directory: Path, records: int, per_file: int) -> Path:
     """Return a directory of Parquet files with ``records`` records, made if it is not there."""
-    target = directory / f"events-{records}"
+    target = directory / f"events-{records}-{per_file}"
     if not target.exists():
-        partial = directory / f"events-{records}.partial"
+        partial = target.with_suffix(".partial")
         partial.mkdir(parents=True, exist_ok=True)
-        for number, first in enumerate(range(0, records, CHUNK)):
-            table = events(min(CHUNK, records - first), number)
+        for number, first in enumerate(range(0, records, per_file)):
+            table = events(min(per_file, records - first), number)
             pq.write_table(table, partial / f"part-{number:03d}.parquet", compression="snappy")
         partial.rename(target)
     return target

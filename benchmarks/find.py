@@ -1,4 +1,4 @@
-"""``make bench ARGS="--only find"``: how long a look-up takes in topics with more segments, and in larger segments.
+"""How long a look-up takes with more segments, and in larger ones: ``python benchmarks/find.py [--large]``.
 
 By offset (``fetch``: one record) and by timestamp (``find_time``), each at random places. Cold: with a new handle on
 the topic, which knows nothing yet, page cache warm; warm: with one handle for all. Ratios are to the smallest topic.
@@ -6,10 +6,11 @@ the topic, which knows nothing yet, page cache warm; warm: with one handle for a
 
 from __future__ import annotations
 
+import argparse
 import random
 import shutil
 import statistics
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.topic import TopicLog
+from tests.support.records import stage_all
 
 TOPIC = "t"
 SEGMENTS = (1, 10, 100, 1_000, 10_000)
@@ -50,10 +53,6 @@ def records(count: int, size: int) -> Iterator[pa.RecordBatch]:
 
 def topic_of(root: Path, count: int, size: int, **config: int) -> str:
     """Make a settled topic of so many records in one partition; without fsync, for nobody needs it any longer."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from pyspark_commitlog.log.commit import commit
-    from tests.support.records import stage_all
-
     log = CommitLog(str(root))
     stored = {name.replace("_", "."): value for name, value in config.items()}
     with mock.patch("os.fsync"):
@@ -94,12 +93,9 @@ def microseconds(root: str, count: int, lookup: Lookup, *, warm: bool) -> float:
     return statistics.median(taken) * 1e6
 
 
-def measure(work: Path, *, large: bool) -> list[dict[str, object]]:
-    """Make the topics, print both tables; return their rows."""
-    scratch = work / "find"
-    shutil.rmtree(scratch, ignore_errors=True)
+def measure(scratch: Path, *, large: bool) -> None:
+    """Make the topics, print both tables."""
     sizes = {**SIZES, **(LARGE if large else {})}
-    rows = []
     print(f"µs per look-up, median of {LOOKUPS}; in brackets the ratio to the first line\n")
     many = {f"{count:,} segments": (count, 1100, {"segment_bytes": 1024, "batch_size": 1024}) for count in SEGMENTS}
     long = {f"a segment of {name}": (count, 1000, {"batch_size": 16_384}) for name, count in sizes.items()}
@@ -115,7 +111,19 @@ def measure(work: Path, *, large: bool) -> list[dict[str, object]]:
             ratios = [now / before for now, before in zip(found, first, strict=True)]
             told = "".join(f"{at:>12,.0f} ({ratio:>4.1f})" for at, ratio in zip(found, ratios, strict=True))
             print(f"{name:<22}{told}", flush=True)
-            rows.append({"work": f"find, {name}", **dict(zip(COLUMNS, found, strict=True))})
-            shutil.rmtree(scratch)
+            shutil.rmtree(root)
         print()
-    return rows
+
+
+def main() -> None:
+    """Measure in a directory that is removed again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="in a segment of 1 GB too, which takes minutes")
+    parser.add_argument("--work", type=Path, help="where to make the topics")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.work) as scratch:
+        measure(Path(scratch), large=args.large)
+
+
+if __name__ == "__main__":
+    main()

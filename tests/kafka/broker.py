@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,7 @@ class Broker:
     java: Java
     home: Path
     port: int
+    flags: Sequence[str] = _FLAGS
 
     @property
     def bootstrap(self) -> str:
@@ -84,7 +85,7 @@ class Broker:
         """Start the broker; stop it cleanly when the block ends, and kill it should it not stop."""
         with self.log.open("wb") as said:
             process = subprocess.Popen(
-                self.java.command("kafka.Kafka", [str(self._properties)], _FLAGS),
+                self.java.command("kafka.Kafka", [str(self._properties)], self.flags),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
@@ -143,14 +144,17 @@ class Broker:
             time.sleep(0.1)
 
 
-def prepare(java: Java, home: Path) -> Broker:
-    """Return a formatted broker that keeps all under ``home`` and listens on free ports of loopback."""
+def prepare(java: Java, home: Path, properties: str = "", flags: Sequence[str] = _FLAGS) -> Broker:
+    """Return a formatted broker that keeps all under ``home`` and listens on free ports of loopback.
+
+    ``properties`` stand behind the tests' own and win over them; ``flags`` are Java's.
+    """
     port, controller = _free_ports(2)
-    broker = Broker(java, home, port)
+    broker = Broker(java, home, port, flags)
     broker.data.mkdir(parents=True)
-    properties = home / "server.properties"
-    properties.write_text(_PROPERTIES.format(port=port, controller=controller, data=broker.data))
-    broker._tool("kafka.tools.StorageTool", "format", "--config", str(properties), "--cluster-id", _CLUSTER)
+    mine = _PROPERTIES.format(port=port, controller=controller, data=broker.data)
+    broker._properties.write_text(mine + properties)
+    broker._tool("kafka.tools.StorageTool", "format", "--config", str(broker._properties), "--cluster-id", _CLUSTER)
     return broker
 
 

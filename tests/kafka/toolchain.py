@@ -12,12 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 FETCH_SECONDS = 600
 TOOL_SECONDS = 120
 LEAST_JAVA = 17
+_COMPLETE = "complete"
 _PR_SET_PDEATHSIG = 1
 _TOOL_FLAGS = (
     "-Xmx256m",
@@ -88,7 +90,21 @@ def java() -> Java:
     found = re.search(r'version "(\d+)', run([program, "-version"]).stderr)
     if not found or int(found[1]) < LEAST_JAVA:
         raise ToolMissingError(f"Kafka's tests need Java {LEAST_JAVA} or later; {program} is {found and found[1]}.")
-    return Java(program, _cached(".jars", HERE / "pom.xml", _fetch_jars))
+    return Java(program, jars(HERE / "pom.xml"))
+
+
+def jars(pom: Path) -> Path:
+    """Return the directory of the jars that a pom names, kept beside it; fetched by Maven the first time.
+
+    Raises:
+        ToolMissingError: no Maven, or Maven could not fetch.
+    """
+    return _cached(".jars", pom, partial(_fetch_jars, pom))
+
+
+def fetched(pom: Path) -> bool:
+    """Return whether ``jars`` has fetched them before."""
+    return (_cache(".jars", pom) / _COMPLETE).exists()
 
 
 def clients_python() -> Path:
@@ -109,8 +125,8 @@ def _found(program: str, advice: str) -> str:
 
 def _cached(kind: str, recipe: Path, make: Callable[[Path], None]) -> Path:
     """Return the directory that ``make`` fills from ``recipe``; made again only when the recipe changes."""
-    directory = HERE / kind / hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]
-    complete = directory / "complete"
+    directory = _cache(kind, recipe)
+    complete = directory / _COMPLETE
     if not complete.exists():
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -119,12 +135,16 @@ def _cached(kind: str, recipe: Path, make: Callable[[Path], None]) -> Path:
     return directory
 
 
-def _fetch_jars(directory: Path) -> None:
+def _cache(kind: str, recipe: Path) -> Path:
+    return recipe.parent / kind / hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]
+
+
+def _fetch_jars(pom: Path, directory: Path) -> None:
     maven = _found("mvn", "install Maven, it fetches Kafka's jars")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
     _fetch(
-        [maven, "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), *goal],
-        "Maven could not fetch Kafka",
+        [maven, "--batch-mode", "--quiet", "--file", str(pom), *goal],
+        f"Maven could not fetch what {pom} names",
     )
 
 

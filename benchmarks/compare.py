@@ -1,0 +1,109 @@
+"""Contenders run in turn; a row of the table compares ours with one peer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MILLISECONDS = "ms"
+RATE = "records/s"
+#: Units of which more is better; of all others less is.
+BETTER_IF_MORE = (RATE,)
+
+
+def nothing() -> None:
+    """Prepare nothing."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is timed: ``act`` is given what ``prepare`` returned, which is not timed."""
+
+    act: Callable[[Any], object]
+    prepare: Callable[[], Any] = nothing
+
+
+def just(act: Callable[[], object]) -> Contender:
+    """Return a contender that needs nothing prepared."""
+    return Contender(lambda _: act())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a figure of ours next to a peer's, and their ratio; without a peer only ours."""
+
+    work: str
+    unit: str
+    ours: float
+    peer: str = ""
+    theirs: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Return ours / theirs."""
+        return None if self.theirs is None else self.ours / self.theirs
+
+    def told(self) -> str:
+        """Return the line."""
+        theirs, ratio = ("", "") if self.theirs is None else (number(self.theirs), f"{self.ratio:.2f}")
+        return f"{self.work:<46} {self.peer:<38} {self.unit:<10} {number(self.ours):>12} {theirs:>12} {ratio:>7}"
+
+
+def number(value: float) -> str:
+    """Return a figure with as many decimals as mean something."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
+
+
+HEAD = f"{'work':<46} {'peer':<38} {'unit':<10} {'ours':>12} {'peer':>12} {'ratio':>7}"
+
+
+class Table:
+    """Measures, prints each row as soon as it is known, and keeps them.
+
+    Args:
+        runs: how often each contender runs, in turn with the others, after one run each that warms up.
+        clean: removes what a run left behind; called after each.
+    """
+
+    def __init__(self, runs: int, clean: Callable[[], None]) -> None:
+        self.runs, self._clean = runs, clean
+        self.rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        """Print and keep a row."""
+        self.rows.append(row)
+        print(row.told(), flush=True)
+
+    def rates(self, work: str, records: int, ours: Contender, peers: Mapping[str, Contender]) -> None:
+        """Compare how many records each gets done in a second."""
+        seconds = self.seconds(ours, peers)
+        self._rows(work, RATE, {name: records / taken for name, taken in seconds.items()})
+
+    def times(self, work: str, ours: Contender, peers: Mapping[str, Contender]) -> None:
+        """Compare how many milliseconds each takes."""
+        seconds = self.seconds(ours, peers)
+        self._rows(work, MILLISECONDS, {name: taken * 1000 for name, taken in seconds.items()})
+
+    def seconds(self, ours: Contender, peers: Mapping[str, Contender]) -> dict[str, float]:
+        """Return the median time of each contender, by name; ours is ''."""
+        contenders = {"": ours, **peers}
+        taken: dict[str, list[float]] = {name: [] for name in contenders}
+        for run in range(self.runs + 1):
+            for name, contender in contenders.items():
+                prepared = contender.prepare()
+                began = time.perf_counter()
+                contender.act(prepared)
+                if run > 0:
+                    taken[name].append(time.perf_counter() - began)
+                self._clean()
+        return {name: statistics.median(times) for name, times in taken.items()}
+
+    def _rows(self, work: str, unit: str, figures: dict[str, float]) -> None:
+        ours = figures.pop("")
+        for peer, theirs in figures.items():
+            self.add(Row(work, unit, ours, peer, theirs))
+        if not figures:
+            self.add(Row(work, unit, ours))

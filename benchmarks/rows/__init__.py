@@ -1,0 +1,33 @@
+"""The rows of the table, by kind; each takes a ``Bench`` and fills its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import Bench
+
+from rows.batch import read, write
+from rows.disk import compaction, settle, stored
+from rows.driver import find, poll, restart
+from rows.latency import latency
+from rows.scan import scan
+from rows.small import small
+from rows.streams import stream_read, stream_write
+
+ROWS: dict[str, Callable[[Bench], None]] = {
+    "write": write,
+    "read": read,
+    "scan": scan,
+    "stream-read": stream_read,
+    "stream-write": stream_write,
+    "small": small,
+    "latency": latency,
+    "restart": restart,
+    "poll": poll,
+    "find": find,
+    "settle": settle,
+    "compaction": compaction,
+    "stored": stored,
+}
+#: What ``--quick`` measures.
+MAIN = ("write", "read", "stream-read", "stream-write", "restart", "settle", "stored")

@@ -1,0 +1,64 @@
+"""Streaming read and streaming write: availableNow, as many records per trigger for all."""
+
+from __future__ import annotations
+
+from bench import FLOOR_SOURCE, TOPIC, Bench
+from compare import Contender, just
+from kafka_peer import TUNED_CONSUMER, TUNED_PRODUCER, KafkaPeer
+from pyspark.sql import DataFrame
+
+
+def stream_read(bench: Bench) -> None:
+    """To nowhere."""
+
+    def drain(stream: DataFrame) -> None:
+        bench.drain(stream.writeStream.format("noop"))
+
+    options = {**bench.floor_options(bench.settled), "triggers": str(bench.records // bench.per_trigger)}
+    floor = bench.spark.readStream.format("floor_source").options(**options).load()
+    peers = {FLOOR_SOURCE: just(lambda: drain(floor)), "Parquet file stream": just(lambda: drain(bench.files()))}
+    if bench.delta:
+        table = _delta_table(bench)
+        source = bench.spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(table)
+        peers["Delta stream"] = just(lambda: drain(source))
+    if bench.kafka is not None:
+        limit = {"maxOffsetsPerTrigger": str(bench.per_trigger)}
+        kafka, topic = bench.kafka, bench.kafka_topic
+        peers["Kafka source"] = just(lambda: drain(kafka.stream(topic, limit)))
+        peers["Kafka source, tuned"] = just(lambda: drain(kafka.stream(topic, limit | TUNED_CONSUMER)))
+    ours = just(lambda: drain(bench.stream(bench.settled, maxOffsetsPerTrigger=bench.per_trigger)))
+    bench.table.rates(f"streaming read, {bench.per_trigger:,} per trigger", bench.records, ours, peers)
+
+
+def _delta_table(bench: Bench) -> str:
+    """Return a Delta table of as many files as there are triggers."""
+    table = bench.directory(keep=True)
+    for file in sorted(bench.events.glob("*.parquet")):
+        bench.spark.read.parquet(str(file)).coalesce(1).write.format("delta").mode("append").save(table)
+    return table
+
+
+def stream_write(bench: Bench) -> None:
+    """From a stream of Parquet files, one per trigger."""
+
+    def into(format_: str, path: str) -> None:
+        bench.drain(bench.files().writeStream.format(format_).option("path", path))
+
+    def into_topic(root: str) -> None:
+        bench.drain(bench.files().writeStream.format("commitlog").option("topic", TOPIC).option("path", root))
+
+    peers = {"Parquet streaming sink": Contender(lambda path: into("parquet", path), bench.directory)}
+    if bench.delta:
+        peers["Delta streaming sink"] = Contender(lambda path: into("delta", path), bench.directory)
+    if (kafka := bench.kafka) is not None:
+        peers["Kafka sink"] = Contender(lambda topic: _into_kafka(bench, kafka, topic, {}), kafka.topic)
+        peers["Kafka sink, tuned"] = Contender(
+            lambda topic: _into_kafka(bench, kafka, topic, TUNED_PRODUCER), kafka.topic
+        )
+    ours = Contender(into_topic, bench.root)
+    bench.table.rates(f"streaming write, {bench.per_trigger:,} per trigger", bench.records, ours, peers)
+
+
+def _into_kafka(bench: Bench, kafka: KafkaPeer, topic: str, options: dict[str, str]) -> None:
+    writer = bench.files().writeStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap)
+    bench.drain(writer.option("topic", topic).options(**options))

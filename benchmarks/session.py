@@ -1,0 +1,69 @@
+"""The Spark session that all rows share: local[2], the settings of spark-conf, the peers' jars if they are there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from floors import FloorSink, FloorSource
+from machine import PEERS_POM, peers_are_there
+from pyspark.sql import SparkSession
+
+from tests.kafka.toolchain import jars
+
+HERE = Path(__file__).resolve().parent
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Statistics per column, which an append-only log would not use: without them Delta's sink is faster.
+    "spark.databricks.delta.stats.collect": "false",
+}
+
+
+def session(said: Path) -> SparkSession:
+    """Return a new session, whose Java and Python workers write what they log to ``said``."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    settings = {
+        **_recommended(),
+        # Unix sockets, for ours and the floors alike; why they are not in spark-defaults.conf is told there.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.driver.memory": "4g",
+        "spark.ui.enabled": "false",
+    }
+    if peers_are_there():
+        settings |= {"spark.driver.extraClassPath": f"{jars(PEERS_POM)}/*", **_DELTA}
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _stderr_to(said):
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(FloorSource)
+    spark.dataSource.register(FloorSink)
+    return spark
+
+
+@contextmanager
+def _stderr_to(said: Path) -> Iterator[None]:
+    """Let the processes that start in this block write their stderr to a file."""
+    ours = os.dup(2)
+    with said.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _recommended() -> dict[str, str]:
+    found = {}
+    for line in (HERE.parent / "spark-conf" / "spark-defaults.conf").read_text().splitlines():
+        name, _, value = line.partition("#")[0].strip().partition(" ")
+        if value:
+            found[name] = value.strip()
+    return found
