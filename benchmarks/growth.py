@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ class World:
     root: Path
     partitions: int
     config: dict[str, object] = field(default_factory=dict)
-    requests: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(time.time_ns() // 1_000_000)
@@ -59,7 +60,13 @@ class World:
         self.batch = one_each(self.partitions)
 
     def _count(self, operation: str, path: str, moment: str) -> None:
-        self.requests += moment == "before"
+        if moment == "before":
+            self.calls[operation] += 1
+
+    @property
+    def requests(self) -> int:
+        """Return how many there were so far."""
+        return self.calls.total()
 
     def commit(self) -> None:
         """Put a record into each partition, a second later."""
@@ -151,8 +158,8 @@ Figures = Iterator[tuple[int, dict[str, Figure]]]
 
 
 def by_commits(scratch: Path, largest: int) -> Figures:
-    """One topic that grows."""
-    world, made = World(scratch / "commits", 4), 0
+    """One topic of one partition that grows."""
+    world, made = World(scratch / "commits", 1), 0
     for size in decades(largest):
         while made < size:
             world.commit()
