@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage.base import Storage
 
 DIRECTORY = "probes"
@@ -29,14 +30,18 @@ class Finding:
 
 
 def probe(storage: Storage) -> tuple[Finding, ...]:
-    """Return what a place can do.
+    """Return what a place can do; a directory that is not there yet is made for it, and removed again.
 
     Raises:
+        UsageError: it is no directory.
         StorageError: it can't be written, or is full.
     """
     home = f"{DIRECTORY}/{storage.new_id()}"
-    existed = bool(storage.names(""))
-    storage.make_directory(home)
+    existed = _is_there(storage)
+    try:
+        storage.make_directory(home)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{storage.url} is no directory: name one, or where to make one") from None
     try:
         return (_second_put(storage, home), _puts_at_once(storage, home), _lock(storage, home), _append(storage),
                 _times(storage, home))  # fmt: skip
@@ -44,8 +49,16 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
         storage.delete_tree(home)
         if not storage.names(DIRECTORY):
             storage.delete_tree(DIRECTORY)
-        if not existed and not storage.names(""):
+        if not existed:
             storage.delete_tree("")
+
+
+def _is_there(storage: Storage) -> bool:
+    try:
+        storage.info("")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _put(storage: Storage, path: str) -> bool:

@@ -56,6 +56,6 @@ def test_a_mount_without_append_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert all(each.safe for each in found.values())
 
 
-def test_a_place_that_can_t_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_file_can_hold_no_log(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "error: " in run("probe", str(tmp_path / "file"), code=1)[1]
+    assert "file is no directory" in run("probe", str(tmp_path / "file"), code=1)[1]
