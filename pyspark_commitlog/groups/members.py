@@ -101,8 +101,8 @@ class MemberFile:
 class Member:
     """A row: a member, the number of its admission, and its partitions.
 
-    ``joined`` differs between any two admissions to the group, also of one id. ``revoking`` has to be given up before it
-    goes to another; ``revoked_in`` is the generation that said so last.
+    ``joined`` differs between any two admissions to the group, also of one id. ``revoking`` has to be given up before
+    it goes to another; ``revoked_in`` is the generation that said so last.
     """
 
     profile: Profile
