@@ -39,7 +39,8 @@ def prepare(root: str, stream: str, records: int) -> None:
     log = CommitLog(root)
     log.create_topic(TOPIC, 4, {"retention.ms": -1})
     for number, first in enumerate(range(0, records, CHUNK)):
-        append(log.topic(TOPIC), *events(min(CHUNK, records - first), number).combine_chunks().to_batches())
+        for batch in events(min(CHUNK, records - first), number).combine_chunks().to_batches(max_chunksize=100_000):
+            append(log.topic(TOPIC), batch)
     log.maintain(TOPIC)
     with Consumer(root, TOPIC, auto_offset_reset="earliest", fetch_max_bytes=2**40) as consumer:
         table = consumer.poll_arrow(columns=["key", "value", "timestamp"])

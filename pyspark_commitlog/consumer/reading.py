@@ -78,6 +78,12 @@ class Reading:
         for place in places:
             self.places.pop(place, None)
 
+    def end(self) -> None:
+        """Let go of the topics, and of what is kept of their frames."""
+        self.places.clear()
+        self._topics.clear()
+        self._rest = None
+
     def move(self, place: TopicPartition, offset: int) -> None:
         """Go on at another offset."""
         self.places[place].position = offset

@@ -262,6 +262,9 @@ class Subscriber:
                 self._end(commit=commit)
             finally:
                 self._closed = True
+                self._reading.end()
+                self._views.clear()
+                self._seen = {}
 
 
 def _is_topic_name(name: str) -> bool:

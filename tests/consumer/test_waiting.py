@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -104,6 +105,18 @@ def test_consumers_of_a_process_read_and_decode_a_frame_once(root: str) -> None:
         assert all(drain(each) == first for each in many[1:])
         assert decode.call_count == frames
     assert values(first) == numbered(0, 100)
+
+
+def test_what_consumers_share_goes_with_the_last_of_them(root: str) -> None:
+    put(root, 0, 100)
+    first, second = (Consumer(root, "t", auto_offset_reset="earliest") for _ in range(2))
+    drain(first)
+    shared = weakref.ref(first._reading.topic("t"))
+    second.poll()
+    first.close()
+    assert shared() is second._reading.topic("t")
+    second.close()
+    assert shared() is None
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
