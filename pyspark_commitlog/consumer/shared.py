@@ -13,9 +13,11 @@ from threading import Lock, RLock
 from typing import NamedTuple
 
 from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import Pending, load_pending
 from pyspark_commitlog.storage import Storage
 
 #: Decoded bytes that are kept of each topic.
@@ -24,6 +26,7 @@ CACHE_BYTES = 32 * 2**20
 RECHECK_SECONDS = 1.0
 #: Readers under way that a partition keeps open, so that who reads on need not find its place again.
 _CURSORS = 4
+_ENTRIES = 128
 
 Names = tuple[str, ...]
 
@@ -86,12 +89,38 @@ def bytes_of(rows: Rows | None) -> int:
     return 0 if rows is None or rows.batch is None else rows.batch.get_total_buffer_size()
 
 
+class Entries:
+    """The newest unsettled entries of a topic, read once for all of its partitions.
+
+    One that was collected stays right: readers check that an entry is not settled when they have found it.
+    """
+
+    def __init__(self, topic: TopicLog) -> None:
+        self._topic = topic
+        self._kept: OrderedDict[int, Pending] = OrderedDict()
+        self._lock = Lock()
+
+    def read(self, sequence: int, entry: Entry | None) -> Pending:
+        """Return an entry, from ``entry`` if that was read already; raises as ``Journal.read`` does."""
+        with self._lock:
+            found = self._kept.get(sequence)
+            if found is None:
+                found = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+                if not found.why:
+                    self._kept[sequence] = found
+                if len(self._kept) > _ENTRIES:
+                    self._kept.popitem(last=False)
+            return found
+
+
 class SharedPartition:
     """A partition of one life of a topic, read with one choice of columns."""
 
-    def __init__(self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache) -> None:
+    def __init__(
+        self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: Entries
+    ) -> None:
         self._id, self._partition, self._names, self._cache = view.topic.topic_id, partition, names, cache
-        self._reader = PartitionReader(topic, self._id, partition, names, view)
+        self._reader = PartitionReader(topic, self._id, partition, names, view, entries.read)
         self._cursors: OrderedDict[int, Iterator[Rows]] = OrderedDict()
         self._lock = Lock()
 
@@ -148,7 +177,7 @@ class SharedTopic:
         self.storage, self.name = storage, name
         self.version = 0
         self._topic = TopicLog(storage, name)
-        self._cache = FrameCache()
+        self._cache, self._entries = FrameCache(), Entries(TopicLog(storage, name))
         self._partitions: dict[tuple[str, int, Names], SharedPartition] = {}
         self._stored: Stored | None = None
         self._view: View | None = None
@@ -196,7 +225,7 @@ class SharedTopic:
         with self._lock:
             if key not in self._partitions:
                 own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
-                self._partitions[key] = SharedPartition(own, view, partition, key[2], self._cache)
+                self._partitions[key] = SharedPartition(own, view, partition, key[2], self._cache, self._entries)
             return self._partitions[key]
 
     @property

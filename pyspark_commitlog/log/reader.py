@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,6 +105,8 @@ class PartitionReader:
         partition: its number.
         names: columns to decode; others are not even decompressed. None: all.
         view: what to go by, if it was read already; else it is read now.
+        entries: returns an unsettled entry by its number, from the entry itself where that was read already, for
+            readers of several partitions to share; it raises as ``Journal.read`` does. None: each reads its own.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class PartitionReader:
         partition: int,
         names: Sequence[str] | None = None,
         view: View | None = None,
+        entries: Callable[[int, Entry | None], Pending] | None = None,
     ) -> None:
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
@@ -121,6 +124,7 @@ class PartitionReader:
         self._entries: dict[int, _Unsettled] = {}
         self._view = read_view(topic, topic_id) if view is None else view
         self._told: set[Void] = set()
+        self._read_entry = entries or self._own_entry
 
     def read(self, start: int, end: int) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
@@ -336,18 +340,21 @@ class PartitionReader:
             )
         return self._entries[sequence]
 
+    def _own_entry(self, sequence: int, entry: Entry | None) -> Pending:
+        return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+
     def _pending(self, sequence: int) -> Pending:
         """Return an entry; of a lost one what those behind it tell, as it need not hold anything of this partition."""
         newest, lost = self._view.newest, list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:
-                found = load_pending(self._topic, self._topic.journal.read(number).entry)
+                found = self._read_entry(number, None)
                 break
             except (FileNotFoundError, CorruptionError) as error:
                 self._check_genuine(number)
                 lost.append((number, error))
         else:
-            found = load_pending(self._topic, newest)
+            found = self._read_entry(newest.sequence, newest)
         for number, cause in reversed(lost):
             found = lost_entry(number, cause, found)
         return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
+from pyspark_commitlog.consumer import shared
 from pyspark_commitlog.consumer.rows import ARROW_SCHEMA
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -484,6 +485,19 @@ def test_what_a_consumer_is_about_to_see_is_made_durable_once(world: World) -> N
     put(world, numbered(5, 6))
     each.poll()
     assert seen.paths("sync_directory") == ["topics/t/journal"] * 2
+
+
+def test_an_entry_is_read_for_all_partitions_not_for_each(world: World) -> None:
+    world.create(20, SMALL)
+    seen = Recorder()
+    each = consumer(world, "t", hook=seen)
+    with mock.patch.object(shared, "load_pending", wraps=shared.load_pending) as load:
+        for _ in range(10):
+            append(world.handle(), batch_of(numbered(0, 20), partition=range(20)))
+            assert len(each.poll()) == 20
+        assert load.call_count == 10
+    read = [path for path in seen.paths("fetch") if path.startswith("topics/t/journal/")]
+    assert len(read) <= 2 * 10 + 1
 
 
 def test_an_idle_consumer_still_notices_when_its_newest_entry_is_gone(world: World) -> None:
