@@ -18,6 +18,7 @@ from pyspark_commitlog.errors import (
     NonEmptyGroupError,
     OffsetOutOfRangeError,
     UsageError,
+    missing,
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
@@ -100,15 +101,14 @@ class GroupLog:
             return GroupState()
         self.journal.sync_exposed(stored)
         try:
-            return self._state_of(stored)
-        except FileNotFoundError:  # its members' file was collected with it: there is a newer entry
+            return self.state_of(stored)
+        except FileNotFoundError as error:  # its members' file was collected with it: there is a newer entry
             self.journal.forget()
-            newer = self.journal.newest()
-            if newer == stored:
-                raise
+            if self.journal.newest() == stored:
+                raise missing(error) from error
             return self.newest()
 
-    def _state_of(self, stored: Stored | None) -> GroupState:
+    def state_of(self, stored: Stored | None) -> GroupState:
         """Return what an entry says; an empty state for none.
 
         Raises:
@@ -235,7 +235,7 @@ class GroupLog:
 
         def plan(base: Stored | None, slot: Slot) -> Draft | None:
             nonlocal after
-            before = self._state_of(base)
+            before = self.state_of(base)
             after = before if before.last_reset == slot.write_id else change(before, slot)
             if after is not before:
                 if base is None:
@@ -245,7 +245,10 @@ class GroupLog:
                 self.journal.sync_exposed(base)
             return None
 
-        stored = self.journal.append(plan)
+        try:
+            stored = self.journal.append(plan)
+        except FileNotFoundError as error:  # the members' file of the newest entry
+            raise missing(error) from error
         if stored is not None and (kind != "commit" or stored.sequence % _COLLECT_EVERY == 0):
             self._collect()
         return after

@@ -13,6 +13,7 @@ from pyspark_commitlog.errors import (
     UnknownGroupError,
     UnknownTopicError,
     UsageError,
+    missing,
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.evict import remove_silent
@@ -374,8 +375,9 @@ def _faults(handle: GroupLog) -> Iterable[str]:
     """Yield what is damaged. That each entry follows the one before is not asked: a sleeper may have put below them."""
     for sequence in handle.journal.sequences():
         try:
-            handle.journal.read(sequence)
-        except FileNotFoundError:  # collected meanwhile
-            continue
+            handle.state_of(handle.journal.read(sequence))
+        except FileNotFoundError as error:
+            if sequence in handle.journal.sequences():  # else it was collected meanwhile
+                yield str(missing(error))
         except CommitLogError as error:
             yield str(error)

@@ -64,7 +64,7 @@ def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> 
         return before
     if step.topics is None:
         return replace(before, admitted=_admitted_to(before, step.rows), rows=step.rows)
-    return _assigned(before, step.rows, step.topics)
+    return _assigned(before, step.rows, step.topics, topics)
 
 
 def _admitted_to(before: Members, rows: Mapping[str, Member]) -> int:
@@ -130,11 +130,14 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
     return found
 
 
-def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, TopicLife]) -> Members:
+def _assigned(
+    before: Members, rows: Mapping[str, Member], wanted: Mapping[str, TopicLife], topics: Mapping[str, TopicLife]
+) -> Members:
     """Return the next generation, of rows that have nothing left to give up.
 
     With an eager assignor everybody gives up everything first, unless nobody has to give up anything. With a
-    cooperative one what moves is given up first, and what is free goes out at once (KIP-429).
+    cooperative one what moves is given up first, and what is free goes out at once (KIP-429). What nobody wants any
+    more is given up, too; what is of a topic that is gone is not: nobody can commit it.
     """
     generation, admitted = before.generation + 1, _admitted_to(before, rows)
     if not rows:
@@ -143,15 +146,15 @@ def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, 
     assert protocol is not None, "who shares no assignor is not let in"
     assignor = ASSIGNORS[protocol]
     lives = {
-        name for name, life in topics.items() if name in before.topics and before.topics[name].topic_id == life.topic_id
+        name: life for name, life in before.topics.items() if name in topics and topics[name].topic_id == life.topic_id
     }
     has = {m: frozenset(p for p in row.owned if p.topic in lives) for m, row in rows.items()}
     had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
     subscribers = {
-        m: Subscriber(frozenset(wanted_topics([row.profile], topics)), tuple(sorted(had[m])), row.profile.instance_id)
+        m: Subscriber(frozenset(wanted_topics([row.profile], wanted)), tuple(sorted(had[m])), row.profile.instance_id)
         for m, row in rows.items()
     }
-    target = assignor.assign({name: life.partitions for name, life in topics.items()}, subscribers)
+    target = assignor.assign({name: life.partitions for name, life in wanted.items()}, subscribers)
     leaving = {m: has[m] - frozenset(target[m]) for m in rows}
     moves = any(leaving.values())
     if moves and not assignor.cooperative:
@@ -168,7 +171,8 @@ def _assigned(before: Members, rows: Mapping[str, Member], topics: Mapping[str, 
         for m, row in rows.items()
     }
     phase = Phase.PREPARING_REBALANCE if moves else Phase.STABLE
-    return Members(generation, admitted, phase, protocol, dict(topics), after)
+    still = {place.topic: lives[place.topic] for place in blocked}
+    return Members(generation, admitted, phase, protocol, {**still, **wanted}, after)
 
 
 def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> Places:

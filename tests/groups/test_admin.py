@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import NonEmptyGroupError
+from pyspark_commitlog.errors import CorruptionError, NonEmptyGroupError
 from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.log import state as log_state
 from pyspark_commitlog.model import TopicPartition
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
 from tests.support.faults import on_path
@@ -141,6 +144,25 @@ def test_a_member_that_was_taken_for_dead_and_wakes_after_the_group_was_deleted_
     assert group.offsets() == [None] * 4
     a.commit("t0", 2)
     assert group.offsets()[0] == 2
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
+def test_a_damaged_file_of_members_is_told_and_named(
+    group: Group, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
+) -> None:
+    """I8."""
+    monkeypatch.setattr(log_state, "TABLE_BYTES", 10)
+    group.join("a")
+    group.run()
+    (file,) = group.world.files("side/", root="groups")
+    assert group.world.log().groups.verify() == ()
+    damage(group.world.path / file)
+    (fault,) = group.world.log().groups.verify()
+    assert file in fault
+    for call in (lambda groups: groups.describe("g"), lambda groups: groups.commit("g", {"t": {0: 1}})):
+        with pytest.raises(CorruptionError, match=re.escape(file)):
+            call(group.world.log().groups)
+    assert group.world.log().groups.list() == ("g",)
 
 
 def test_queries_and_others_without_membership_commit_beside_members(group: Group) -> None:

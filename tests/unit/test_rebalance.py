@@ -1,0 +1,130 @@
+"""What a rebalance makes of members, who is silent, and what their files and rows hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.rebalance import Seen, is_due, rebalanced, wanted_topics
+from pyspark_commitlog.groups.watch import AT_ONCE, Watch
+from pyspark_commitlog.model import TopicPartition
+from tests.property.strategies import quick
+
+TOPICS = {"t": TopicLife("id of t", 3), "u": TopicLife("id of u", 2)}
+STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+def profile(
+    topics: str = "t", assignor: str = "range", pattern: str | None = None, instance: str | None = None
+) -> Profile:
+    return Profile("c", "h/1", tuple(topics), pattern, (assignor,), instance)
+
+
+def test_nothing_to_do_is_the_very_same() -> None:
+    assert rebalanced(Members(), Seen(), TOPICS) == Members()
+    first = rebalanced(Members(), Seen({"a": profile()}), TOPICS)
+    assert (first.generation, first.admitted, first.phase, first.protocol) == (1, 1, Phase.STABLE, "range")
+    assert rebalanced(first, Seen({"a": profile()}), TOPICS) is first
+    assert not is_due(first, Seen(changed={"a": profile()}), TOPICS)
+    assert is_due(first, Seen(changed={"a": profile("u")}), TOPICS)
+    assert is_due(first, Seen(), {"t": TopicLife("id of t", 4)})
+
+
+def test_who_is_gone_is_gone_by_the_admission_that_was_seen() -> None:
+    first = rebalanced(Members(), Seen({"a": profile()}), TOPICS)
+    assert rebalanced(first, Seen(gone={"a": 2}), TOPICS) is first
+    empty = rebalanced(first, Seen(gone={"a": 1}), TOPICS)
+    assert (empty.generation, empty.admitted, empty.phase, empty.rows) == (2, 1, Phase.EMPTY, {})
+    assert rebalanced(empty, Seen({"a": profile()}), TOPICS).rows["a"].joined == 2
+
+
+def test_patterns_are_for_whole_names() -> None:
+    assert set(wanted_topics([profile("", pattern="[tu]")], {**TOPICS, "tt": TopicLife("", 1)})) == {"t", "u"}
+    assert set(wanted_topics([profile("tx"), profile("", pattern="u.*")], TOPICS)) == {"t", "u"}
+
+
+def test_what_nobody_wants_any_more_is_given_up_in_order() -> None:
+    first = rebalanced(Members(), Seen({"a": profile("t")}), TOPICS)
+    second = rebalanced(first, Seen(changed={"a": profile("u")}), TOPICS)
+    assert second.phase is Phase.PREPARING_REBALANCE
+    assert second.has("a", TopicPartition("t", 0), "id of t")
+    third = rebalanced(second, Seen(given_up={"a": 2}), TOPICS)
+    assert (third.phase, set(third.topics)) == (Phase.STABLE, {"u"})
+    assert rebalanced(third, Seen(), TOPICS) is third
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "leave", "give up", "give up all", "grow", "want"]),
+        st.sampled_from("abcd"),
+        st.sampled_from(["t", "u", "tu"]),
+    ),
+    max_size=15,
+)
+
+
+@quick
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(steps=STEPS)
+def test_any_history(strategy: str, steps: list[tuple[str, str, str]]) -> None:
+    """No partition has two owners, generations only grow, and once all is given up all is owned."""
+    state, topics = Members(), dict(TOPICS)
+    for what, who, wanted in steps:
+        before = state
+        everything = dict.fromkeys(state.rows, state.generation)
+        seen = {
+            "join": Seen({who: profile(wanted, strategy)}),
+            "leave": Seen(gone={m: row.joined for m, row in state.rows.items() if m == who}),
+            "give up": Seen(given_up={who: state.generation}),
+            "give up all": Seen(given_up=everything),
+            "want": Seen(changed={who: profile(wanted, strategy)}),
+        }.get(what, Seen())
+        if what == "grow":
+            topics["t"] = TopicLife("id of t", topics["t"].partitions + 1)
+        state = rebalanced(state, seen, topics)
+        places = [place for row in state.rows.values() for place in [*row.owned, *row.revoking]]
+        assert len(places) == len(set(places))
+        assert (state.generation, state.admitted) >= (before.generation, before.admitted)
+        assert Members.from_json(state.to_json()) == state
+        for member, row in before.rows.items():
+            if what != "leave" and member in state.rows and not seen.given_up:
+                kept = {p for p in row.places if topics[p.topic] == before.topics[p.topic] or what == "grow"}
+                assert kept <= state.rows[member].places, "nobody loses what it has not given up"
+    for _ in range(4):
+        state = rebalanced(state, Seen(given_up=dict.fromkeys(state.rows, state.generation)), topics)
+    owned = sorted(place for row in state.rows.values() for place in row.owned)
+    known = wanted_topics([row.profile for row in state.rows.values()], topics)
+    assert owned == [TopicPartition(name, n) for name, life in known.items() for n in range(life.partitions)]
+    assert state.phase is (Phase.STABLE if state.rows else Phase.EMPTY)
+
+
+def test_a_file_says_what_was_written() -> None:
+    written = MemberFile(profile("tu", instance="i"), NEVER_IN)
+    assert MemberFile.decode(written.encode(), "x") == written
+    for damaged in (b"", b"{}", b"[]", written.encode()[:-9]):
+        with pytest.raises(CorruptionError, match="x is no member's file"):
+            MemberFile.decode(damaged, "x")
+
+
+def test_who_is_silent_has_to_be_so_over_several_looks() -> None:
+    watch = Watch()
+    assert not watch.see("a", "1", 0, 10)
+    assert not watch.see("a", "1", 1000, 10), "the observer slept"
+    assert watch.see("a", "1", 1001 + 4, 10)
+    assert not watch.see("a", "2", 1006, 10)
+    assert not watch.see("a", None, 1011, 10)
+    assert watch.see("a", None, 1016, 10), "a file that was deleted is no sign of life"
+    watch.keep(())
+    assert not watch.see("a", "2", 1020, 10)
+
+
+def test_many_are_looked_at_in_turns() -> None:
+    watch, members = Watch(0.5), [f"{number:04}" for number in range(1000)]
+    first = watch.turn(members)
+    assert (first[0], len(first)) == ("0500", AT_ONCE)
+    seen = {member for _ in range(1000 // AT_ONCE) for member in watch.turn(members)} | set(first)
+    assert seen == set(members)
+    assert watch.turn(["a", "b"]) == ["a", "b"]
