@@ -157,3 +157,25 @@ case "$*" in
 *) exit 1 ;;
 esac""",
     )
+
+
+# --- quick-python -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ("/spark/python/lib/pyspark.zip:/spark/py4j-src.zip:/mine", "/spark/py4j-src.zip:/mine"),
+        ("/mine:/spark/python/lib/pyspark.zip", "/mine"),
+        ("/mine:/my pyspark.zip.d", "/mine:/my pyspark.zip.d"),
+        ("", ""),
+    ],
+)
+def test_quick_python_starts_the_python_without_spark_s_archive(tmp_path: Path, given: str, left: str) -> None:
+    make_executable(tmp_path / "python", 'printf "%s|%s|%s" "$PYTHONPATH" "$1" "$2"')
+    done = subprocess.run(
+        [SCRIPTS.parent / "spark-conf" / "quick-python", "-m", "a b"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": given, "QUICK_PYTHON": str(tmp_path / "python")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{left}|-m|a b"
