@@ -68,9 +68,10 @@ def main() -> None:
     _print(
         "Pure parts at 10,000 partitions", ["part", "ms"], [[name, f"{ms:.1f}"] for name, ms in pure(10_000).items()]
     )
-    calls = requests()
-    told = ", ".join(f"{name} {count}" for name, count in calls.items())
-    _print(f"A small commit ({told})", ["storage", "ms per commit", "commits/s", "$ per million"], commits(calls))
+    calls, own_ms = small_commit()
+    told = ", ".join(f"{name} {count}" for name, count in sorted(calls.items()))
+    head = ["storage", "ms per commit", "commits/s", "$ per million"]
+    _print(f"A small commit ({told}; {own_ms:.2f} ms of our own)", head, commits(calls, own_ms))
     _print("1 PB in 10,000 partitions, segments of 1 GiB", ["what", "how much"], petabyte(10_000))
 
 
@@ -149,27 +150,32 @@ def pure(partitions: int) -> dict[str, float]:
     return {name: _seconds(act) * 1e3 for name, act in parts.items()}
 
 
-def requests() -> Counter[str]:
-    """Return the requests of a commit of one small task, without settling, by a writer that knows the topic."""
+def small_commit() -> tuple[Counter[str], float]:
+    """Return requests and milliseconds of a commit of one small task by a writer that knows the topic.
+
+    Without settling, and without a disk to wait for.
+    """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch, unsynced():
-        world = World(Path(scratch) / "requests", 4)
+        world = World(Path(scratch) / "small", 4)
         append(world.topic, world.batch)
         before = world.calls.copy()
         append(world.topic, world.batch)
-        return world.calls - before
+        calls = world.calls - before
+        return calls, world.timed(lambda: append(world.topic, world.batch)).milliseconds
 
 
 # --- arithmetic --------------------------------------------------------------------------------------------
 
 
-def commits(calls: Counter[str]) -> list[list[str]]:
+def commits(calls: Counter[str], own_ms: float) -> list[list[str]]:
     """Return what one writer after the other gets committed: entries of a topic are put one by one."""
-    puts = sum(count for name, count in calls.items() if name in ("put_if_absent", "write_once", "create"))
-    gets = calls.total() - puts
+    # A listing takes as long as a read, and costs as much as a put.
+    puts, lists = calls["put_if_absent"], calls["names"]
+    reads = calls.total() - puts - lists
     rows = []
     for store in STORES:
-        ms = gets * store.get_ms + puts * store.put_ms
-        price = (puts * store.put_price + gets * store.get_price) * 1000
+        ms = own_ms + (reads + lists) * store.get_ms + puts * store.put_ms
+        price = ((puts + lists) * store.put_price + reads * store.get_price) * 1000
         rows.append([store.name, f"{ms:,.1f}", f"{1000 / ms:,.1f}", f"{price:,.2f}" if price else "–"])
     return rows
 
