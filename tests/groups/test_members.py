@@ -530,21 +530,26 @@ def test_times_that_cannot_work_are_refused(group: Group, wrong: dict[str, int],
 
 def test_many_members_lie_beside_the_entries_and_old_ones_go(group: Group) -> None:
     group.world.create(200, name="wide")
-    for number in range(120):
+    for number in range(70):
         group.join(chr(0x4E00 + number), ["wide"], partition_assignment_strategy=COOPERATIVE)
     group.run(ms=300, step=50)
     assert sum(len(each.member.assignment) for each in group.members.values()) == 200
-    assert len(group.world.files("side/", root="groups")) == 1
+    (side,) = group.world.files("side/", root="groups")
     first = next(iter(group.members.values()))
     first.member.commit({next(iter(first.member.assignment)): 0})
     entry = max(group.world.files("journal", root="groups"))
     assert (group.world.path / entry).stat().st_size < 4096, "a commit does not carry the members"
     group.world.log().add_partitions("wide", 201)
     group.run(ms=300, step=50)
-    group.world.clock.advance(120_000)
-    first.poll()
+    for place in first.member.assignment:
+        group.world.log().groups.commit("g", {"wide": {place.partition: 0, 200: 0}})
+    group.world.log().groups.commit("g", {"wide": {100: 0}})
     handle = group.world.log().groups.open("g")
     handle.collect(60_000)
-    assert len(group.world.files("side/", root="groups")) <= 2
-    assert len(handle.newest().members.rows) == 120
+    assert side in group.world.files("side/", root="groups")
+    group.world.clock.advance(120_000)
+    handle.collect(60_000)
+    (left,) = group.world.files("side/", root="groups")
+    assert left != side
+    assert len(handle.newest().members.rows) == 70
     assert places("wide0") <= {p for row in handle.newest().members.rows.values() for p in row.owned}
