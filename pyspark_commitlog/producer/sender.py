@@ -92,7 +92,7 @@ class Sender:
                     future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
                     return future
                 self._check_ascends(sequence)
-            self._buffer.take(size, self._topic)
+            self._take(size, sequence)
             self._last = self._last + 1 if sequence is None else sequence
             run = self._open_run(size)
             run.values.append(value)
@@ -121,11 +121,22 @@ class Sender:
             if sequence is not None:
                 self._check_ascends(sequence)
             size = RECORD_BYTES + sum(piece.nbytes for piece in pieces)
-            self._buffer.take(size, self._topic)
+            self._take(size, sequence)
             self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
             self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
             self._added(rows, size)
         return future
+
+    def _take(self, size: int, sequence: int | None) -> None:
+        """Take memory. That may wait, and meanwhile others send, or the batch before fails: check once more."""
+        self._buffer.take(size, self._topic)
+        try:
+            self._check()
+            if sequence is not None:
+                self._check_ascends(sequence)
+        except CommitLogError:
+            self._buffer.give(size)
+            raise
 
     def _check(self) -> None:
         self._buffer.check_open()

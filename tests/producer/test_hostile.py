@@ -1,0 +1,129 @@
+"""Interleavings that a hostile reviewer found: each lost or doubled a record, or hung, before."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.errors import (
+    AccessDeniedError,
+    InvalidRecordError,
+    NotSentError,
+    StorageError,
+    SyncFailedError,
+    WriterFencedError,
+)
+from pyspark_commitlog.log import commit as module
+from pyspark_commitlog.log.commit import Transaction
+from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.delivery import Delivery
+from tests.producer.test_delivery import lost_reply
+from tests.support.producers import producer_on
+from tests.support.records import append, batch_of
+from tests.support.world import Recorder, World, once, several
+
+_JOURNAL = "topics/t/journal/"
+
+
+class Waiting:
+    """A thread that sends while there is no room."""
+
+    def __init__(self, producer: Producer, act: Any) -> None:
+        self.got: list[Future[Any]] = []
+        self.error: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self.got.append(act())
+            except BaseException as error:
+                self.error.append(error)
+
+        self.thread = Thread(target=run, daemon=True)
+        self.thread.start()
+        while producer._buffer.blocked == 0:
+            Event().wait(0.001)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_durable_send_that_waited_for_room_does_not_land_behind_what_failed(world: World, whole: bool) -> None:
+    world.create()
+    waiting: list[Waiting] = []
+    fails = [True]
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path and moment == "before" and fails:
+            gate.set()
+            assert go.wait(60)
+            raise StorageError("injected: no disk")
+
+    gate, go = Event(), Event()
+    with producer_on(world, hook, producer_id="p", buffer_memory=2000, request_timeout_ms=0, delivery_timeout_ms=0) as p:
+        lost = p.send("t", b"0" * 1000, sequence=0)
+        assert gate.wait(60)
+        second = (
+            (lambda: p.send_batch("t", pa.table({"value": [b"1" * 1000]}), sequence=1))
+            if whole
+            else (lambda: p.send("t", b"1" * 1000, sequence=1))
+        )
+        waiting.append(Waiting(p, second))
+        fails.clear()  # the disk is mended just now
+        go.set()
+        assert lost.exception(60) is not None
+        waiting[0].thread.join(60)
+        assert [type(error) for error in waiting[0].error] == [NotSentError]
+    with producer_on(world, producer_id="p") as again:
+        assert again.last_sequence("t") == -1, "record 0 is lost: the application goes on behind it"
+        assert again._buffer._used == 0
+
+
+def test_a_send_that_waited_for_room_is_told_when_the_thread_died(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    gate, go = Event(), Event()
+
+    def fault(*_: Any) -> None:
+        gate.set()
+        assert go.wait(60)
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(Delivery, "_try", fault)
+    producer = producer_on(world, buffer_memory=2000)
+    producer.send("t", b"0" * 1000)
+    assert gate.wait(60)
+    waiting = Waiting(producer, lambda: producer.send("t", b"1" * 1000))
+    go.set()
+    waiting.thread.join(60)
+    assert producer.flush(2) == 0, "nobody will ever send it"
+    assert waiting.error
+
+
+def test_two_threads_that_wait_for_room_do_not_swap_their_sequences(world: World) -> None:
+    """Else the last number is the lower one, and what landed is sent again after a restart."""
+    world.create()
+    gate, go = Event(), Event()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and _JOURNAL in path and moment == "before" and armed and not gate.is_set():
+            gate.set()
+            assert go.wait(60)
+
+    armed: list[int] = []
+    with producer_on(world, hook, producer_id="p", buffer_memory=4000) as producer:
+        producer.last_sequence("t")
+        armed.append(1)
+        producer.send("t", b"0" * 1000, sequence=0)
+        assert gate.wait(60)
+        large = Waiting(producer, lambda: producer.send("t", b"1" * 3000, sequence=1))
+        small = producer.send("t", b"2" * 100, sequence=2)
+        go.set()
+        assert small.result(60).offset == 1
+        large.thread.join(60)
+        assert large.error, "1 was sent behind 2"
+    with producer_on(world, producer_id="p") as again:
+        assert again.last_sequence("t") == 2
