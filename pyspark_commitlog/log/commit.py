@@ -284,6 +284,7 @@ def commit(
         if isinstance(writer, ProducerBatch):
             check_remembered(before, writer, stored.info.modified_ms, topic.name)
         if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
+            topic.journal.sync_exposed(stored)  # it may have landed at a try whose fsync failed, or never came (R5)
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
         check_floor(chunks, state, topic.name)

@@ -127,3 +127,20 @@ def test_two_threads_that_wait_for_room_do_not_swap_their_sequences(world: World
         assert large.error, "1 was sent behind 2"
     with producer_on(world, producer_id="p") as again:
         assert again.last_sequence("t") == 2
+
+
+def test_a_retry_that_finds_its_entry_syncs_it(world: World) -> None:
+    """R5, I4: the first try linked the entry, and the fsync of the directory failed."""
+    world.create()
+    recorder = Recorder()
+    failed: list[int] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and _JOURNAL in path and moment == "after" and not failed:
+            failed.append(len(recorder.calls))
+            raise SyncFailedError("injected: the directory was not synced")
+
+    with producer_on(world, several(recorder, hook)) as producer:
+        assert producer.send("t", b"a").result(60).offset == 0
+    later = recorder.calls[failed[0] :]
+    assert ("sync_directory", "topics/t/journal") in later
