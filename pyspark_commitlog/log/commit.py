@@ -355,7 +355,7 @@ def _is_forgotten(name: str, row: WriterRow, newest_ms: int, config: TopicConfig
     """Return whether a row has been silent for too long, by storage times (pure)."""
     expiration = config.number("producer.id.expiration.ms")
     if name.startswith(TRANSIENT) and row.epoch >= 0:  # a txnAppId may begin with anything
-        expiration = min(expiration, TRANSIENT_MS)
+        expiration = TRANSIENT_MS  # whatever the topic says: retries count on it (check_remembered)
     return row.at_ms < newest_ms - expiration
 
 

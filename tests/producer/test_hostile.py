@@ -144,3 +144,21 @@ def test_a_retry_that_finds_its_entry_syncs_it(world: World) -> None:
         assert producer.send("t", b"a").result(60).offset == 0
     later = recorder.calls[failed[0] :]
     assert ("sync_directory", "topics/t/journal") in later
+
+
+def test_a_row_is_remembered_for_as_long_as_retries_count_on_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic forgets its writers after ten minutes; a retry comes after eleven."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 1)
+    world.create(1, {"producer.id.expiration.ms": 600_000, "retention.ms": -1})
+
+    def meanwhile() -> None:
+        world.clock.advance(660_000)
+        for number in range(5):
+            append(world.handle(), batch_of([b"%d" % number]), writer=Transaction(f"other{number}", 1))
+
+    with producer_on(world, delivery_timeout_ms=3_000_000) as producer:
+        producer.send("t", b"a").result(60)
+        producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(meanwhile)))
+        future = producer.send("t", b"b")
+        future.exception(60)
+    assert world.values().count(b"b") == 1
