@@ -146,6 +146,11 @@ def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int,
 def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
     if row is None and batch.since_ms is not None:  # its earlier batches are certain, so their row may be forgotten
         return Verdict.COMMIT
+    if row is None and batch.writer_id.startswith(PRODUCER):  # its row is made when it is opened
+        raise StaleBatchError(
+            f"topic {topic!r}: producer {batch.writer_id} is forgotten (producer.id.expiration.ms): nobody can tell "
+            f"whether the records {batch.first} to {batch.last} landed. Look for them in the topic, then make a new one"
+        )
     if row is None or batch.epoch > row.epoch:
         if batch.first != 0:
             raise StaleBatchError(

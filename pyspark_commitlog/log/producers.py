@@ -11,10 +11,14 @@ from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 
 
-def opened(row: WriterRow | None, at_ms: int) -> WriterRow:
-    """Return a producer's row under a higher epoch: what landed stays remembered (Kafka: ``InitProducerId``; pure)."""
+def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
+    """Return a producer's row under a higher epoch: what landed stays remembered (Kafka: ``InitProducerId``; pure).
+
+    An id may be forgotten, and its earlier instance may live: it begins at the number of the entry that opens it,
+    above all epochs that it ever had, as each of these took an entry.
+    """
     if row is None:
-        return WriterRow(last=-1, rows=0, sequence=0, at_ms=at_ms, epoch=0)
+        return WriterRow(last=-1, rows=0, sequence=0, at_ms=at_ms, epoch=sequence)
     return replace(row, at_ms=at_ms, epoch=row.epoch + 1)
 
 
@@ -34,7 +38,7 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
     def plan(base: Stored | None, slot: Slot) -> Draft:
         stored, state = topic.newest_at(base, None)
         at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
-        row = opened(topic.writer(state, writer_id), at_ms)
+        row = opened(topic.writer(state, writer_id), at_ms, slot.sequence)
         found[:] = [(state.topic_id, row)]
         after, sides = remember(topic, stored, state, slot, writer_id, row)
         return Draft("init-producer", state.topic_id, {"state": after.to_json()}, sides=sides)

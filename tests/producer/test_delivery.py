@@ -450,8 +450,8 @@ def test_a_topic_made_again_knows_no_ids_and_ends_a_durable_producer(world: Worl
 def test_opening_an_id_keeps_what_it_committed(world: World) -> None:
     """R6: an entry raises the epoch and nothing else; the last ranges stay, and so does where the last one lies."""
     before = WriterRow(9, 3, 17, 1000, 4, ((0, 4), (5, 9)))
-    assert opened(before, 2000) == WriterRow(9, 3, 17, 2000, 5, ((0, 4), (5, 9)))
-    assert opened(None, 2000) == WriterRow(-1, 0, 0, 2000, 0)
+    assert opened(before, 2000, 18) == WriterRow(9, 3, 17, 2000, 5, ((0, 4), (5, 9)))
+    assert opened(None, 2000, 18) == WriterRow(-1, 0, 0, 2000, 18)
     topic = world.create()
     assert init_producer(topic, "producer:p")[1].epoch == 0
     assert init_producer(topic, "producer:p")[1].epoch == 1

@@ -162,3 +162,50 @@ def test_a_row_is_remembered_for_as_long_as_retries_count_on_it(world: World, mo
         future = producer.send("t", b"b")
         future.exception(60)
     assert world.values().count(b"b") == 1
+
+
+def forget_all(world: World, ms: int = 31 * 86_400_000) -> None:
+    world.clock.advance(ms)
+    for number in range(3):
+        append(world.handle(), batch_of([b"other"]), writer=Transaction(f"w{number}", 1))
+
+
+def test_a_zombie_of_a_forgotten_id_is_fenced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A was opened, and slept for a month; B has the id since, from epoch 0 on, as A had."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    world.create()
+    with producer_on(world, producer_id="p") as sleeper:
+        sleeper.last_sequence("t")
+        forget_all(world)
+        with producer_on(world, producer_id="p") as new:
+            new.send("t", b"new").result(60)
+            with pytest.raises(WriterFencedError):
+                sleeper.send("t", b"old").result(60)
+    assert b"old" not in world.values()
+
+
+def test_a_zombie_of_a_forgotten_id_does_not_swallow_the_new_ones_records(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    world.create()
+    with producer_on(world, producer_id="p") as sleeper:
+        sleeper.last_sequence("t")
+        forget_all(world)
+        with producer_on(world, producer_id="p") as new:
+            new.last_sequence("t")
+            with pytest.raises(WriterFencedError):
+                sleeper.send("t", b"old").result(60)
+            new.send("t", b"new").result(60)
+    assert b"new" in world.values()
+
+
+def test_a_forgotten_id_does_not_put_its_first_batch_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is made when it is opened: where there is none, nobody can tell whether the batch landed."""
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    world.create(1, {"producer.id.expiration.ms": 600_000, "retention.ms": -1})
+    with producer_on(world, producer_id="p", delivery_timeout_ms=3_000_000) as producer:
+        producer.last_sequence("t")
+        producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(lambda: forget_all(world, 660_000))))
+        assert producer.send("t", b"a").exception(60) is not None
+    assert world.values().count(b"a") == 1
