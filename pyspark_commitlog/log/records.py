@@ -68,6 +68,8 @@ def check_columns(topic: str, schema: pa.Schema) -> None:
             f"topic {topic!r}: there is no 'value' column among {schema.names}; "
             "select what shall be written, for example to_json(struct(*)) AS value"
         )
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidRecordError(f"topic {topic!r}: some of the columns {schema.names} have one name; rename them")
     for field in schema:
         allowed = _ALLOWED.get(field.name)
         if allowed is None:

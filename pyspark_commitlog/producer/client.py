@@ -35,6 +35,7 @@ from pyspark_commitlog.topics import CommitLog
 log = logging.getLogger("pyspark_commitlog.producer")
 
 _MS_US = 1000
+_MAX_PARTITION = 2**31 - 1
 #: Producers that were not closed: what they were given is sent when the interpreter ends.
 _open: set[Producer] = set()
 
@@ -170,6 +171,8 @@ class Producer:
                 partition = self._chosen(key, sender.partitions)
         elif isinstance(partition, bool) or not isinstance(partition, int):
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
+        elif not 0 <= partition <= _MAX_PARTITION:
+            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist; it has 0 and more")
         return sender.send(value, key, pairs, at, partition, size, sequence)
 
     def send_batch(

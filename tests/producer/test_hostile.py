@@ -209,3 +209,26 @@ def test_a_forgotten_id_does_not_put_its_first_batch_again(world: World, monkeyp
         producer._senders["t"]._delivery._topic = world.handle(lost_reply(once(lambda: forget_all(world, 660_000))))
         assert producer.send("t", b"a").exception(60) is not None
     assert world.values().count(b"a") == 1
+
+
+@pytest.mark.parametrize("partition", [2**63, -(2**70)])
+def test_one_bad_record_does_not_end_the_others(world: World, partition: int) -> None:
+    world.create()
+    with producer_on(world) as producer:
+        try:
+            bad = producer.send("t", b"bad", partition=partition)
+        except InvalidRecordError:
+            pass
+        else:
+            with pytest.raises(InvalidRecordError):
+                bad.result(60)
+        assert producer.send("t", b"good").result(60).has_offset()
+
+
+def test_a_batch_with_two_columns_of_one_name_is_refused_alone(world: World) -> None:
+    world.create()
+    twice = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], names=["value", "value"])
+    with producer_on(world) as producer:
+        with pytest.raises(InvalidRecordError):
+            producer.send_batch("t", twice).result(60)
+        assert producer.send("t", b"good").result(60).has_offset()
