@@ -12,6 +12,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
 from pyspark_commitlog.log.commit import PRODUCER, TRANSIENT
 from pyspark_commitlog.log.producers import init_producer
@@ -171,8 +172,8 @@ class Producer:
                 partition = self._chosen(key, sender.partitions)
         elif isinstance(partition, bool) or not isinstance(partition, int):
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
-        elif not 0 <= partition <= _MAX_PARTITION:
-            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist; it has 0 and more")
+        elif abs(partition) > _MAX_PARTITION:
+            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
         return sender.send(value, key, pairs, at, partition, size, sequence)
 
     def send_batch(
@@ -243,7 +244,7 @@ class Producer:
             return self._senders.get(topic) or self._open(topic)
 
     def _open(self, topic: str) -> Sender:
-        handle = self._log.topic(topic)
+        handle = self._log.topic(topic, Operation.WRITE)
         name = self._options.producer_id
         landed: int | None = None
         if name is None:

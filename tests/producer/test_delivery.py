@@ -374,9 +374,9 @@ def test_the_older_of_two_is_fenced(world: World) -> None:
             assert new.last_sequence("t") == 0
             gate.release()
             for future in (under_way, behind):
-                with pytest.raises(WriterFencedError, match="epoch 1 has taken over"):
+                with pytest.raises(WriterFencedError, match="epoch 3 has taken over"):
                     future.result()
-            with pytest.raises(WriterFencedError, match="epoch 1 has taken over"):
+            with pytest.raises(WriterFencedError, match="epoch 3 has taken over"):
                 old.send("t", b"late")
             new.send("t", b"1").result()
     assert world.values() == [b"0", b"1"]
@@ -453,8 +453,8 @@ def test_opening_an_id_keeps_what_it_committed(world: World) -> None:
     assert opened(before, 2000, 18) == WriterRow(9, 3, 17, 2000, 5, ((0, 4), (5, 9)))
     assert opened(None, 2000, 18) == WriterRow(-1, 0, 0, 2000, 18)
     topic = world.create()
-    assert init_producer(topic, "producer:p")[1].epoch == 0
-    assert init_producer(topic, "producer:p")[1].epoch == 1
+    assert init_producer(topic, "producer:p")[1].epoch == 2
+    assert init_producer(topic, "producer:p")[1].epoch == 3
     assert topic.newest()[0].entry.kind == "init-producer"
     assert world.values() == []
 

@@ -232,3 +232,18 @@ def test_a_batch_with_two_columns_of_one_name_is_refused_alone(world: World) -> 
         with pytest.raises(InvalidRecordError):
             producer.send_batch("t", twice).result(60)
         assert producer.send("t", b"good").result(60).has_offset()
+
+
+def test_a_producer_needs_the_right_to_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.create()
+    access = world.log().acting_as("ops").access
+    access.allow("ops", Operation.ADMIN)
+    access = world.log().acting_as("ops").access
+    access.allow("reader", "read", "t")
+    access.allow("writer", "write", "t")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "reader")
+    with producer_on(world) as producer, pytest.raises(AccessDeniedError):
+        producer.send("t", b"a").result(60)
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "writer")
+    with producer_on(world) as producer:
+        assert producer.send("t", b"a").result(60).offset == 0
