@@ -124,6 +124,8 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
     wishes = [row.profile.assignors for row in rows.values()]
     for member_id in sorted(joining.keys() - rows.keys()):
         profile = joining[member_id]
+        if Members(rows={**rows, **found}).instance(profile.instance_id) is not None:
+            continue  # two joined at once: the other one takes the row over next (``_take_over``)
         if chosen([*wishes, profile.assignors]) is not None and len(wishes) < MAX_MEMBERS:
             wishes.append(profile.assignors)
             found[member_id] = Member(profile, next(numbers))
