@@ -22,6 +22,8 @@ from pyspark_commitlog.storage import Storage
 
 #: Decoded bytes that are kept of each topic.
 CACHE_BYTES = 32 * 2**20
+#: What a frame in the cache takes beside its columns: its objects, in Python and in Arrow.
+ENTRY_BYTES = 2048
 #: How often an idle topic is looked at in full: the newest entry itself may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: Readers under way that a partition keeps open, so that who reads on need not find its place again.
@@ -67,7 +69,7 @@ class FrameCache:
 
     def put(self, key: Key, fetched: Fetched) -> None:
         """Keep what was read; what is larger than all of the cache is not."""
-        size = bytes_of(fetched.rows)
+        size = ENTRY_BYTES + bytes_of(fetched.rows)
         if size > self._max_bytes:
             return
         with self._lock:

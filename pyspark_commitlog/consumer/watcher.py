@@ -56,7 +56,13 @@ class Watcher:
             start = not self._running
             self._running = True
         if start:
-            Thread(target=self._run, name="commitlog-watcher", daemon=True).start()
+            try:
+                Thread(target=self._run, name="commitlog-watcher", daemon=True).start()
+            except BaseException:  # no more threads: whoever waits next tries again
+                with self._lock:
+                    self._running = False
+                self.remove(waiter)
+                raise
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter."""

@@ -33,7 +33,11 @@ class Turns:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            waiter = _Waiter(fd)
+            try:
+                waiter = _Waiter(fd)
+            except RuntimeError:  # no more threads, or the interpreter ends: go on without
+                os.close(fd)
+                return None
             if waiter.served(seconds):
                 return fd
             self._left_behind[directory] = waiter

@@ -1,0 +1,62 @@
+"""What a hostile reviewer found in what the consumers of a process share."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.consumer import watcher as module
+from pyspark_commitlog.consumer.shared import CACHE_BYTES, FrameCache, Fetched, Key
+from pyspark_commitlog.consumer.watcher import Waiter, Watcher
+from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.storage.turns import Turns
+
+
+def test_frames_without_columns_are_dropped_too() -> None:
+    """``poll_arrow(columns=["offset"])`` decodes nothing, and such frames took no room: none was ever dropped."""
+    cache = FrameCache()
+    for number in range(100_000):
+        cache.put(Key("id", 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
+    assert len(cache._kept) < 100_000
+    assert cache.size_bytes <= CACHE_BYTES
+
+
+def test_a_watcher_that_could_not_start_is_started_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Watcher()
+    real = module.Thread
+
+    def no_thread(*_: object, **__: object) -> threading.Thread:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(module, "Thread", no_thread)
+    with pytest.raises(RuntimeError):
+        watcher.add(Waiter(lambda: None))
+    started: list[int] = []
+
+    def counted(*args: object, **more: object) -> threading.Thread:
+        started.append(1)
+        return real(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "Thread", counted)
+    watcher.add(Waiter(lambda: None))
+    assert started
+
+
+def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the interpreter's end (3.12 and later), while another process has the turn."""
+    mine, other = Turns(), Turns()
+    held = other.take(str(tmp_path), 1)
+    assert held is not None
+
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert mine.take(str(tmp_path), 1) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    other.give(held)
