@@ -34,6 +34,7 @@ class Settler:
 
     def _work(self) -> None:
         while (topic_id := self._next()) is not None:
+            self._topic.forget_defaults()
             settle_after_commit(self._topic, topic_id)
 
     def _next(self) -> str | None:
