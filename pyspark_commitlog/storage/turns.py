@@ -9,7 +9,29 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from threading import Event, Lock, Thread
+
+from pyspark_commitlog.storage.process import after_fork
+
+
+#: Descriptors that hold, or wait for, a turn.
+_open: set[int] = set()
+
+
+def _close_inherited() -> None:
+    """Close a forked child's copies: the parent's turn must end with the parent."""
+    while _open:
+        with suppress(OSError):
+            os.close(_open.pop())
+
+
+after_fork(_close_inherited)
+
+
+def _close(fd: int) -> None:
+    _open.discard(fd)
+    os.close(fd)
 
 
 class Turns:
@@ -30,27 +52,28 @@ class Turns:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return None
+        _open.add(fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             try:
                 waiter = _Waiter(fd)
             except RuntimeError:  # no more threads, or the interpreter ends: go on without
-                os.close(fd)
+                _close(fd)
                 return None
             if waiter.served(seconds):
                 return fd
             self._left_behind[directory] = waiter
             return None
         except OSError:
-            os.close(fd)
+            _close(fd)
             return None
         return fd
 
     def give(self, fd: int) -> None:
         """Let the next one have its turn, also where a forked child has a copy of the descriptor."""
         fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        _close(fd)
 
 
 class _Waiter:
@@ -68,7 +91,7 @@ class _Waiter:
             if not self._given_up:
                 self._served.set()
                 return
-        os.close(self._fd)
+        _close(self._fd)
 
     def served(self, seconds: float) -> bool:
         """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
@@ -76,7 +99,7 @@ class _Waiter:
             self._served.wait(seconds)
         except BaseException:  # Ctrl-C: the caller will not come back to let go of it
             if not self._leave():
-                os.close(self._fd)
+                _close(self._fd)
             raise
         return not self._leave()
 

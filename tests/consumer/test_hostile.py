@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -60,3 +64,30 @@ def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
     assert mine.take(str(tmp_path), 1) is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     other.give(held)
+
+
+_HOLDER = """
+import os, sys, time
+from pyspark_commitlog.storage.turns import Turns
+assert Turns().take(sys.argv[1], 1) is not None
+child = os.fork()
+if not child:
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_forked_child_does_not_keep_its_killed_parents_turn(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    try:
+        holder.kill()
+        holder.wait()
+        assert Turns().take(str(tmp_path), 2) is not None
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.stdout.close()

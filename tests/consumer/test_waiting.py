@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Record
-from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.shared import ENTRY_BYTES, Fetched, FrameCache, Key
 from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
@@ -120,7 +120,7 @@ def test_what_consumers_share_goes_with_the_last_of_them(root: str) -> None:
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
-    cache = FrameCache(3000)
+    cache = FrameCache(3000 + 3 * ENTRY_BYTES)
 
     def key(start: int) -> Key:
         return Key("id", 0, ("value",), start)
@@ -133,10 +133,10 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     assert cache.get(key(0)) == fetched(0, 900) or cache.get(key(0)) is not None
     cache.put(key(3), fetched(3, 900))
     assert [cache.get(key(n)) is not None for n in range(4)] == [True, False, True, True]
-    cache.put(key(4), fetched(4, 4000))
+    cache.put(key(4), fetched(4, 4000 + 3 * ENTRY_BYTES))
     assert cache.get(key(4)) is None
     cache.put(key(3), fetched(3, 100))
-    assert cache.size_bytes <= 3000
+    assert cache.size_bytes <= 3000 + 3 * ENTRY_BYTES
     assert cache.get(Key("other", 0, ("value",), 3)) is None
 
 
