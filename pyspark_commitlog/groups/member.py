@@ -33,6 +33,7 @@ from pyspark_commitlog.groups.watch import Watch
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name
+from pyspark_commitlog.storage.process import process_id
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -108,7 +109,7 @@ class GroupMember:
         self._clock = handle.storage.clock
         self._files = MemberFiles(handle.storage, handle.name)
         self._watch = Watch(handle.storage.jitter())
-        self._lock = threading.RLock()
+        self._held_lock, self._process = threading.RLock(), process_id()
         self._profile = Profile(
             client_id,
             process_name(),
@@ -131,6 +132,16 @@ class GroupMember:
         self._held: frozenset[_Place] = frozenset()
         self._lives: dict[str, str] = {}
         self._beaten = self._looked = self._due = None  # type: float | None
+
+    @property
+    def _lock(self) -> threading.RLock:
+        """Return the lock of the process that began; a forked child has none of it, or both would have what it has."""
+        if self._process != process_id():
+            raise UsageError(
+                f"group {self._handle.name!r}: member {self._id} is that of the process that this one was forked from: "
+                "make another one here"
+            )
+        return self._held_lock
 
     # --- what it is -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.errors import FencedInstanceIdError
+import pytest
+
+from pyspark_commitlog.errors import FencedInstanceIdError, UsageError
+from pyspark_commitlog.groups import member as module
 from tests.groups.conftest import Group
 
 
@@ -22,3 +25,15 @@ def test_two_that_join_at_once_with_one_instance_id(group: Group) -> None:
     assert len(fenced) == 1
     (other,) = {"a", "b"} - set(fenced)
     assert group.members[other].has() == "t0 t1 t2 t3"
+
+
+def test_a_forked_child_is_not_the_member_too(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else both read and commit the same partitions, under one tenure."""
+    a = group.join("a")
+    group.run()
+    a.commit("t0", 1)
+    monkeypatch.setattr(module, "process_id", lambda: -1)
+    with pytest.raises(UsageError, match="make another one here"):
+        a.poll()
+    with pytest.raises(UsageError, match="make another one here"):
+        a.commit("t0", 2)
