@@ -16,6 +16,7 @@ from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.root import Root
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -65,6 +66,7 @@ class Reading:
     def topic(self, name: str) -> SharedTopic:
         """Return a topic as the process shares it."""
         if name not in self._topics:
+            Root.on(self._shared.storage).topic(name)  # may it be read?
             self._topics[name] = self._shared.topic(name)
         return self._topics[name]
 

@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.consumer import watcher as module
-from pyspark_commitlog.consumer.shared import CACHE_BYTES, FrameCache, Fetched, Key
+from pyspark_commitlog.consumer.consumer import Consumer
+from pyspark_commitlog.consumer.shared import CACHE_BYTES, Fetched, FrameCache, Key
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
+from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.reader import Rows
 from pyspark_commitlog.storage.turns import Turns
+from tests.support.records import append, batch_of
+from tests.support.world import World
 
 
 def test_frames_without_columns_are_dropped_too() -> None:
@@ -69,6 +73,8 @@ def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
 _HOLDER = """
 import os, sys, time
 from pyspark_commitlog.storage.turns import Turns
+from tests.support.records import append, batch_of
+from tests.support.world import World
 assert Turns().take(sys.argv[1], 1) is not None
 child = os.fork()
 if not child:
@@ -91,3 +97,12 @@ def test_a_forked_child_does_not_keep_its_killed_parents_turn(tmp_path: Path) ->
     finally:
         os.kill(child, signal.SIGKILL)
         holder.stdout.close()
+
+
+def test_a_consumer_needs_the_right_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path / "root")
+    append(world.create(), batch_of([b"a"]))
+    world.log().acting_as("ops").access.allow("ops", "admin")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "nobody")
+    with pytest.raises(AccessDeniedError):
+        Consumer.on(world.storage(), "t", auto_offset_reset="earliest").poll()
