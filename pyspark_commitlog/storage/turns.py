@@ -14,7 +14,6 @@ from threading import Event, Lock, Thread
 
 from pyspark_commitlog.storage.process import after_fork
 
-
 #: Descriptors that hold, or wait for, a turn.
 _open: set[int] = set()
 

@@ -35,12 +35,12 @@ class Waiting:
 
     def __init__(self, producer: Producer, act: Any) -> None:
         self.got: list[Future[Any]] = []
-        self.error: list[BaseException] = []
+        self.error: list[Exception] = []
 
         def run() -> None:
             try:
                 self.got.append(act())
-            except BaseException as error:
+            except Exception as error:
                 self.error.append(error)
 
         self.thread = Thread(target=run, daemon=True)
@@ -62,7 +62,9 @@ def test_a_durable_send_that_waited_for_room_does_not_land_behind_what_failed(wo
             raise StorageError("injected: no disk")
 
     gate, go = Event(), Event()
-    with producer_on(world, hook, producer_id="p", buffer_memory=2000, request_timeout_ms=0, delivery_timeout_ms=0) as p:
+    with producer_on(
+        world, hook, producer_id="p", buffer_memory=2000, request_timeout_ms=0, delivery_timeout_ms=0
+    ) as p:
         lost = p.send("t", b"0" * 1000, sequence=0)
         assert gate.wait(60)
         second = (
@@ -247,3 +249,16 @@ def test_a_producer_needs_the_right_to_write(world: World, monkeypatch: pytest.M
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "writer")
     with producer_on(world) as producer:
         assert producer.send("t", b"a").result(60).offset == 0
+
+
+def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World) -> None:
+    """An operator raises file.delete.delay.ms: a producer that runs on must not delete by the old one (R10, R13)."""
+    world.create(1, {})
+    producer = producer_on(world)
+    producer.send("t", b"a").result(60)
+    settler = producer._senders["t"]._delivery._settler
+    settler._topic.config(settler._topic.newest()[1])
+    world.log().alter_defaults({"file.delete.delay.ms": 7_200_000})
+    producer.send("t", b"b").result(60)
+    producer.close()
+    assert settler._topic.config(settler._topic.newest()[1]).number("file.delete.delay.ms") == 7_200_000
