@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.consumer.assignment import Assignment, ConsumerRebalanceListener, Membership
+from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.consumer import Consumer
 
-__all__ = ["Assignment", "Consumer", "ConsumerRebalanceListener", "Membership"]
+__all__ = ["Consumer", "ConsumerRebalanceListener"]

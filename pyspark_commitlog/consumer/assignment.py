@@ -1,66 +1,44 @@
-"""Which partitions a consumer reads: those it was given, or those that its group membership gives it.
+"""Which partitions a consumer reads: those it was given, those of its topics, or those that its group gives it.
 
-A consumer asks its membership on every poll, and follows it. There are two here: partitions named one by one, and the
-only member of a group (or of none), who gets all partitions of its topics, also those that are added later.
+A consumer asks its membership on every poll, and follows it. Two are here: partitions named one by one, and who is in
+no group, and gets all partitions of its topics, also those that are added later. The third is ``groups.member``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
+from pyspark_commitlog.groups.assignment import Assignment, Places
 from pyspark_commitlog.model import TopicPartition
-
-Places = frozenset[TopicPartition]
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a member reads from now on, and what that takes from it and adds."""
-
-    generation: int
-    partitions: Places
-    revoked: Places
-    assigned: Places
-
-
-class Membership(Protocol):
-    """A consumer's place in its group."""
-
-    generation: int
-
-    def poll(self) -> Assignment | None:
-        """Return the new assignment where it has changed. Cheap: called on every poll of the consumer."""
-
-    def leave(self) -> None:
-        """Give up all partitions; others may have them at once."""
 
 
 class ConsumerRebalanceListener:
-    """Told, inside ``poll``, what a consumer loses and gets (Kafka: ``ConsumerRebalanceListener``). Override either."""
+    """Told, inside ``poll``, what a consumer loses and gets (Kafka: ``ConsumerRebalanceListener``). Override any."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Called before partitions are taken away: their positions can still be committed."""
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Called when others have partitions already: their positions can't be committed. As revoked, by default."""
+        self.on_partitions_revoked(lost)
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called when partitions were added: positions may be sought."""
 
 
-def changed(generation: int, before: Places, now: Places) -> Assignment | None:
+def changed(before: Places, now: Places) -> Assignment | None:
     """Return what leads from one set of partitions to another; None where they are the same (pure)."""
-    return None if now == before else Assignment(generation, now, before - now, now - before)
+    return None if now == before else Assignment(0, now, before - now, now - before)
 
 
 class Sole:
-    """The only member: it has all partitions of its topics.
+    """In no group: it has all partitions of its topics.
 
     Args:
         counts: asked on every poll: topic -> number of partitions.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        self.generation = 0
         self._counts = counts
         self._last: Mapping[str, int] | None = None
         self._partitions: Places = frozenset()
@@ -74,7 +52,7 @@ class Sole:
         now = frozenset(
             TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
         )
-        found, self._partitions = changed(self.generation, self._partitions, now), now
+        found, self._partitions = changed(self._partitions, now), now
         return found
 
     def leave(self) -> None:
@@ -85,13 +63,12 @@ class Given:
     """Partitions that were named one by one (Kafka: ``assign``): they never change."""
 
     def __init__(self, places: Collection[TopicPartition]) -> None:
-        self.generation = 0
         self._places: Places | None = frozenset(places)
 
     def poll(self) -> Assignment | None:
         """See ``Membership.poll``."""
         given, self._places = self._places, None
-        return None if given is None else changed(self.generation, frozenset(), given)
+        return None if given is None else changed(frozenset(), given)
 
     def leave(self) -> None:
         """See ``Membership.leave``."""

@@ -14,11 +14,16 @@ from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, schema_of, stored_co
 from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.groups.assignors import check_assignors
+from pyspark_commitlog.groups.config import MemberConfig
+from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage
 
 #: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
+#: The same, of a member that has no partitions yet.
+_JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
 _ALL = 2**62
 
@@ -32,8 +37,14 @@ class Consumer(Positions):
     Args:
         root: the commit log; it must be there.
         topics: to subscribe to; or call ``subscribe`` or ``assign``.
-        group_id: the group whose offsets to start from and to commit to. None: no group.
+        group_id: the group whose offsets to start from and to commit to. Who subscribes is a member of it: the members
+            share the partitions of their topics. None: no group, and all partitions.
         client_id: a name for log messages.
+        group_instance_id: makes a static member: it may restart within its session, and keeps its partitions.
+        partition_assignment_strategy: some of ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the
+            best first; the group takes one that all members know.
+        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: ``MemberConfig``. A
+            thread tells that the consumer lives, also while nobody polls, up to ``max_poll_interval_ms``.
         auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
             ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
             runs are read from their start.
@@ -42,7 +53,8 @@ class Consumer(Positions):
         max_poll_records: how many records ``poll`` returns at most.
         fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        metadata_max_age_ms: how often a ``pattern`` looks for new topics.
+        metadata_max_age_ms: how often a ``pattern`` looks for new topics; a group does with every heartbeat.
+        principal: who reads, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
     Raises:
@@ -56,6 +68,12 @@ class Consumer(Positions):
         *topics: str,
         group_id: str | None = None,
         client_id: str | None = None,
+        group_instance_id: str | None = None,
+        partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky"),
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        initial_rebalance_delay_ms: int = 200,
         auto_offset_reset: str = "latest",
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
@@ -63,6 +81,7 @@ class Consumer(Positions):
         fetch_max_bytes: int = 52_428_800,
         consumer_timeout_ms: int | None = None,
         metadata_max_age_ms: int = 5000,
+        principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         settings = Settings(
@@ -75,6 +94,12 @@ class Consumer(Positions):
             fetch_max_bytes=fetch_max_bytes,
             consumer_timeout_ms=consumer_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            partition_assignment_strategy=check_assignors(partition_assignment_strategy),
+            group_instance_id=group_instance_id,
+            times=MemberConfig(
+                session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms
+            ),
+            principal=principal,
         )
         shared = root if isinstance(root, Shared) else Shared.open(str(root), storage_options)
         super().__init__(shared, checked(settings))
@@ -106,6 +131,8 @@ class Consumer(Positions):
             OffsetOutOfRangeError: a position is out of range, or there is none, and ``auto_offset_reset`` is ``none``.
             TopicChangedError: a topic was deleted or made again, and ``auto_offset_reset`` is ``none``.
             UnknownTopicError: a topic is not there.
+            AccessDeniedError: the principal may not read a topic.
+            FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
         return to_records(self._poll(timeout, RECORD_COLUMNS, self._most(max_records)).pieces)
@@ -201,6 +228,8 @@ class Consumer(Positions):
     @property
     def _longest_wait(self) -> float:
         wanted = self._subscription
+        if isinstance(self._membership, GroupMember) and not self._reading.places:
+            return _JOIN_SECONDS
         busy = self._group is not None or (wanted is not None and wanted.pattern is not None)
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
 
@@ -224,9 +253,9 @@ class Consumer(Positions):
             if self._membership is None:
                 raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
             self._ahead.clear()
-            self._auto_commit()
             self._views.clear()
             self._follow_assignment()
+            self._auto_commit()
             views = self._reading.look(self._views)
             self._seen = self._reading.versions(views)
             return self._reading.take(views, names, most, self._settings.fetch_max_bytes)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pyspark_commitlog.errors import CommitLogError, ConflictError, GroupResetError, OutcomeUnknownError, StorageError
+from pyspark_commitlog.errors import (
+    CommitFailedError,
+    CommitLogError,
+    ConflictError,
+    GroupResetError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.groups.state import GroupState, Position
 
 log = logging.getLogger("pyspark_commitlog.consumer")
@@ -15,7 +23,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class GroupOffsets:
     """Commits for one consumer.
 
-    ``generation`` is the last reset of the group that the consumer follows: a commit can't undo a later one.
+    ``member`` is in whose name it commits; None: in nobody's, as ``assign`` does.
 
     Args:
         handle: the group.
@@ -27,7 +35,7 @@ class GroupOffsets:
         self._clock = handle.storage.clock
         self._committed: Sequence[Position] = ()
         self._began = self._clock.monotonic()
-        self.generation: int | None = None
+        self.member: GroupMember | None = None
 
     def state(self) -> GroupState:
         """Return what the group has committed, durable."""
@@ -38,16 +46,25 @@ class GroupOffsets:
         return self._clock.monotonic() - self._began >= self._interval
 
     def commit(self, positions: Sequence[Position], generation: int, metadata: str = "") -> None:
-        """Commit all of the positions, or raise; see ``GroupLog.advance``."""
+        """Commit all of the positions, or raise; see ``GroupLog.advance``.
+
+        Args:
+            positions: what to commit.
+            generation: the last reset that the consumer follows: it can't undo a later one. Members follow none.
+            metadata: a text to keep with them.
+        """
+        if self.member is not None:
+            self.member.commit(positions, metadata)
+            return
         self._handle.advance(positions, generation, metadata, strict=True)
 
     def commit_now_and_then(self, positions: Sequence[Position], generation: int) -> bool:
         """Commit as an automatic commit does: what fails is a warning, and tried again at the next.
 
         Returns:
-            False where the group was reset since: the positions mean nothing to it any more.
+            False where the positions mean nothing to the group any more: it was reset, or rebalanced.
         """
-        self._began = self._clock.monotonic()
+        before, self._began = self._began, self._clock.monotonic()
         if not positions or positions == self._committed:
             return True
         try:
@@ -55,6 +72,10 @@ class GroupOffsets:
             self._committed = positions
         except GroupResetError as error:
             log.warning("%s", error)
+            return False
+        except CommitFailedError as error:
+            log.warning("%s", error)
+            self._began = before  # what the next poll leaves to it can be committed at once
             return False
         except (ConflictError, OutcomeUnknownError, StorageError, LookupError) as error:
             if not isinstance(error, CommitLogError):

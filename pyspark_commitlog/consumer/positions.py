@@ -148,6 +148,9 @@ class Positions(Subscriber):
         Raises:
             UsageError: the consumer has no group.
             OffsetOutOfRangeError: an offset beyond the high watermark.
+            CommitFailedError: a partition, or the generation, is not the member's any more; nothing was committed.
+                Poll, and commit what is assigned then.
+            FencedInstanceIdError: another process has joined with this ``group_instance_id``; nothing was committed.
             GroupResetError: the group was reset meanwhile; nothing was committed, and the next poll goes on from there.
             OutcomeUnknownError: commit again: what landed changes nothing the second time.
         """

@@ -10,7 +10,6 @@ from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no
 from pyspark_commitlog.consumer.rows import Piece, cut
 from pyspark_commitlog.consumer.settings import Reset, Settings
 from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of, last_offset
-from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.reader import Rows, View
@@ -50,30 +49,49 @@ class Reading:
     """The partitions that are assigned to a consumer.
 
     Args:
-        shared: the root.
+        opened: returns a topic as the process shares it, if it may be read.
         settings: the consumer's.
         group_state: returns what the consumer's group has committed; None where it has no group.
     """
 
-    def __init__(self, shared: Shared, settings: Settings, group_state: Callable[[], GroupState | None]) -> None:
+    def __init__(
+        self,
+        opened: Callable[[str], SharedTopic],
+        settings: Settings,
+        group_state: Callable[[], GroupState | None],
+    ) -> None:
         self.places: dict[TopicPartition, Place] = {}
-        self._shared, self._settings, self._group_state = shared, settings, group_state
+        self._opened, self._settings, self._group_state = opened, settings, group_state
         self._topics: dict[str, SharedTopic] = {}
         self._rest: _Rest | None = None
         self._last: TopicPartition | None = None
         self._warned: set[str] = set()
 
     def topic(self, name: str) -> SharedTopic:
-        """Return a topic as the process shares it."""
+        """Return a topic as the process shares it.
+
+        Raises:
+            AccessDeniedError: at the first use: the principal may not read it.
+        """
         if name not in self._topics:
-            Root.on(self._shared.storage).topic(name)  # may it be read?
-            self._topics[name] = self._shared.topic(name)
+            self._topics[name] = self._opened(name)
         return self._topics[name]
 
-    def add(self, places: Iterable[TopicPartition], late: Callable[[TopicPartition], bool]) -> None:
-        """Take partitions on; ``late`` tells of each whether it is new to the consumer."""
+    def add(
+        self,
+        places: Iterable[TopicPartition],
+        late: Callable[[TopicPartition], bool],
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Take partitions on.
+
+        Args:
+            places: which.
+            late: tells of each whether it is new to the consumer.
+            topic_ids: which lives of topics they belong to, as far as that is known.
+        """
         for place in places:
-            self.places[place] = Place(late=late(place))
+            self.places[place] = Place(topic_ids.get(place.topic), late=late(place))
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
         """Give partitions up."""
@@ -167,7 +185,11 @@ class Reading:
     def follow(self, state: GroupState, generation: int) -> None:
         """Go to where a reset behind ``generation`` moved the group; where it only lost its offsets, stay."""
         for key, place in self.places.items():
-            if place.topic_id is None or state.since(place.topic_id, key.partition) <= generation:
+            if (
+                place.position is None
+                or place.topic_id is None
+                or state.since(place.topic_id, key.partition) <= generation
+            ):
                 continue
             committed = state.offset(place.topic_id, key.partition)
             if committed not in (NEVER, place.position):

@@ -9,6 +9,7 @@ from enum import Enum
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
+from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.model import TopicPartition
 
 
@@ -47,6 +48,10 @@ class Settings:
     fetch_max_bytes: int
     consumer_timeout_ms: int | None
     metadata_max_age_ms: int
+    partition_assignment_strategy: tuple[str, ...]
+    group_instance_id: str | None
+    times: MemberConfig
+    principal: str | None
 
 
 def checked(settings: Settings) -> Settings:
@@ -57,6 +62,8 @@ def checked(settings: Settings) -> Settings:
     """
     if settings.group_id is not None:
         check_group_name(settings.group_id)
+    elif settings.group_instance_id is not None:
+        raise UsageError(f"group_instance_id={settings.group_instance_id!r} takes a group: give group_id, too")
     check_number("max_poll_records", settings.max_poll_records)
     check_number("fetch_max_bytes", settings.fetch_max_bytes)
     check_number("auto_commit_interval_ms", settings.auto_commit_interval_ms, least=0)
@@ -101,6 +108,19 @@ def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[s
     if not names:
         raise UsageError("subscribe takes at least one topic; to read nothing any more, call unsubscribe()")
     return Subscription(tuple(sorted({check_topic_name(name) for name in names})))
+
+
+def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
+    """Return a pattern as the other members of a group can read it.
+
+    Raises:
+        UsageError: it has flags that its text does not tell.
+    """
+    if pattern is None:
+        return None
+    if pattern.flags != re.compile(pattern.pattern).flags:
+        raise UsageError(f"pattern={pattern!r}: members of a group share its text, so write flags into it: '(?i)…'")
+    return pattern.pattern
 
 
 def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:

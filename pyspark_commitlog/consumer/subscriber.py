@@ -8,14 +8,17 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from threading import RLock
 
-from pyspark_commitlog.consumer.assignment import Assignment, ConsumerRebalanceListener, Given, Membership, Sole
+from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
 from pyspark_commitlog.consumer.offsets import GroupOffsets
 from pyspark_commitlog.consumer.reading import Reading
-from pyspark_commitlog.consumer.settings import Settings, Subscription, check_places, subscription
+from pyspark_commitlog.consumer.settings import Settings, Subscription, check_places, pattern_text, subscription
 from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.consumer.watcher import Shared
-from pyspark_commitlog.errors import UnknownTopicError, UsageError
+from pyspark_commitlog.errors import FencedInstanceIdError, UnknownTopicError, UsageError
 from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.groups import heartbeats
+from pyspark_commitlog.groups.assignment import Assignment, Membership
+from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.groups.state import GroupState, Position
 from pyspark_commitlog.log.reader import View
 from pyspark_commitlog.log.state import TopicState
@@ -34,17 +37,18 @@ class Subscriber:
 
     def __init__(self, shared: Shared, settings: Settings) -> None:
         self._shared, self._settings = shared, settings
-        self._log = CommitLog.on(shared.storage)
+        self._log = CommitLog.on(shared.storage, settings.principal)
         groups, group_id = self._log.groups, settings.group_id
         self._group = (
             None if group_id is None else GroupOffsets(groups.open(group_id), settings.auto_commit_interval_ms)
         )
         self._clock = shared.storage.clock
-        self._reading = Reading(shared, settings, self._group_state)
+        self._reading = Reading(self._opened, settings, self._group_state)
         self._membership: Membership | None = None
         self._subscription: Subscription | None = None
         self._listener = ConsumerRebalanceListener()
         self._begun: dict[str, int] | None = None
+        self._lives: dict[str, str] = {}
         self._listed: tuple[float, tuple[str, ...]] | None = None
         self._seen: dict[SharedTopic, int] = {}
         self._views: dict[str, View] = {}
@@ -76,20 +80,29 @@ class Subscriber:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read all partitions of topics, also those that are added later; in place of what was read before.
+        """Read topics, also partitions that are added later; in place of what was read before.
+
+        With a group, the consumer becomes a member of it at its next poll: the members share the partitions. Without
+        one it reads all partitions.
 
         Args:
             topics: their names.
             pattern: or a regular expression of Python for whole names; topics that come to match are found.
             listener: is told, inside ``poll``, which partitions come and go.
+
+        Raises:
+            UsageError: neither or both are given, or what no topic, or no member, can have.
         """
         wanted = subscription(topics, pattern)
         with self._lock:
             self._check_open()
-            self._start(Sole(self._counts), wanted, listener)
+            self._start(self._join(wanted) if self._group is not None else Sole(self._counts), wanted, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, in place of what was read before; no others come up."""
+        """Read these partitions, in place of what was read before; no others come up.
+
+        No membership comes of it, also with a group: it commits beside the group's members, if there are some.
+        """
         places = check_places(partitions)
         with self._lock:
             self._check_open()
@@ -102,6 +115,21 @@ class Subscriber:
             self._check_open()
             self._start(None, None, None)
 
+    def _join(self, wanted: Subscription) -> GroupMember:
+        """Return a member of the group, which joins when it is polled."""
+        settings, group_id = self._settings, self._settings.group_id
+        assert self._group is not None
+        assert group_id is not None
+        return GroupMember(
+            self._log.groups.open(group_id),
+            wanted.names,
+            pattern_text(wanted.pattern),
+            client_id=settings.client_id,
+            group_instance_id=settings.group_instance_id,
+            partition_assignment_strategy=settings.partition_assignment_strategy,
+            config=settings.times,
+        )
+
     def _start(
         self, membership: Membership | None, wanted: Subscription | None, listener: ConsumerRebalanceListener | None
     ) -> None:
@@ -109,19 +137,39 @@ class Subscriber:
         self._membership, self._subscription = membership, wanted
         self._listener = listener or ConsumerRebalanceListener()
         self._begun = self._listed = None
+        self._lives.clear()
+        if self._group is not None and isinstance(membership, GroupMember):
+            self._group.member = membership
+            heartbeats.of_process().add(membership)
 
     def _end(self, *, commit: bool = True) -> None:
         """Give up what is read now: commit, tell, leave."""
-        if self._membership is not None:
-            places = set(self._reading.places)
+        membership = self._membership
+        if membership is None:
+            return
+        try:
             if commit:
-                self._auto_commit(now=True)
+                self._commit_last(membership)
+            places = set(self._reading.places)
             if places and self._subscription is not None:
                 self._listener.on_partitions_revoked(places)
-            self._membership.leave()
-            self._reading.remove(places)
-        self._ahead.clear()
-        self._membership = None
+        finally:
+            membership.leave()
+            if self._group is not None and self._group.member is not None:
+                heartbeats.of_process().remove(self._group.member)
+                self._group.member = None
+            self._reading.remove(list(self._reading.places))
+            self._ahead.clear()
+            self._membership = None
+
+    def _commit_last(self, membership: Membership) -> None:
+        """Commit as ``poll`` does, and again where the group has moved on since: that takes another look."""
+        if self._auto_commit(now=True) or self._group is None or self._group.member is None:
+            return
+        found = membership.poll()
+        if found is not None:
+            self._give_up(found)
+        self._auto_commit(now=True)
 
     def subscription(self) -> set[str]:
         """Return the names of the topics that are subscribed to; of a pattern those that were found."""
@@ -174,23 +222,41 @@ class Subscriber:
         return self._listed[1]
 
     def _follow_assignment(self) -> None:
-        found = None if self._membership is None else self._membership.poll()
+        if self._begun is None and self._subscription is not None:
+            self._counts()
+        try:
+            found = None if self._membership is None else self._membership.poll()
+        except FencedInstanceIdError:
+            self._give_up(Assignment(0, frozenset(), frozenset(self._reading.places), lost=True))
+            raise
         if found is None:
             return
-        self._give_up(found)
-        added = set(found.assigned)
-        self._reading.add(added, self._is_late)
-        self._generation = max(self._generation, found.generation)
-        if added:
-            log.info("%s: assigned %s", self._settings.client_id, sorted(added))
-            self._listener.on_partitions_assigned(added)
+        try:
+            self._give_up(found)
+        finally:
+            self._take_on(found)
+
+    def _take_on(self, found: Assignment) -> None:
+        if found.assigned:
+            log.info("%s: assigned %s", self._settings.client_id, sorted(found.assigned))
+            ids = found.topic_ids or {}
+            again = {name for name, topic_id in ids.items() if self._lives.get(name, topic_id) != topic_id}
+            self._reading.add(found.assigned, lambda place: place.topic in again or self._is_late(place), ids)
+            self._lives |= ids
+            self._listener.on_partitions_assigned(set(found.assigned))
 
     def _give_up(self, found: Assignment) -> None:
         revoked = found.revoked & set(self._reading.places)
-        if revoked:
-            log.info("%s: revoked %s", self._settings.client_id, sorted(revoked))
-            self._auto_commit(now=True)
-            self._listener.on_partitions_revoked(revoked)
+        if not revoked:
+            return
+        log.info("%s: %s %s", self._settings.client_id, "lost" if found.lost else "revoked", sorted(revoked))
+        try:
+            if found.lost:
+                self._listener.on_partitions_lost(revoked)
+            else:
+                self._auto_commit(now=True)
+                self._listener.on_partitions_revoked(revoked)
+        finally:
             self._reading.remove(revoked)
             self._forget_ahead(revoked)
 
@@ -221,12 +287,18 @@ class Subscriber:
                 found.append(Position(key.topic, place.topic_id, key.partition, place.position))
         return found
 
-    def _auto_commit(self, *, now: bool = False) -> None:
-        """Commit what was handed out before this call, if it is time: the caller has come back for more."""
+    def _auto_commit(self, *, now: bool = False) -> bool:
+        """Commit what was handed out before this call, if it is time: the caller has come back for more.
+
+        Returns:
+            False where the group has moved on, so that nothing was committed.
+        """
         if self._group is None or not self._settings.auto_commit or not (now or self._group.due()):
-            return
-        if not self._group.commit_now_and_then(self._committable(), self._generation):
-            self._group_state()
+            return True
+        if self._group.commit_now_and_then(self._committable(), self._generation):
+            return True
+        self._group_state()
+        return False
 
     def _committable(self) -> list[Position]:
         """Return the positions that mean something now: one that a seek left outside the log is not committed."""
@@ -244,6 +316,11 @@ class Subscriber:
             return self._view(topic).topic
         except UnknownTopicError:
             return None
+
+    def _opened(self, topic: str) -> SharedTopic:
+        """Return a topic that the consumer's principal may read."""
+        self._log.topic(topic)
+        return self._shared.topic(topic)
 
     def _view(self, topic: str) -> View:
         """Return what is visible of a topic now."""

@@ -10,8 +10,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from pyspark_commitlog.errors import (
     CommitFailedError,
@@ -22,6 +21,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.assignment import Assignment
 from pyspark_commitlog.groups.assignors import check_assignors, chosen
 from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.files import MemberFiles, topic_lives
@@ -40,43 +40,6 @@ log = logging.getLogger("pyspark_commitlog")
 #: How much sooner than a heartbeat a member looks while it waits for something.
 _QUICK = 20
 _Place = tuple[TopicPartition, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a member has now, and what changed (Kafka: ``ConsumerRebalanceListener``).
-
-    ``revoked`` is the member's until it calls ``poll`` again: commit it before. With ``lost`` it is gone already, and
-    can't be committed. A topic that was made again is in both ``revoked`` and ``assigned``; ``topic_ids`` has those of
-    now.
-    """
-
-    generation: int
-    partitions: frozenset[TopicPartition]
-    revoked: frozenset[TopicPartition] = frozenset()
-    assigned: frozenset[TopicPartition] = frozenset()
-    topic_ids: Mapping[str, str] | None = None
-    lost: bool = False
-
-
-class Membership(Protocol):
-    """What a consumer needs of its group."""
-
-    @property
-    def generation(self) -> int:
-        """The generation that the member follows; -1 while it is in none."""
-
-    def poll(self) -> Assignment | None:
-        """Return what is assigned, where that changed. Call it with every poll of the consumer: it is cheap."""
-
-    def heartbeat(self) -> None:
-        """Tell that the member lives; for a thread beside the one that polls."""
-
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit in the member's name."""
-
-    def leave(self) -> None:
-        """Leave the group."""
 
 
 class GroupMember:
@@ -118,6 +81,7 @@ class GroupMember:
             session_timeout_ms=self._config.session_timeout_ms,
         )
         self._closed = False
+        self._fenced: FencedInstanceIdError | None = None
         self._warned: set[str] = set()
         self._members = Members()
         self._begin()
@@ -130,7 +94,6 @@ class GroupMember:
         self._joined: int | None = None
         self._generation = self._given_up = NEVER_IN
         self._held: frozenset[_Place] = frozenset()
-        self._lives: dict[str, str] = {}
         self._beaten = self._looked = self._due = None  # type: float | None
 
     @property
@@ -149,6 +112,11 @@ class GroupMember:
     def member_id(self) -> str:
         """The id under which it is in the group; another one after it was removed."""
         return self._id
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often it tells that it lives."""
+        return self._config.heartbeat_interval_ms / 1000
 
     @property
     def generation(self) -> int:
@@ -186,7 +154,7 @@ class GroupMember:
     # --- what a consumer calls ------------------------------------------------------------------------------
 
     def poll(self) -> Assignment | None:
-        """Return what is assigned, where that changed since the last call.
+        """Return what is assigned, where that changed since the last call (``Membership.poll``).
 
         The call says that all that was revoked by the last answer is given up. Nobody else may make it meanwhile.
 
@@ -196,6 +164,8 @@ class GroupMember:
             CorruptionError: the group's newest entry is damaged.
         """
         with self._lock:
+            if self._fenced is not None:
+                raise self._fenced
             if self._closed:
                 return None
             self._polled = self._clock.monotonic()
@@ -205,8 +175,13 @@ class GroupMember:
             return self._adopt()
 
     def heartbeat(self) -> None:
-        """Tell that the member lives, look after the others; leave where nobody polled for too long."""
-        with self._lock:
+        """Tell that the member lives, look after the others; leave where nobody polled for too long.
+
+        For another thread than the one that polls. While that is at work here, it tells by itself.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             if self._closed or self._is_out():
                 return
             if self._clock.monotonic() - self._polled <= self._config.max_poll_interval_ms / 1000:
@@ -218,8 +193,10 @@ class GroupMember:
                     "max_poll_interval_ms"
                 )
                 self._go()
+        finally:
+            self._lock.release()
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def commit(self, positions: Sequence[Position], metadata: str = "") -> None:
         """Commit offsets of partitions that are the member's, forward only (rule R9).
 
         Raises:
@@ -227,11 +204,9 @@ class GroupMember:
             FencedInstanceIdError: another process is this static member now.
             OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see ``GroupLog.advance``.
         """
+        if not positions:
+            return
         with self._lock:
-            positions = [
-                Position(at.topic, self._lives.get(at.topic, ""), at.partition, offset)
-                for at, offset in offsets.items()
-            ]
             try:
                 self._handle.advance(positions, metadata=metadata, member=self.tenure)
             except (CommitFailedError, FencedInstanceIdError):
@@ -354,7 +329,7 @@ class GroupMember:
         lives = {name: life.topic_id for name, life in self._members.topics.items()}
         held = frozenset((place, lives[place.topic]) for place in row.owned)
         before, self._held = self._held, held
-        self._lives, self._generation = self._lives | lives, self._members.generation
+        self._generation = self._members.generation
         return Assignment(
             self._generation, self.assignment, _partitions(before - held), _partitions(held - before), lives
         )
@@ -368,10 +343,11 @@ class GroupMember:
             self._warn(f"group {self._handle.name!r}: the file of member {self._id} stays for a while: {error}")
         if other is not None:
             self._closed, self._held = True, frozenset()
-            raise FencedInstanceIdError(
+            self._fenced = FencedInstanceIdError(
                 f"group {self._handle.name!r}: another process, member {other}, has joined with group_instance_id "
                 f"{self._profile.instance_id!r}: give each process an id of its own, and start this one anew"
             )
+            raise self._fenced
         self._begin()
         return self._lost(held)
 

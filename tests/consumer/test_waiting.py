@@ -176,7 +176,8 @@ def test_a_task_iterates(root: str) -> None:
     put(root, 0, 25)
 
     async def read() -> list[Record]:
-        async with Consumer(root, "t", auto_offset_reset="earliest", consumer_timeout_ms=0, group_id="g") as each:
+        settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 0, "initial_rebalance_delay_ms": 0}
+        async with Consumer(root, "t", group_id="g", **settings) as each:  # type: ignore[arg-type]
             found = [record async for record in each]
             await each.acommit({at(): 7})
             assert (await each.apoll_arrow(columns=["offset"])).num_rows == 0

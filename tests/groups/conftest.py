@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from pyspark_commitlog.groups.assignment import Assignment
 from pyspark_commitlog.groups.config import MemberConfig
-from pyspark_commitlog.groups.member import Assignment, GroupMember
+from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.groups.state import Position
 from pyspark_commitlog.model import TopicPartition
 from tests.support.faults import Hook
 from tests.support.records import append, batch_of
@@ -47,7 +49,8 @@ class Driven:
         return found
 
     def commit(self, text: str, offset: int) -> None:
-        self.member.commit(dict.fromkeys(places(text), offset))
+        ids = {topic: topic_id for each in self.log for topic, topic_id in (each.topic_ids or {}).items()}
+        self.member.commit([Position(p.topic, ids.get(p.topic, ""), p.partition, offset) for p in places(text)])
 
     def has(self) -> str:
         return told(self.member.assignment)

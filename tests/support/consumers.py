@@ -13,6 +13,7 @@ from tests.support.world import World
 
 #: Frames of a few records, so that tests need few of them.
 SMALL = {"batch.size": 1024, "compression.type": "none", "retention.ms": -1, "file.delete.delay.ms": 60_000}
+DEFAULTS = {"auto_offset_reset": "earliest", "initial_rebalance_delay_ms": 0}
 
 
 def put(world: World, values: Sequence[bytes], partition: int = 0, name: str = "t") -> None:
@@ -26,8 +27,11 @@ def numbered(first: int, last: int, size: int = 100) -> list[bytes]:
 
 
 def consumer(world: World, *topics: str, hook: Hook | None = None, **settings: object) -> Consumer:
-    """Return a consumer of its own process, so to say: it shares nothing with others; from the start by default."""
-    return Consumer.on(world.storage(hook), *topics, **{"auto_offset_reset": "earliest", **settings})
+    """Return a consumer of its own process, so to say: it shares nothing with others.
+
+    By default it reads from the start, and joins its group at its first poll, where nobody else is in it.
+    """
+    return Consumer.on(world.storage(hook), *topics, **{**DEFAULTS, **settings})
 
 
 def at(partition: int = 0, topic: str = "t") -> TopicPartition:
