@@ -59,6 +59,7 @@ class Producer:
         delivery_timeout_ms: how long a record is tried before its future fails, from ``send`` on; at least
             ``linger_ms + request_timeout_ms``.
         max_block_ms: how long ``send`` waits for room in the buffer.
+        principal: who writes, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
     Raises:
@@ -79,6 +80,7 @@ class Producer:
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
         max_block_ms: int = 60_000,
+        principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         options = ProducerOptions(
@@ -93,18 +95,18 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             max_block_ms=max_block_ms,
         ).check()
-        self._start(open_storage(str(root), storage_options), options)
+        self._start(open_storage(str(root), storage_options), options, principal)
 
     @classmethod
-    def on(cls, storage: Storage, options: ProducerOptions) -> Producer:
+    def on(cls, storage: Storage, options: ProducerOptions, principal: str | None = None) -> Producer:
         """Return a producer on an open storage (tests inject clocks and faults this way)."""
         producer = cls.__new__(cls)
-        producer._start(storage, options.check())
+        producer._start(storage, options.check(), principal)
         return producer
 
-    def _start(self, storage: Storage, options: ProducerOptions) -> None:
+    def _start(self, storage: Storage, options: ProducerOptions, principal: str | None) -> None:
         self._storage, self._options = storage, options
-        self._log = CommitLog.on(storage)
+        self._log = CommitLog.on(storage, principal)
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._senders: dict[str, Sender] = {}
         self._opening = Lock()

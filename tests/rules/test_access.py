@@ -8,8 +8,11 @@ import pytest
 
 from pyspark_commitlog.access import Operation, Rule, allows
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
+from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.topics import CommitLog
+from tests.support.consumers import consumer
 from tests.support.faults import on_path
+from tests.support.producers import options
 from tests.support.records import append, batch_of
 from tests.support.world import World
 
@@ -213,3 +216,32 @@ def test_damaged_rules_allow_nothing(ruled: World) -> None:
 def test_there_are_no_rules_without_a_root(world: World) -> None:
     with pytest.raises(NotFoundError):
         world.log().access.rules()
+
+
+# --- clients ----------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_asks_when_it_opens_a_topic(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(consumer(ruled, "t", principal="web").poll()) == 1
+    for settings in ({}, {"group_id": "g"}):
+        with pytest.raises(AccessDeniedError, match=r"'etl' has no rule, and so it may read topic 't'"):
+            consumer(ruled, "t", principal="etl", **settings).poll()
+    by_pattern = consumer(ruled, principal="nobody")
+    by_pattern.subscribe(pattern=".*")
+    assert by_pattern.poll() == []
+    with pytest.raises(AccessDeniedError, match="no principal is set"):
+        consumer(ruled, "t").poll()
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
+    assert len(consumer(ruled, "t").poll()) == 1
+
+
+def test_a_producer_asks_when_it_opens_a_topic(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Producer.on(ruled.storage(), options(), "etl") as etl:
+        assert etl.send("orders-eu", b"y").result(30).offset == 1
+        with pytest.raises(AccessDeniedError, match=r"'etl' has no rule, and so it may write topic 't'"):
+            etl.send("t", b"y")
+    with Producer.on(ruled.storage(), options()) as unnamed:
+        with pytest.raises(AccessDeniedError, match="no principal is set"):
+            unnamed.send("orders-eu", b"y")
+        monkeypatch.setenv("COMMITLOG_PRINCIPAL", "etl")
+        assert unnamed.send("orders-eu", b"y").result(30).offset == 2
