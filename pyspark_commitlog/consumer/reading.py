@@ -15,7 +15,6 @@ from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.root import Root
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
