@@ -1,4 +1,4 @@
-"""``commitlog groups ROOT …``: what ``kafka-consumer-groups`` shows and does, with its columns and flags.
+"""``commitlog groups …``: what ``kafka-consumer-groups`` shows and does, with its columns and flags.
 
 Exit codes as of the other commands: 1 something is wrong with a group or the root, 2 the command line is.
 """
@@ -6,76 +6,49 @@ Exit codes as of the other commands: 1 something is wrong with a group or the ro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from pyspark_commitlog.cli.shared import AsJson, Root, opened, print_lines
 from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
-from pyspark_commitlog.errors import CommitLogError, UsageError
-from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.topics import CommitLog
 
-groups = typer.Typer(no_args_is_help=True)
+groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Option("--group", help="The group.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
-
-
-@groups.callback()
-def _root(
-    context: typer.Context, root: Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
-) -> None:
-    """Show consumer groups, and move or delete their offsets."""
-    context.obj = root
-
-
-@contextmanager
-def _opened(context: typer.Context) -> Iterator[Groups]:
-    """Yield the root's groups; an error in the block ends the command."""
-    try:
-        yield CommitLog(context.obj).groups
-    except CommitLogError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
-
-
-def _print(rows: Iterator[str]) -> None:
-    for row in rows:
-        typer.echo(row)
+Group = Annotated[str, typer.Argument(help="The group.")]
 
 
 @groups.command("list")
-def list_groups(context: typer.Context, as_json: AsJson = False) -> None:
+def list_groups(root: Root, as_json: AsJson = False) -> None:
     """Name all groups."""
-    with _opened(context) as found:
-        _print(json.dumps({"group": name}) if as_json else name for name in found.list())
+    with opened(root) as log:
+        print_lines(json.dumps({"group": name}) if as_json else name for name in log.groups.list())
 
 
 @groups.command()
 def describe(
-    context: typer.Context,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; several times.")] = None,
+    root: Root,
+    group: Annotated[list[str] | None, typer.Argument(help="Groups; all without any.")] = None,
     members: Annotated[bool, typer.Option("--members", help="The members, with what each has.")] = False,
     state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how far groups have come in each partition, and how far they lag behind: all groups, or some."""
-    with _opened(context) as found:
+    with opened(root) as log:
         if members and state:
             raise UsageError("give one of --members and --state")
-        told = [found.describe(name) for name in group or found.list()]
+        told = [log.groups.describe(name) for name in group or log.groups.list()]
         lines = member_lines if members else state_lines if state else described_lines
-        _print((json.dumps(asdict(each)) for each in told) if as_json else lines(told))
+        print_lines((json.dumps(asdict(each)) for each in told) if as_json else lines(told))
 
 
 @groups.command()
 def reset(
-    context: typer.Context,
+    root: Root,
     group: Group,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
@@ -101,12 +74,12 @@ def reset(
     as_json: AsJson = False,
 ) -> None:
     """Move a group's offsets. Nothing is changed without --execute."""
-    with _opened(context) as found:
+    with opened(root) as log:
         if (topic is not None) + all_topics + (from_file is not None) != 1:
             raise UsageError("give one of --topic, --all-topics and --from-file")
         named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
         to = _target([way for way, wanted in named.items() if wanted], from_file)
-        moved = found.reset(
+        moved = log.groups.reset(
             group,
             _partitions(topic),
             to,
@@ -117,9 +90,9 @@ def reset(
             dry_run=not execute,
         )
         if as_json:
-            _print(json.dumps({"group": group, **asdict(row)}) for row in moved)
+            print_lines(json.dumps({"group": group, **asdict(row)}) for row in moved)
         else:
-            _print(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
+            print_lines(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
 
 
 def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]] | None:
@@ -161,7 +134,7 @@ def _from_file(path: str) -> dict[str, dict[int, int]]:
 
 @groups.command()
 def delete(
-    context: typer.Context,
+    root: Root,
     group: Group,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only the offsets of this topic; several times.")
@@ -169,11 +142,11 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a group, or its offsets of some topics. At once: queries that run no longer commit to it."""
-    with _opened(context) as found:
+    with opened(root) as log:
         for name in topic or ():
-            found.delete_offsets(group, name)
+            log.groups.delete_offsets(group, name)
         if not topic:
-            found.delete(group)
+            log.groups.delete(group)
         told: dict[str, Any] = {"group": group, "deleted": topic or "all"}
         what = f"its offsets of {', '.join(topic)}" if topic else "the group"
         typer.echo(json.dumps(told) if as_json else f"{group}: deleted {what}")

@@ -47,7 +47,8 @@ class GroupStart:
                 gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
                 raise OffsetOutOfRangeError(
                     f"group {self.group.name!r} is at offset {offset} of {topic} partition {partition}, which has "
-                    f"offsets {low} to {high}{gone}. Reset it, for example to earliest (commitlog groups ROOT reset)"
+                    f"offsets {low} to {high}{gone}. Reset it, for example to earliest "
+                    "(commitlog groups reset ROOT GROUP)"
                 )
         return found
 

@@ -41,9 +41,9 @@ def offsets(log: Log) -> list[int | None]:
 
 def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> None:
     log.groups.commit("b", {"orders": {1: 4}})
-    assert run("groups", root, "list")[0] == ["b", "reports"]
-    assert run("groups", root, "list", "--json")[0] == ['{"group": "b"}', '{"group": "reports"}']
-    lines, _ = run("groups", root, "describe")
+    assert run("groups", "list", root)[0] == ["b", "reports"]
+    assert run("groups", "list", root, "--json")[0] == ['{"group": "b"}', '{"group": "reports"}']
+    lines, _ = run("groups", "describe", root)
     assert [line.split() for line in lines] == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"],
         ["b", "orders", "0", "-", "4", "4", "-", "-", "-"],
@@ -52,11 +52,11 @@ def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> N
         ["reports", "orders", "1", "-", "4", "4", "-", "-", "-"],
     ]
     assert lines[3].index("orders") == lines[0].index("TOPIC")
-    (line,) = run("groups", root, "describe", "--group", "reports", "--json")[0]
+    (line,) = run("groups", "describe", root, "reports", "--json")[0]
     told = json.loads(line)
     assert (told["group"], told["generation"], [row["lag"] for row in told["partitions"]]) == ("reports", 0, [1, 4])
-    assert "no group 'none'" in run("groups", root, "describe", "--group", "none", code=1)[1]
-    assert "there is no commit log" in run("groups", f"{root}-none", "list", code=1)[1]
+    assert "no group 'none'" in run("groups", "describe", root, "none", code=1)[1]
+    assert "there is no commit log" in run("groups", "list", f"{root}-none", code=1)[1]
 
 
 def test_members_and_states_are_told_as_kafka_does(root: str, log: Log) -> None:
@@ -69,26 +69,26 @@ def test_members_and_states_are_told_as_kafka_does(root: str, log: Log) -> None:
     )
     assert member.poll() is not None
     consumer, host = f"c-{member.member_id}", process_name()
-    lines, _ = run("groups", root, "describe", "--group", "m")
+    lines, _ = run("groups", "describe", root, "m")
     assert lines[1].split() == ["m", "orders", "0", "-", "4", "4", consumer, host, "c"]
-    lines, _ = run("groups", root, "describe", "--members")
+    lines, _ = run("groups", "describe", root, "--members")
     assert [line.split() for line in lines] == [
         ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"],
         ["m", consumer, "i", host, "c", "2", "orders(0,1)"],
     ]
-    lines, _ = run("groups", root, "describe", "--state")
+    lines, _ = run("groups", "describe", root, "--state")
     assert [line.split() for line in lines] == [
         ["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
         ["m", "-", "range", "Stable", "1"],
         ["reports", "-", "-", "Empty", "0"],
     ]
-    (line,) = run("groups", root, "describe", "--group", "m", "--json")[0]
+    (line,) = run("groups", "describe", root, "m", "--json")[0]
     assert json.loads(line)["members"][0]["consumer_id"] == consumer
-    assert "one of --members and --state" in run("groups", root, "describe", "--members", "--state", code=2)[1]
+    assert "one of --members and --state" in run("groups", "describe", root, "--members", "--state", code=2)[1]
 
 
 def test_a_reset_tells_first_and_does_it_when_told_to(root: str, log: Log) -> None:
-    given = ("groups", root, "reset", "--group", "reports", "--all-topics", "--to-earliest")
+    given = ("groups", "reset", root, "reports", "--all-topics", "--to-earliest")
     lines, _ = run(*given)
     assert [line.split() for line in lines[:3]] == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
@@ -113,21 +113,21 @@ def test_a_reset_tells_first_and_does_it_when_told_to(root: str, log: Log) -> No
     ],
 )
 def test_where_resets_go(root: str, log: Log, given: list[str], expected: list[int]) -> None:
-    lines, _ = run("groups", root, "reset", "--group", "reports", *given, "--json")
+    lines, _ = run("groups", "reset", root, "reports", *given, "--json")
     assert [json.loads(line)["after"] for line in lines] == expected
     assert offsets(log) == [3, None]
 
 
 def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -> None:
-    exported, _ = run("groups", root, "reset", "--group", "reports", "--all-topics", "--to-current", "--export")
+    exported, _ = run("groups", "reset", root, "reports", "--all-topics", "--to-current", "--export")
     assert exported == ["orders,0,3", "orders,1,4"]
     file = tmp_path / "offsets.csv"
     file.write_text("".join(f"{line}\n" for line in exported))
     log.groups.reset("reports", to="earliest", dry_run=False)
-    run("groups", root, "reset", "--group", "reports", "--from-file", str(file), "--execute")
+    run("groups", "reset", root, "reports", "--from-file", str(file), "--execute")
     assert offsets(log) == [3, 4]
     file.write_text("orders,0\n")
-    told = run("groups", root, "reset", "--group", "reports", "--from-file", str(file), code=2)[1]
+    told = run("groups", "reset", root, "reports", "--from-file", str(file), code=2)[1]
     assert "line 1: 'orders,0' is not topic,partition,offset" in told
 
 
@@ -145,22 +145,17 @@ def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_reset_is_refused(root: str, log: Log, given: list[str], code: int, told: str) -> None:
-    assert told in run("groups", root, "reset", "--group", "reports", *given, "--execute", code=code)[1]
+    assert told in run("groups", "reset", root, "reports", *given, "--execute", code=code)[1]
     assert offsets(log) == [3, None]
 
 
 def test_groups_are_deleted(root: str, log: Log) -> None:
-    assert (
-        "no offsets of topic 'none'"
-        in run("groups", root, "delete", "--group", "reports", "--topic", "none", code=1)[1]
-    )
+    assert "no offsets of topic 'none'" in run("groups", "delete", root, "reports", "--topic", "none", code=1)[1]
     log.create_topic("u")
     log.groups.commit("reports", {"u": {0: 0}})
-    assert run("groups", root, "delete", "--group", "reports", "--topic", "u")[0] == [
-        "reports: deleted its offsets of u"
-    ]
+    assert run("groups", "delete", root, "reports", "--topic", "u")[0] == ["reports: deleted its offsets of u"]
     assert offsets(log) == [3, None]
-    assert run("groups", root, "delete", "--group", "reports")[0] == ["reports: deleted the group"]
+    assert run("groups", "delete", root, "reports")[0] == ["reports: deleted the group"]
     assert log.groups.list() == ()
 
 
