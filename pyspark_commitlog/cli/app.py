@@ -6,7 +6,9 @@ Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the 
 from __future__ import annotations
 
 import json
+import logging
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -17,9 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
+from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.groups import groups
+from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
+from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
@@ -30,30 +36,44 @@ from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.probe import probe as probe_storage
 from pyspark_commitlog.topics import CommitLog
 
-app = typer.Typer(help="Kafka's commit log without brokers.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(access, name="access")
+app.command()(produce)
+app.command()(cat)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 _errors = Console(stderr=True)
 
-Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given several times.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per topic and line.")]
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"commitlog {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def _commands() -> None:
-    """Keep typer from making the only command the program itself."""
+def _commands(
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Log what the library does to stderr; else warnings only.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Kafka's commit log without brokers."""
+    if verbose:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+        logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
 
 
 @app.command()
 def maintain(
     root: Root,
+    topic: Topics = None,
     once: Annotated[bool, typer.Option("--once", help="One round, then end.")] = False,
     every: Annotated[float, typer.Option(help="Seconds from one round to the next.", min=0.1)] = 300.0,
-    topic: Topics = None,
     as_json: AsJson = False,
 ) -> None:
     """Settle, retain, compact, mend indexes and remove what nothing needs, of all topics, every 5 minutes.
@@ -141,7 +161,7 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 @app.command()
 def void(
     root: Root,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
     partition: Annotated[int | None, typer.Option(help="Only this partition; with --from and --to.")] = None,
     first: Annotated[int | None, typer.Option("--from", help="The first offset.")] = None,
     end: Annotated[int | None, typer.Option("--to", help="The offset behind the last.")] = None,

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, opened, print_lines
+from pyspark_commitlog.cli.shared import AsJson, Root, complete_group, opened, print_lines
 from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage import open_storage
 
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(help="The group.")]
+Group = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
 
 
 @groups.command("list")
@@ -32,7 +32,9 @@ def list_groups(root: Root, as_json: AsJson = False) -> None:
 @groups.command()
 def describe(
     root: Root,
-    group: Annotated[list[str] | None, typer.Argument(help="Groups; all without any.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Argument(help="Groups; all without any.", autocompletion=complete_group)
+    ] = None,
     members: Annotated[bool, typer.Option("--members", help="The members, with what each has.")] = False,
     state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
     as_json: AsJson = False,

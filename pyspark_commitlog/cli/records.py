@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, opened, parse_partitions
+from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_instant, parse_partitions
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import PartitionDescription
 from pyspark_commitlog.topics import CommitLog
 
-Topic = Annotated[str, typer.Argument(help="The topic.")]
-
 
 def offsets(
     root: Root,
-    topic: Annotated[list[str] | None, typer.Argument(help="Topics; all without any.")] = None,
+    topic: Topics = None,
     at: Annotated[
         str,
         typer.Option("--time", help="latest, earliest, milliseconds since 1970, or UTC as 2026-01-31T12:00:00."),
@@ -43,16 +40,11 @@ def parse_time(text: str) -> int | str:
     named = {"-1": "latest", "latest": "latest", "-2": "earliest", "earliest": "earliest"}
     if text in named:
         return named[text]
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
+    found = parse_instant(text)
+    if found is None:
         told = "use latest, earliest, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
-        raise UsageError(f"--time {text}: {told}") from None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise UsageError(f"--time {text}: {told}")
+    return found
 
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,7 +15,37 @@ import typer
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.topics import CommitLog
 
+
+def _root_of(context: typer.Context) -> CommitLog | None:
+    """Return the log of a command line that is being completed; None where there is none yet."""
+    root = context.params.get("root")
+    return CommitLog(root) if isinstance(root, str) else None
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of topics that begin so; none where the root can't be read: a completion tells no errors."""
+    log = _root_of(context)
+    try:
+        return [name for name in log.topics() if name.startswith(incomplete)] if log else []
+    except CommitLogError:
+        return []
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of groups that begin so, as ``complete_topic``."""
+    log = _root_of(context)
+    try:
+        return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
+    except CommitLogError:
+        return []
+
+
 Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
+Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(help="Topics; all without any.", autocompletion=complete_topic),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
 
 
@@ -60,3 +94,63 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
         except ValueError:
             raise UsageError(f"{what} {pair}: use partition:offset, as in 0:25") from None
     return found
+
+
+def parse_instant(text: str) -> int | None:
+    """Return milliseconds since 1970, of a number of them or an ISO time (UTC where it names no zone); None: neither.
+
+    Pure.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\"}
+
+
+def unescape(text: str, what: str) -> bytes:
+    """Return a text as UTF-8, ``\\n``, ``\\r``, ``\\t``, ``\\\\`` and ``\\xHH`` as the bytes they stand for (pure).
+
+    Raises:
+        UsageError: another escape.
+    """
+
+    def of(found: re.Match[bytes]) -> bytes:
+        escape = found[1]
+        if escape[:1] == b"x" and len(escape) == 3:
+            return bytes.fromhex(escape[1:].decode())
+        if escape in _ESCAPES:
+            return _ESCAPES[escape]
+        raise UsageError(f"{what} {text!r}: it takes the escapes \\n, \\r, \\t, \\\\ and \\xHH")
+
+    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.?)", of, text.encode(errors="surrogateescape"), flags=re.DOTALL)
+
+
+class SignalledError(BaseException):
+    """SIGINT or SIGTERM came: what is under way ends here. Like ``KeyboardInterrupt``, no error of the program."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise ``SignalledError`` in the block when SIGINT or SIGTERM comes; a second one ends the process at once."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def end(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+        raise SignalledError(number)
+
+    for each in numbers:
+        signal.signal(each, end)
+    yield

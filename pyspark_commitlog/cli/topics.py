@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, opened, parse_config, print_lines
+from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_config, print_lines
 from pyspark_commitlog.cli.tell import topic_lines
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 
-Topic = Annotated[str, typer.Argument(help="The topic.")]
 Config = Annotated[
     list[str] | None, typer.Option("--config", help="A topic config, as in retention.ms=-1. Several times.")
 ]
@@ -23,7 +22,7 @@ Config = Annotated[
 @topics.command()
 def create(
     root: Root,
-    topic: Topic,
+    topic: Annotated[str, typer.Argument(help="Its name.")],
     partitions: Annotated[int, typer.Option("--partitions", help="How many; they can grow, never shrink.")] = 1,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
@@ -47,7 +46,7 @@ def list_topics(root: Root, as_json: AsJson = False) -> None:
 @topics.command()
 def describe(
     root: Root,
-    topic: Annotated[list[str] | None, typer.Argument(help="Topics; all without any.")] = None,
+    topic: Topics = None,
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets, segments and configs of topics."""

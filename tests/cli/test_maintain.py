@@ -49,7 +49,7 @@ def test_one_round_says_what_it_did_and_the_next_that_there_was_nothing(root: st
 
 def test_one_topic_as_json(root: str, log: Log) -> None:
     log.alter_topic("orders", {"retention.ms": 1})
-    (line,) = run("maintain", root, "--once", "--topic", "orders", "--json")[0]
+    (line,) = run("maintain", root, "orders", "--once", "--json")[0]
     told = json.loads(line)
     assert (told["topic"], told["settled_records"]) == ("orders", 2)
     assert told["retained"] == {"log_start": {"0": [0, 2]}, "segments": 1}

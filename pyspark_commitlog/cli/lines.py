@@ -1,0 +1,176 @@
+"""Lines of bytes as records for ``commitlog produce`` (pure)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_commitlog.cli.shared import parse_instant
+from pyspark_commitlog.errors import InvalidRecordError, UsageError
+from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+
+_US_PER_MS = 1000
+_Header = tuple[str, bytes | None]
+#: What a line of JSON may have; kcat's names for a value and a timestamp count, and what else it tells is left out.
+_NAMES = frozenset(
+    ["key", "key_base64", "value", "value_base64", "payload", "payload_base64", "headers", "timestamp", "ts",
+     "partition", "topic", "offset", "tstype"]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a line is read, see ``commitlog produce``. ``partition`` and ``headers``: of a record without its own."""
+
+    key_separator: bytes | None
+    null: bool
+    partition: int | None
+    headers: tuple[_Header, ...]
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[_Header, ...]
+    partition: int | None
+    timestamp_ms: int | None = None
+
+
+def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
+    """Return the headers of ``name=value``, given several times; ``name`` alone has no value.
+
+    Raises:
+        UsageError: one has no name.
+    """
+    found: list[_Header] = []
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name:
+            raise UsageError(f"-H {each}: use name=value")
+        found.append((name, value.encode(errors="surrogateescape") if equals else None))
+    return tuple(found)
+
+
+def parse_lines(lines: Sequence[bytes], first: int, shape: Shape) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
+    """Return the records of lines, up to the first that is none, and the error that says why.
+
+    Args:
+        lines: without what ends them.
+        first: the number of the first, from 1.
+        shape: how a line is read.
+    """
+    rows: list[_Row] = []
+    error: InvalidRecordError | None = None
+    try:
+        rows.extend(_rows(lines, first, shape))
+    except InvalidRecordError as found:
+        error = found
+    return _batch(rows), error
+
+
+def _rows(lines: Sequence[bytes], first: int, shape: Shape) -> Iterator[_Row]:
+    for number, line in enumerate(lines, first):
+        try:
+            yield _json_row(line, shape) if shape.as_json else _row(line, shape)
+        except ValueError as error:  # a UsageError is one
+            raise InvalidRecordError(f"line {number}: {error}") from error
+
+
+def _row(line: bytes, shape: Shape) -> _Row:
+    key, value = None, line
+    if shape.key_separator is not None:
+        key, separator, value = line.partition(shape.key_separator)
+        if not separator:
+            raise InvalidRecordError(f"there is no separator {shape.key_separator!r} behind a key")
+    if shape.null:
+        return _Row(value or None, key or None, shape.headers, shape.partition)
+    return _Row(value, key, shape.headers, shape.partition)
+
+
+def _json_row(line: bytes, shape: Shape) -> _Row:
+    told = json.loads(line)
+    if not isinstance(told, dict):
+        raise InvalidRecordError('a record is an object, as in {"key": "a", "value": "b"}')
+    if unknown := sorted(told.keys() - _NAMES):
+        raise InvalidRecordError(
+            f"unknown {', '.join(unknown)}: a record has key, value, headers, timestamp, partition"
+        )
+    name = "payload" if "payload" in told or "payload_base64" in told else "value"
+    if name not in told and f"{name}_base64" not in told:
+        raise InvalidRecordError("there is no value; null is one")
+    partition = told.get("partition", shape.partition)
+    if partition is not None and type(partition) is not int:
+        raise InvalidRecordError(f"partition {partition!r} is no number")
+    return _Row(
+        _bytes(told, name),
+        _bytes(told, "key"),
+        _headers(told["headers"]) if "headers" in told else shape.headers,
+        partition,
+        _timestamp(told.get("timestamp", told.get("ts"))),
+    )
+
+
+def _bytes(told: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = told.get(f"{name}_base64")
+    if encoded is not None:
+        return _decoded(encoded)
+    text = told.get(name)
+    if text is not None and not isinstance(text, str):
+        raise InvalidRecordError(f"{name} is no string: quote it; bytes go into {name}_base64")
+    return None if text is None else text.encode()
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except binascii.Error as error:
+        raise InvalidRecordError(f"{text!r} is not base64 ({error})") from None
+
+
+def _headers(told: Any) -> tuple[_Header, ...]:
+    """Return headers of an object, or of kcat's list of names and values by turns."""
+    pairs = list(told.items()) if isinstance(told, dict) else None
+    if isinstance(told, list) and len(told) % 2 == 0:
+        pairs = list(zip(told[::2], told[1::2], strict=True))
+    if pairs is None or not all(isinstance(name, str) for name, _ in pairs):
+        raise InvalidRecordError("headers are an object, or a list of names and values by turns")
+    return tuple((name, _header(value)) for name, value in pairs)
+
+
+def _header(value: object) -> bytes | None:
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return _decoded(value["base64"])
+    if value is not None and not isinstance(value, str):
+        raise InvalidRecordError(f'header value {value!r} is no string; bytes are {{"base64": …}}')
+    return None if value is None else value.encode()
+
+
+def _timestamp(told: object) -> int | None:
+    found = None if told is None or isinstance(told, bool) else parse_instant(str(told))
+    if told is not None and found is None:
+        raise InvalidRecordError(f"timestamp {told!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
+    return found
+
+
+def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
+    """Return the columns that a producer takes; those that no record has are left out."""
+    columns = {"value": pa.array([row.value for row in rows], pa.binary())}
+    if any(row.key is not None for row in rows):
+        columns["key"] = pa.array([row.key for row in rows], pa.binary())
+    if any(row.headers for row in rows):
+        told = [[{"key": name, "value": value} for name, value in row.headers] or None for row in rows]
+        columns["headers"] = pa.array(told, HEADERS)
+    if any(row.partition is not None for row in rows):
+        columns["partition"] = pa.array([row.partition for row in rows], pa.int64())
+    if any(row.timestamp_ms is not None for row in rows):
+        times = [None if row.timestamp_ms is None else row.timestamp_ms * _US_PER_MS for row in rows]
+        columns["timestamp"] = pa.array(times, pa.int64()).cast(TIMESTAMP)
+    return pa.RecordBatch.from_pydict(columns)

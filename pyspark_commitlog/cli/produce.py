@@ -1,0 +1,224 @@
+"""``commitlog produce``: lines of the standard input, or Parquet files, as records; with the flags of ``kcat -P``."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from types import FrameType
+from typing import Annotated, cast
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
+from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, opened, unescape
+from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
+from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.records import BATCH_ROWS, BatchMetadata
+from pyspark_commitlog.storage import open_storage
+
+#: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
+_READ_BYTES = 2**20
+_BATCH_BYTES = 8 * 2**20
+#: Records, and what names them in an error.
+_Batches = Iterator[tuple[pa.RecordBatch, str]]
+
+
+def produce(
+    root: Root,
+    topic: Topic,
+    key_separator: Annotated[
+        str | None, typer.Option("-K", "--key-separator", help=r"A key stands before the first of these; \t, \xHH.")
+    ] = None,
+    null: Annotated[bool, typer.Option("-Z", "--null-value", help="Empty keys and values are null.")] = False,
+    partition: Annotated[int | None, typer.Option("-p", "--partition", help="Where all go; else by key.")] = None,
+    header: Annotated[list[str] | None, typer.Option("-H", "--header", help="name=value. Several times.")] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help='Lines are objects: {"key":, "value":, "headers":, "timestamp":, "partition":}; bytes as '
+            '"value_base64". What cat -J writes will do.',
+        ),
+    ] = False,
+    file: Annotated[
+        list[str] | None,
+        typer.Option("--file", help="A Parquet file, columns as for the Spark sink. Several times."),
+    ] = None,
+    acks: Annotated[str, typer.Option(help="all, 1, or 0.")] = "all",
+    compression: Annotated[str | None, typer.Option(help="none, lz4, zstd; else the topic's.")] = None,
+    producer_id: Annotated[
+        str | None, typer.Option(help="Run again with the same input, only what did not land is sent.")
+    ] = None,
+) -> None:
+    """Send each line of the standard input as a record; a newline ends it, and all other bytes count.
+
+    SIGINT and SIGTERM end it: whole lines that were read are sent.
+    """
+    with opened(root):
+        shape = Shape(
+            None if key_separator is None else unescape(key_separator, "-K"),
+            null,
+            partition,
+            parse_headers(header or ()),
+            as_json,
+        )
+        if key_separator == "" or (as_json and (null or key_separator is not None)):
+            raise UsageError("-K takes one byte or more, and neither -K nor -Z goes with --json")
+        if file and shape != Shape(None, False, None, (), False):
+            raise UsageError("--file goes without -K, -Z, -p, -H and --json: the columns tell all that")
+        stop = _Signals()
+        with Producer(root, acks=acks, compression=compression, producer_id=producer_id) as producer:
+            sent = _Sent(producer, topic, numbered=producer_id is not None)
+            batches = _file_batches(file, stop) if file else _line_batches(shape, stop)
+            error = sent.send(batches)
+    typer.echo(sent.told(), err=True)
+    if error is not None:
+        typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(1 if error is not None else stop.exit_code)
+
+
+class _Signals:
+    """SIGINT and SIGTERM while records are sent: they end a read at once, and all else when it is done."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._reads = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._come)
+
+    def _come(self, number: int, _: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        error = SignalledError(number)
+        self.exit_code = error.exit_code
+        if self._reads:
+            raise error
+
+    def read(self) -> bytes:
+        """Return the next bytes of the standard input, as soon as there are some; none at its end, or by a signal."""
+        try:
+            self._reads = True
+            return b"" if self.exit_code else cast(io.BufferedReader, sys.stdin.buffer).read1(_READ_BYTES)
+        except SignalledError:
+            return b""
+        finally:
+            self._reads = False
+
+
+def _line_batches(shape: Shape, stop: _Signals) -> _Batches:
+    """Yield the records of the standard input.
+
+    Raises:
+        InvalidRecordError: behind the records before it, the line that is none.
+    """
+    first, rest = 1, b""
+    while chunk := stop.read():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield from _parsed(lines, first, shape)
+            first += len(lines)
+    if rest and not stop.exit_code:
+        yield from _parsed([rest], first, shape)
+
+
+def _parsed(lines: Sequence[bytes], first: int, shape: Shape) -> _Batches:
+    batch, error = parse_lines(lines, first, shape)
+    yield batch, f"lines {first} to {first + batch.num_rows - 1}"
+    if error is not None:
+        raise error
+
+
+def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
+    """Yield the records of Parquet files, with a bar on a terminal.
+
+    Raises:
+        InvalidRecordError: what is no Parquet file.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        for path in files:
+            bar, done = bars.add_task(path), 0
+            for batch, rows in _parquet(path):
+                if stop.exit_code:
+                    return
+                yield batch, f"{path} rows {done} to {done + batch.num_rows - 1}"
+                done += batch.num_rows
+                bars.update(bar, completed=done, total=rows)
+
+
+def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield the records of a Parquet file in batches of bounded size, with how many the file has."""
+    import pyarrow.parquet as pq  # a tenth of a second that no other command needs
+
+    directory, _, name = path.rpartition("/")
+    try:
+        storage = open_storage(directory or "/" * path.startswith("/") or ".", None)
+        found = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
+        kept = [each for each in found.schema_arrow.names if each != "topic"]
+        for batch in found.iter_batches(BATCH_ROWS, columns=kept):
+            step = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, _BATCH_BYTES))
+            for start in range(0, batch.num_rows, step):
+                yield batch.slice(start, step), found.metadata.num_rows
+    except FileNotFoundError:
+        raise InvalidRecordError(f"there is no file {path}") from None
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(f"{path} is no Parquet file that can be read: {error}") from error
+
+
+class _Sent:
+    """What was sent to a topic, and what is under way.
+
+    Args:
+        producer: sends.
+        topic: its name.
+        numbered: give each record its number in the input as sequence.
+    """
+
+    def __init__(self, producer: Producer, topic: str, *, numbered: bool) -> None:
+        self._producer, self._topic, self._numbered = producer, topic, numbered
+        self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
+        self._given = self._records = 0
+        self._partitions: set[int] = set()
+        producer.send_batch(topic, pa.table({"value": pa.array([], pa.binary())}))  # a missing topic is told first
+
+    def send(self, batches: _Batches) -> CommitLogError | None:
+        """Send all; return the first error, behind which nothing more is given to the producer."""
+        error: CommitLogError | None = None
+        try:
+            for batch, what in batches:
+                sequence = self._given if self._numbered else None
+                self._under_way.append((self._producer.send_batch(self._topic, batch, sequence=sequence), what))
+                self._given += batch.num_rows
+                while self._under_way and self._under_way[0][0].done():
+                    self._settle()
+        except CommitLogError as found:
+            error = found
+        while self._under_way:
+            try:
+                self._settle()
+            except CommitLogError as found:
+                error = error or found
+        return error
+
+    def _settle(self) -> None:
+        """Wait for the batch that was sent first, and count it."""
+        future, what = self._under_way.popleft()
+        try:
+            done = future.result()
+        except InvalidRecordError as error:
+            raise InvalidRecordError(f"{what}: none of them was sent: {error}") from error
+        self._records += done.records
+        self._partitions |= {number for number, (start, end) in done.offsets.items() if end > start}
+
+    def told(self) -> str:
+        """Return what was sent, in one line."""
+        return f"{self._topic}: sent {self._records:,} records to {len(self._partitions)} partitions"

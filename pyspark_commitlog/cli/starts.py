@@ -1,0 +1,95 @@
+"""Where ``commitlog cat`` starts and stops: kcat's ``-o`` (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.cli.shared import parse_instant
+from pyspark_commitlog.errors import UsageError
+
+_NAMES = ("beginning", "end", "stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What ``-o`` says: one of the names, or an offset (from the end if ``back``), or times in ms.
+
+    ``since`` is the time to start at, ``until`` the time to stop before.
+    """
+
+    name: str | None = None
+    offset: int | None = None
+    back: bool = False
+    since: int | None = None
+    until: int | None = None
+
+    def start(self, low: int, high: int, at_since: int | None) -> int:
+        """Return the offset to start at in a partition, between its log start offset and high watermark.
+
+        Args:
+            low: the log start offset.
+            high: the high watermark.
+            at_since: the offset of the first record that is not before ``since``; None where all are.
+        """
+        if self.since is not None:
+            return high if at_since is None else at_since
+        if self.name == "end":
+            return high
+        if self.offset is None:
+            return low
+        return max(low, min(high, high - self.offset if self.back else self.offset))
+
+
+def parse_span(given: Sequence[str]) -> Span:
+    """Return what ``-o`` says, given up to twice: ``s@`` and ``e@`` go together.
+
+    Raises:
+        UsageError: it is none of kcat's forms, or two that exclude each other.
+    """
+    start: Span | None = None
+    until: int | None = None
+    for text in given:
+        kind, at, time = text.partition("@")
+        if at and kind in ("s", "e"):
+            instant = parse_instant(time)
+            if instant is None:
+                raise UsageError(
+                    f"-o {text}: {time!r} is neither milliseconds since 1970 nor a time as 2026-01-31T12:00"
+                )
+            if kind == "e" and until is None:
+                until = instant
+                continue
+            found = Span(since=instant) if kind == "s" else None
+        else:
+            found = _start(text)
+        if found is None or start is not None:
+            raise UsageError(f"-o {', -o '.join(given)}: give one start, and one e@ to stop at")
+        start = found
+    start = start or Span()
+    return Span(start.name, start.offset, start.back, start.since, until)
+
+
+def _start(text: str) -> Span:
+    if text in _NAMES:
+        return Span(name=text)
+    try:
+        number = int(text)
+    except ValueError:
+        told = "use beginning, end, stored, an offset, -N for the last N, s@TIME or e@TIME"
+        raise UsageError(f"-o {text}: {told}") from None
+    return Span(offset=abs(number), back=text.startswith("-"))
+
+
+def parse_partitions(text: str | None) -> list[int] | None:
+    """Return the partitions of ``0,2``.
+
+    Raises:
+        UsageError: one is no number.
+    """
+    if text is None:
+        return None
+    try:
+        return sorted({int(each) for each in text.split(",")})
+    except ValueError:
+        raise UsageError(f"-p {text}: use partition numbers, as in 0,2") from None

@@ -1,0 +1,60 @@
+"""What all commands of ``commitlog`` share: completion, the version, the log."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog, __version__
+from tests.cli.test_maintain import run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    log = CommitLog(str(tmp_path / "root"))
+    for name in ("orders", "orders-eu", "flights"):
+        log.create_topic(name)
+    log.groups.commit("reports", {"orders": {0: 0}})
+    return str(tmp_path / "root")
+
+
+def completions(*words: str) -> list[str]:
+    """Return what a shell offers for the last of the words."""
+    command = "import sys; sys.argv[0] = 'commitlog'; from pyspark_commitlog.cli import main; main()"
+    told = {
+        "_COMMITLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["commitlog", *words]),
+        "COMP_CWORD": f"{len(words)}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **told},
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_names_of_topics_and_groups_are_completed(root: str) -> None:
+    assert completions("cat", root, "or") == ["orders", "orders-eu"]
+    assert completions("topics", "describe", root, "fl") == ["flights"]
+    assert completions("groups", "describe", root, "r") == ["reports"]
+    assert completions("cat", f"{root}-none", "or") == []
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version")[0] == [f"commitlog {__version__}"]
+
+
+def test_verbose_tells_what_the_library_does(root: str) -> None:
+    assert run("cat", root, "orders", "-e") == ([], "")
+    lines, told = run("--verbose", "cat", root, "orders", "-G", "reports", "-e")
+    assert lines == []
+    assert "INFO pyspark_commitlog.consumer: " in told

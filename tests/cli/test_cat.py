@@ -1,0 +1,152 @@
+"""``commitlog cat``, as a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.topics import CommitLog as Log
+from tests.cli.test_maintain import COMMAND, run
+from tests.support.records import append, batch_of
+
+#: 2020-01-01T00:00:00Z, in ms.
+DAY = 1_577_836_800_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Five records in each of two partitions, a second apart from 2020 on: 0-0, 0-1 … 1-4."""
+    log = CommitLog(str(tmp_path / "root"))
+    log.create_topic("t", 2, config={"retention.ms": -1})
+    times = [(DAY + 1000 * (n // 2)) * 1000 for n in range(10)]
+    values = [b"%d-%d" % (n % 2, n // 2) for n in range(10)]
+    append(log.topic("t"), batch_of(values, partition=[0, 1] * 5, timestamp=times))
+    return log
+
+
+@pytest.fixture
+def root(log: Log, tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def cat(*arguments: str, code: int = 0) -> bytes:
+    """Return the bytes that cat writes."""
+    done = subprocess.run([*COMMAND, "cat", *arguments], capture_output=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_any_bytes_are_written_as_they_are_and_told_in_json(root: str, log: Log) -> None:
+    chance = random.Random(7)
+    values: list[bytes | None] = [chance.randbytes(chance.randrange(3000)) for _ in range(200)]
+    log.create_topic("bytes")
+    append(log.topic("bytes"), batch_of([*values, None, b""]))
+    assert cat(root, "bytes", "-e", "-D", "") == b"".join(v or b"" for v in values)
+    rows = [json.loads(line) for line in cat(root, "bytes", "-e", "-J").splitlines()]
+    told = [base64.b64decode(r["payload_base64"]) if "payload_base64" in r else r["payload"] for r in rows]
+    assert [v.encode() if isinstance(v, str) else v for v in told] == [*values, None, b""]
+    assert [row["offset"] for row in rows] == list(range(202))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["-o", "beginning", "-p", "1"], ["1-0", "1-1", "1-2", "1-3", "1-4"]),
+        (["-o", "end"], []),
+        (["-o", "3"], ["0-3", "0-4", "1-3", "1-4"]),
+        (["-o", "99"], []),
+        (["-o", "-2", "-p", "0,1"], ["0-3", "0-4", "1-3", "1-4"]),
+        (["-o", "-99", "-p", "0"], ["0-0", "0-1", "0-2", "0-3", "0-4"]),
+        (["-o", f"s@{DAY + 3500}"], ["0-4", "1-4"]),
+        (["-o", "e@2020-01-01T00:00:02"], ["0-0", "0-1", "1-0", "1-1"]),
+        (["-o", f"s@{DAY + 1000}", "-o", "e@2020-01-01T00:00:02.5"], ["0-1", "0-2", "1-1", "1-2"]),
+        (["-o", "s@2030-01-01"], []),
+    ],
+)
+def test_where_it_starts_and_stops(root: str, given: list[str], expected: list[str]) -> None:
+    follow = [] if any(each.startswith("e@") for each in given) else ["-e"]
+    assert sorted(cat(root, "t", *given, *follow).decode().splitlines()) == expected
+
+
+def test_formats_are_kcats(root: str, log: Log) -> None:
+    log.create_topic("f")
+    rows = batch_of(
+        [b"v\xff", None],
+        key=[None, b"k"],
+        timestamp=[1_999, 2_000_000],
+        headers=[[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None],
+    )
+    append(log.topic("f"), rows)
+    form = r"%t[%p]%o %T %K:%k %S:%s %h%%\x21\n"
+    assert (
+        cat(root, "f", "-e", "-Z", "-f", form) == b"f[0]0 1 -1:NULL 2:v\xff a=1,b=NULL%!\nf[0]1 2000 1:k -1:NULL %!\n"
+    )
+    assert cat(root, "f", "-e", "-K", ":") == b":v\xff\nk:\n"
+    assert cat(root, "f", "-e", "-f", r"x\t") == b"x\tx\t"
+    row = json.loads(cat(root, "f", "-o", "1", "-e", "-J"))
+    assert row == {
+        "topic": "f", "partition": 0, "offset": 1, "tstype": "create", "ts": 2000, "key": "k", "payload": None,
+        "headers": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        (["-f", "%x"], 2, "%x is no token"),
+        (["-f", r"\q"], 2, "escapes"),
+        (["-o", "soon"], 2, "use beginning, end, stored"),
+        (["-o", "s@soon"], 2, "neither milliseconds since 1970"),
+        (["-o", "1", "-o", "2"], 2, "give one start"),
+        (["-o", "stored"], 2, "-G"),
+        (["-G", "g", "-p", "0"], 2, "a group goes on where it is"),
+        (["-p", "x"], 2, "partition numbers"),
+        (["-p", "2", "-e"], 2, "partitions 0 to 1, not 2"),
+        (["-J", "-f", "%s"], 2, "one of -J, -f and -K"),
+        (["none", "-e"], 1, "there is no topic 'none'"),
+    ],
+)
+def test_what_cannot_be_read_is_told(root: str, given: list[str], code: int, told: str) -> None:
+    lines, errors = run("cat", root, "t", *given, code=code)
+    assert lines == []
+    assert told in errors
+    assert "Traceback" not in errors
+
+
+def test_a_group_goes_on_behind_what_was_written(root: str, log: Log) -> None:
+    first = cat(root, "t", "-G", "g", "-c", "4").decode().split()
+    assert sum(row.offset or 0 for row in log.groups.describe("g").partitions) == len(first) == 4
+    rest = cat(root, "t", "-G", "g", "-o", "stored", "-e").decode().split()
+    assert sorted(first + rest) == [f"{p}-{n}" for p in (0, 1) for n in range(5)]
+    assert cat(root, "t", "-G", "g", "-e") == b""
+
+
+def test_it_follows_what_comes_later_and_ends_on_sigint(root: str, log: Log) -> None:
+    command = [*COMMAND, "cat", root, "t", "-o", "-1", "-p", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"0-4\n"
+        append(log.topic("t"), batch_of([b"later"], partition=[0]))
+        assert child.stdout.readline() == b"later\n"
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=60) == (b"", b"")
+    assert child.returncode == 0
+
+
+def test_a_closed_pipe_ends_it_quietly(root: str, log: Log) -> None:
+    """Also where nothing comes that would have to be written."""
+    with subprocess.Popen([*COMMAND, "cat", root, "t"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"0-0\n"
+        child.stdout.close()
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+        assert child.wait(60) == 0

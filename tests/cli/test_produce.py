@@ -1,0 +1,153 @@
+"""``commitlog produce``, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.topics import CommitLog as Log
+from tests.cli.test_cat import cat
+from tests.cli.test_maintain import COMMAND
+from tests.support.records import Record, read_topic
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Two empty topics with two partitions each; one takes values of 100 bytes at most."""
+    log = CommitLog(str(tmp_path / "root"))
+    log.create_topic("t", 2)
+    log.create_topic("small", 2, config={"max.message.bytes": 100})
+    return log
+
+
+@pytest.fixture
+def root(log: Log, tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def produce(given: bytes, *arguments: str, code: int = 0) -> str:
+    """Produce these bytes; return what was said on stderr."""
+    done = subprocess.run([*COMMAND, "produce", *arguments], input=given, capture_output=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
+def records(log: Log, topic: str = "t") -> list[Record]:
+    return read_topic(log.topic(topic))
+
+
+def test_any_bytes_come_back_as_they_were(root: str) -> None:
+    """Empty lines are records, and the last one needs no newline."""
+    chance = random.Random(3)
+    lines = [chance.randbytes(chance.randrange(2000)).replace(b"\n", b"") for _ in range(3000)]
+    lines[10] = b""
+    given = b"\n".join([*lines, b"last"])
+    assert "t: sent 3,001 records to 1 partitions" in produce(given, root, "t", "-p", "1")
+    assert cat(root, "t", "-e", "-p", "1") == given + b"\n"
+
+
+def test_keys_nulls_and_headers(root: str, log: Log) -> None:
+    produce(b"a::1\n::2\nb::\n", root, "t", "-K", "::", "-Z", "-p", "0", "-H", "x=1=2", "-H", "y")
+    assert [(each.key, each.value) for each in records(log)] == [(b"a", b"1"), (None, b"2"), (b"b", None)]
+    assert records(log)[0].headers == (("x", b"1=2"), ("y", None))
+
+
+def test_json_lines_and_what_cat_writes(root: str, log: Log) -> None:
+    rows = [
+        {"key": "ä", "value": "v", "headers": {"h": "1", "n": None}, "timestamp": 1500, "partition": 1},
+        {"value_base64": "/w==", "key_base64": "AA==", "timestamp": "1970-01-01T00:00:02", "partition": 1},
+        {"value": None, "partition": 1, "timestamp": 3000, "headers": ["a", {"base64": "/w=="}]},
+    ]
+    log.alter_topic("t", {"retention.ms": -1})
+    produce("\n".join(map(json.dumps, rows)).encode(), root, "t", "--json")
+    expected = [
+        Record(1, 0, "ä".encode(), b"v", 1_500_000, (("h", b"1"), ("n", None))),  # type: ignore[arg-type]
+        Record(1, 1, b"\0", b"\xff", 2_000_000, None),
+        Record(1, 2, None, None, 3_000_000, (("a", b"\xff"),)),
+    ]
+    assert records(log) == expected
+    log.create_topic("copy", 2, config={"retention.ms": -1})
+    produce(cat(root, "t", "-e", "-J"), root, "copy", "--json")
+    assert records(log, "copy") == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "told"),
+    [
+        (b"a=1\nb=2\nc\nd=4\n", ["-K", "="], "line 3: there is no separator b'='"),
+        (b'{"value":"1"}\n{"value":"2"}\n{"value":3}\n{"value":"4"}', ["--json"], "line 3: value is no string"),
+        (b'{"value":"1"}\n{"value":"2"}\n{]\n', ["--json"], "line 3: "),
+        (b'{"value":"1"}\n{"value":"2"}\n{"values":"3"}\n', ["--json"], "line 3: unknown values: "),
+    ],
+)
+def test_a_line_that_is_no_record_ends_it_and_is_named(
+    root: str, log: Log, given: bytes, arguments: list[str], told: str
+) -> None:
+    errors = produce(given, root, "t", *arguments, code=1)
+    assert told in errors
+    assert "t: sent 2 records" in errors
+    assert len(records(log)) == 2
+
+
+def test_what_the_topic_refuses_is_named(root: str, log: Log) -> None:
+    errors = produce(b"a\n" + b"b" * 101 + b"\n", root, "small", code=1)
+    assert "lines 1 to 2: none of them was sent: " in errors
+    assert "max.message.bytes" in errors
+    assert "small: sent 0 records to 0 partitions" in errors
+    assert "partition 7 does not exist" in produce(b"a\n", root, "t", "-p", "7", code=1)
+    assert "unknown topic 'none' in" in produce(b"", root, "none", code=1)
+    assert "acks='2'" in produce(b"a\n", root, "t", "--acks", "2", code=2)
+    assert "--file goes without" in produce(b"", root, "t", "--file", "x", "-Z", code=2)
+    assert records(log) == records(log, "small") == []
+
+
+def test_parquet_files_are_sent_as_the_sink_takes_them(root: str, log: Log, tmp_path: Path) -> None:
+    values = [b"%05d" % number for number in range(3000)]
+    for name, part in (("a", values[:2000]), ("b", values[2000:])):
+        table = pa.table({"value": part, "key": part, "partition": [1] * len(part), "topic": ["other"] * len(part)})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=700)
+    files = ["--file", str(tmp_path / "a.parquet"), "--file", str(tmp_path / "b.parquet")]
+    assert "t: sent 3,000 records to 1 partitions" in produce(b"", root, "t", *files)
+    assert [each.value for each in records(log)] == [each.key for each in records(log)] == values
+    (tmp_path / "no.parquet").write_bytes(b"no")
+    assert "is no Parquet file" in produce(b"", root, "t", "--file", str(tmp_path / "no.parquet"), code=1)
+    assert "there is no file" in produce(b"", root, "t", "--file", str(tmp_path / "none"), code=1)
+    pq.write_table(pa.table({"value": ["x"], "more": [1]}), tmp_path / "more.parquet")
+    assert "unknown column 'more'" in produce(b"", root, "t", "--file", str(tmp_path / "more.parquet"), code=1)
+
+
+def test_with_an_id_the_same_input_is_sent_once(root: str, log: Log) -> None:
+    produce(b"a\nb\n", root, "t", "-p", "0", "--producer-id", "me")
+    assert "t: sent 1 records" in produce(b"a\nb\nc\n", root, "t", "-p", "0", "--producer-id", "me")
+    assert [each.value for each in records(log)] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_behind_what_was_read(root: str, log: Log, number: signal.Signals, code: int) -> None:
+    """Lines are sent as they come: a line that is not whole is left out."""
+    with subprocess.Popen(
+        [*COMMAND, "produce", root, "t"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(b"a\nb\nhal")
+        child.stdin.flush()
+        deadline = time.monotonic() + 60
+        while len(records(log)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child.send_signal(number)
+        told = child.stderr.read()
+        assert child.wait(60) == code
+    assert b"t: sent 2 records" in told
+    assert sorted(each.value or b"" for each in records(log)) == [b"a", b"b"]

@@ -1,0 +1,87 @@
+"""What ``commitlog cat`` and ``produce`` decide: where to start, what bytes to write, what a line is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.cli.lines import Shape, parse_lines
+from pyspark_commitlog.cli.render import parse_format, render
+from pyspark_commitlog.cli.shared import unescape
+from pyspark_commitlog.cli.starts import Span, parse_span
+from pyspark_commitlog.errors import UsageError
+
+LINES = Shape(key_separator=b":", null=False, partition=None, headers=(), as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], Span()),
+        (["end"], Span(name="end")),
+        (["7"], Span(offset=7)),
+        (["-7"], Span(offset=7, back=True)),
+        (["s@5", "e@1970-01-01"], Span(since=5, until=0)),
+        (["e@1970-01-01T01:00+01:00", "3"], Span(offset=3, until=0)),
+    ],
+)
+def test_kcats_forms_of_an_offset(given: list[str], expected: Span) -> None:
+    assert parse_span(given) == expected
+
+
+@pytest.mark.parametrize("given", [["x@5"], ["s@"], ["e@1", "e@2"], ["s@1", "s@2"], ["beginning", "s@2"], [""]])
+def test_other_forms_are_refused(given: list[str]) -> None:
+    with pytest.raises(UsageError, match="-o"):
+        parse_span(given)
+
+
+@pytest.mark.parametrize(
+    ("span", "at_since", "expected"),
+    [
+        (Span(), None, 10),
+        (Span(name="stored"), None, 10),
+        (Span(name="end"), None, 20),
+        (Span(offset=15), None, 15),
+        (Span(offset=3), None, 10),
+        (Span(offset=30), None, 20),
+        (Span(offset=3, back=True), None, 17),
+        (Span(offset=30, back=True), None, 10),
+        (Span(since=5), 12, 12),
+        (Span(since=5), None, 20),
+    ],
+)
+def test_a_start_lies_in_the_log(span: Span, at_since: int | None, expected: int) -> None:
+    assert span.start(10, 20, at_since) == expected
+
+
+def test_escapes_stand_for_bytes() -> None:
+    assert unescape(r"a\n\t\r\\n\xff\x0Aä", "-D") == b"a\n\t\r\\n\xff\n" + "ä".encode()
+    for wrong in ("\\", r"\x", r"\x1", r"\xgg", r"\0"):
+        with pytest.raises(UsageError, match="-D"):
+            unescape(wrong, "-D")
+
+
+def test_a_slice_of_a_batch_is_rendered_alone() -> None:
+    """Arrow's slices share buffers: only their own bytes count."""
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"bb", None, b"d"], pa.binary())}).slice(1, 2)
+    assert bytes(render(batch, parse_format("%s,"), b"-")) == b"bb,-,"
+    assert bytes(render(batch.slice(0, 0), parse_format("%s,"), b"-")) == b""
+    assert bytes(render(batch, parse_format("x%%"), b"-")) == b"x%x%"
+
+
+def test_records_before_the_line_that_is_none_are_kept() -> None:
+    batch, error = parse_lines([b"a:1", b"b::", b"c", b"d:4"], 5, LINES)
+    assert batch.to_pylist() == [{"value": b"1", "key": b"a"}, {"value": b":", "key": b"b"}]
+    assert str(error).startswith("line 7: there is no separator b':'")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[1]", b"1", b"{}", b'{"key": "a"}', b'{"value": {}}', b'{"value": "a", "partition": "1"}', b"\xff",
+     b'{"value": "a", "headers": ["x"]}', b'{"value": "a", "headers": {"x": 1}}', b'{"value": "a", "timestamp": true}',
+     b'{"value": "a", "timestamp": "now"}', b'{"value_base64": "?"}'],
+)  # fmt: skip
+def test_a_line_of_json_that_is_no_record_is_named(line: bytes) -> None:
+    batch, error = parse_lines([line], 3, Shape(None, False, None, (), True))
+    assert batch.num_rows == 0
+    assert str(error).startswith("line 3: ")
