@@ -71,8 +71,9 @@ class Turns:
 
     def give(self, fd: int) -> None:
         """Let the next one have its turn, also where a forked child has a copy of the descriptor."""
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        _close(fd)
+        with suppress(OSError):  # what was done in the turn is done
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            _close(fd)
 
 
 class _Waiter:

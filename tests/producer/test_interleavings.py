@@ -1,4 +1,4 @@
-"""Interleavings that a hostile reviewer found: each lost or doubled a record, or hung, before."""
+"""What others may do between two steps of a producer: each of these lost or doubled a record, or hung, without its guard."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
     AccessDeniedError,
+    CommitLogError,
     InvalidRecordError,
     NotSentError,
     StorageError,
@@ -40,7 +41,7 @@ class Waiting:
         def run() -> None:
             try:
                 self.got.append(act())
-            except Exception as error:
+            except CommitLogError as error:
                 self.error.append(error)
 
         self.thread = Thread(target=run, daemon=True)

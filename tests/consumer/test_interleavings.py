@@ -1,4 +1,4 @@
-"""What a hostile reviewer found in what the consumers of a process share."""
+"""What others may do between two steps of a consumer, and to what the consumers of a process share."""
 
 from __future__ import annotations
 
