@@ -259,6 +259,6 @@ def test_a_former_subscription_is_committed_and_left(world: World) -> None:
     each = consumer(world, "t", group_id="g")
     drain(each)
     each.subscribe("u")
-    assert world.group_offsets() == [20, 20]
+    assert world.group_offsets()[:2] == [20, 20]  # behind them, where it has joined again already, the new topic
     assert values(drain(each)) == numbered(0, 3)
     assert each.assignment() == {at(0, "u")}

@@ -1,4 +1,4 @@
-"""Two processes that join at once with one ``group_instance_id``."""
+"""Who is a member: two processes under one ``group_instance_id``, and a child that was forked from one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.groups.conftest import Group
 def test_two_that_join_at_once_with_one_instance_id(group: Group) -> None:
     a = group.join("a", group_instance_id="one")
     b = group.join("b", group_instance_id="one")
-    fenced = []
+    fenced = set()
     for _ in range(60):
         group.world.clock.advance(10)
         for each in (a, b):
             try:
                 each.poll()
             except FencedInstanceIdError:
-                fenced.append(each.name)
+                fenced.add(each.name)
     rows = group.state().members.rows
     assert [row.profile.instance_id for row in rows.values()] == ["one"]
     assert len(fenced) == 1
-    (other,) = {"a", "b"} - set(fenced)
+    (other,) = {"a", "b"} - fenced
     assert group.members[other].has() == "t0 t1 t2 t3"
 
 
