@@ -30,4 +30,4 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "stored": stored,
 }
 #: What ``--quick`` measures.
-MAIN = ("write", "read", "stream-read", "stream-write", "restart", "settle", "stored")
+MAIN = ("write", "read", "stream-read", "stream-write", "settle", "stored")
