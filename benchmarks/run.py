@@ -63,20 +63,21 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(args: argparse.Namespace, *, peers: bool) -> list[Row]:
-    scratch = args.work / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch, broker = args.work / "scratch", args.work / "scratch-kafka"
+    for left_behind in (scratch, broker):  # by a run that was killed
+        shutil.rmtree(left_behind, ignore_errors=True)
     scratch.mkdir(parents=True)
     spark = session(args.work / "spark.log")
     try:
-        with kafka_peer.running(spark, args.work / "scratch-kafka") if peers else nullcontext() as kafka:
+        with kafka_peer.running(spark, broker) if peers else nullcontext() as kafka:
             bench = Bench(spark, args.work, args.records, args.runs, kafka, delta=peers)
             for name in args.only:
                 ROWS[name](bench)
             return bench.table.rows
     finally:
         spark.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(args.work / "scratch-kafka", ignore_errors=True)
+        for done_with in (scratch, broker):
+            shutil.rmtree(done_with, ignore_errors=True)
 
 
 def _keep(directory: Path, about: dict[str, object], rows: list[Row]) -> Path:
