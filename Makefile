@@ -82,8 +82,9 @@ bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector fo
 
 # ---- test ----
 
-# Many tests wait for a disk, a child or Spark: two processes take turns. A file's tests stay in one of them.
-TWO_AT_A_TIME = --numprocesses 2 --dist loadfile
+# Many tests wait for a disk, a child or Spark: two processes take turns. A file's tests stay in one of them, and files
+# with few tests, which take longest, do not come last.
+TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install ## Run the tests that take seconds
 	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect' $(ARGS)
