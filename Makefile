@@ -74,7 +74,7 @@ bench bench-quick: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4.2 (what and how: benchmarks/)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py $(ARGS)
 
-bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in three minutes
+bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py --quick $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark, Delta (Maven; 66 MB)

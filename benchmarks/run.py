@@ -27,7 +27,7 @@ from session import session
 
 HERE = Path(__file__).resolve().parent
 NO_PEERS = "Kafka and Delta are left out: `make bench-peers` fetches them."
-QUICK_RECORDS = 1_000_000
+QUICK_RECORDS = 600_000
 
 
 def main() -> None:
