@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import AccessDeniedError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage, environment
 
 #: Names who runs a client that was not told.
@@ -22,7 +21,6 @@ PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
 #: Stands for every principal, and for every topic.
 ALL = "*"
 MAX_RULES = 1000
-_KEPT_ENTRIES = 2
 _MAX_PRINCIPAL = 255
 _Change = Callable[[set["Rule"]], set["Rule"]]
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{0,248}\*")
@@ -82,17 +80,20 @@ class Access:
         """
         return _rules(self._journal().newest())
 
-    def allowed(self, operation: Operation, topic: str) -> bool:
-        """Return whether the principal may do this."""
-        return allows(self.rules(), self.principal, operation, topic)
+    def among(self, operation: Operation, topics: Iterable[str]) -> list[str]:
+        """Return the topics with which the principal may do this, in their order."""
+        rules = self.rules()
+        return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 
-    def check(self, operation: Operation, topic: str) -> None:
-        """Refuse what the principal may not do.
+    def check(self, operation: Operation, *topics: str) -> None:
+        """Refuse what the principal may not do with one of the topics.
 
         Raises:
             AccessDeniedError: names principal, operation and topic.
         """
-        self._check(self.rules(), operation, topic)
+        rules = self.rules()
+        for topic in topics:
+            self._check(rules, operation, topic)
 
     def allow(self, principal: str, operation: str, topic: str = ALL) -> None:
         """Add a rule; who adds one is an admin of all topics. The first one must make somebody such an admin.
@@ -147,9 +148,7 @@ class Access:
 
         journal = self._journal()
         journal.append(plan)
-        for sequence in journal.sequences()[:-_KEPT_ENTRIES]:
-            journal.delete(sequence)
-        self._storage.remove_abandoned(paths.ACCESS_JOURNAL, self._storage.clock.now_ms() - DAY_MS)
+        journal.trim()
 
     def _check(self, rules: tuple[Rule, ...], operation: Operation, topic: str) -> None:
         if allows(rules, self.principal, operation, topic):
@@ -166,7 +165,7 @@ class Access:
         )
 
     def _journal(self) -> Journal:
-        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", _no_side)
+        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", no_sides)
 
 
 def checked(principal: str, operation: str, topic: str) -> Rule:
@@ -198,7 +197,3 @@ def _check_all(rules: tuple[Rule, ...]) -> None:
 def _rules(stored: Stored | None) -> tuple[Rule, ...]:
     rows = () if stored is None else stored.entry.body["rules"]
     return tuple(Rule(principal, Operation(operation), topic) for principal, operation, topic in rows)
-
-
-def _no_side(topic_id: str, file: str) -> str:
-    raise AssertionError("entries of this journal are small")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -32,6 +33,7 @@ from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 _MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
+_KEPT_ENTRIES = 2
 _AMBIGUOUS_TRIES = 5
 _MAX_PROBES = 64
 _BACKOFF_SECONDS = 0.002
@@ -84,6 +86,11 @@ def _slot(entry: Entry) -> Slot:
 
 #: Plans the next entry on top of the newest one; None when there is nothing (left) to do. Called once per attempt.
 Plan = Callable[[Stored | None, Slot], Draft | None]
+
+
+def no_sides(topic_id: str, file: str) -> str:
+    """Return where a journal without side files has them: nowhere, its entries are bounded."""
+    raise AssertionError(f"an entry without side files names {file}")
 
 
 class Journal:
@@ -214,6 +221,12 @@ class Journal:
     def delete(self, sequence: int) -> None:
         """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""
         self._storage.delete(self._path(sequence))
+
+    def trim(self) -> None:
+        """Remove all entries but the newest two, and what killed writers left: for journals nobody reads history of."""
+        for sequence in self.sequences()[:-_KEPT_ENTRIES]:
+            self.delete(sequence)
+        self._storage.remove_abandoned(self._directory, self._storage.clock.now_ms() - DAY_MS)
 
     def _path(self, sequence: int) -> str:
         return f"{self._directory}/{paths.entry_name(sequence)}"

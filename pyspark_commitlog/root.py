@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from pyspark_commitlog.access import Access, Operation, allows
+from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.errors import CorruptionError, RootNotFoundError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import check_version
@@ -114,5 +114,4 @@ class Root:
 
         Names that the principal may not use are left out.
         """
-        rules, asks = self._access.rules(), self._access.principal
-        return [name for name in self._storage.names(paths.TOPICS) if allows(rules, asks, Operation.DESCRIBE, name)]
+        return self._access.among(Operation.DESCRIBE, self._storage.names(paths.TOPICS))

@@ -16,8 +16,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
@@ -25,7 +23,7 @@ from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
-from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics
+from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, beside, progress_bars
 from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
@@ -225,10 +223,9 @@ def dump(
     path: Annotated[str, typer.Argument(help="A file of a root: .log, .chunk, .index, .timeindex or .json.")],
 ) -> None:
     """Show what a file holds, a JSON object per frame or entry; exit code 1 if something in it is damaged."""
-    directory, _, name = path.rpartition("/")
     damaged = False
     try:
-        for row in dump_file(open_storage(directory or "/" * path.startswith("/") or ".", None), name):
+        for row in dump_file(*beside(path)):
             damaged = damaged or "fault" in row
             typer.echo(json.dumps(row))
     except FileNotFoundError as error:
@@ -242,8 +239,7 @@ def dump(
 
 def _progress(names: list[str]) -> Iterator[tuple[str, Progress]]:
     """Yield the names, each with what shows its progress: a bar on a terminal, gone when all is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=_errors, transient=True, disable=not _errors.is_terminal) as bars:
+    with progress_bars() as bars:
         bar = bars.add_task("")
         for number, name in enumerate(names, 1):
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, complete_group, opened, print_lines
+from pyspark_commitlog.cli.shared import AsJson, Root, beside, complete_group, opened, print_lines
 from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.storage import open_storage
 
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 
@@ -118,9 +117,9 @@ def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | 
 
 
 def _from_file(path: str) -> dict[str, dict[int, int]]:
-    directory, _, name = path.rpartition("/")
+    storage, name = beside(path)
     try:
-        lines = open_storage(directory or "/" * path.startswith("/") or ".", None).read(name).decode().splitlines()
+        lines = storage.read(name).decode().splitlines()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     found: dict[str, dict[int, int]] = {}

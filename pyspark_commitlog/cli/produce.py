@@ -13,16 +13,12 @@ from typing import Annotated, cast
 
 import pyarrow as pa
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
-from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, opened, unescape
+from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, progress_bars, unescape
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.records import BATCH_ROWS, BatchMetadata
-from pyspark_commitlog.storage import open_storage
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -142,9 +138,7 @@ def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
     Raises:
         InvalidRecordError: what is no Parquet file.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with progress_bars() as bars:
         for path in files:
             bar, done = bars.add_task(path), 0
             for batch, rows in _parquet(path):
@@ -159,9 +153,8 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the records of a Parquet file in batches of bounded size, with how many the file has."""
     import pyarrow.parquet as pq  # a tenth of a second that no other command needs
 
-    directory, _, name = path.rpartition("/")
     try:
-        storage = open_storage(directory or "/" * path.startswith("/") or ".", None)
+        storage, name = beside(path)
         found = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
         kept = [each for each in found.schema_arrow.names if each != "topic"]
         for batch in found.iter_batches(BATCH_ROWS, columns=kept):

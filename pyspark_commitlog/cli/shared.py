@@ -11,8 +11,12 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from pyspark_commitlog.errors import CommitLogError, UsageError
+from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.topics import CommitLog
 
 
@@ -47,6 +51,19 @@ Topics = Annotated[
     typer.Argument(help="Topics; all without any.", autocompletion=complete_topic),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
+
+
+def beside(path: str) -> tuple[Storage, str]:
+    """Return the door to the directory of a file that a command line names, and the file's name in it."""
+    directory, _, name = path.rpartition("/")
+    return open_storage(directory or "/" * path.startswith("/") or "."), name
+
+
+def progress_bars() -> Bars:
+    """Return bars on standard error that are gone when all is done; without a terminal none is drawn."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pyspark_commitlog.consumer.settings import Settings, Subscription, check_pl
 from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import FencedInstanceIdError, UnknownTopicError, UsageError
-from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.groups import heartbeats
 from pyspark_commitlog.groups.assignment import Assignment, Membership
 from pyspark_commitlog.groups.member import GroupMember
@@ -217,7 +217,7 @@ class Subscriber:
         assert self._subscription.pattern is not None
         now, pattern = self._clock.monotonic(), self._subscription.pattern
         if self._listed is None or (now - self._listed[0]) * 1000 >= self._settings.metadata_max_age_ms:
-            names = (name for name in self._log.listed() if pattern.fullmatch(name) and _is_topic_name(name))
+            names = (name for name in self._log.listed() if pattern.fullmatch(name) and is_topic_name(name))
             self._listed = now, tuple(names)
         return self._listed[1]
 
@@ -342,11 +342,3 @@ class Subscriber:
                 self._reading.end()
                 self._views.clear()
                 self._seen = {}
-
-
-def _is_topic_name(name: str) -> bool:
-    try:
-        check_topic_name(name)
-    except UsageError:
-        return False
-    return True

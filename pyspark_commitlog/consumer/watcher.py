@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from weakref import WeakValueDictionary
 
 from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
 #: Pauses between two looks, in seconds: the first behind news, and the longest.
 FIRST_PAUSE = 0.001
@@ -44,25 +44,20 @@ class Watcher:
 
     def __init__(self) -> None:
         self._waiting: dict[SharedTopic, set[Waiter]] = {}
-        self._lock = Lock()
+        self._thread = WhileNeeded("commitlog-watcher", self._watch)
+        self._lock = self._thread.lock
         self._stopped = Event()
-        self._running = False
 
     def add(self, waiter: Waiter) -> None:
         """Wake ``waiter`` when one of its topics is another than it has seen."""
         with self._lock:
             for topic in waiter.seen:
                 self._waiting.setdefault(topic, set()).add(waiter)
-            start = not self._running
-            self._running = True
-        if start:
-            try:
-                Thread(target=self._run, name="commitlog-watcher", daemon=True).start()
-            except BaseException:  # no more threads: whoever waits next tries again
-                with self._lock:
-                    self._running = False
-                self.remove(waiter)
-                raise
+        try:
+            self._thread.needed()
+        except BaseException:
+            self.remove(waiter)
+            raise
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter."""
@@ -73,14 +68,6 @@ class Watcher:
                 if not waiting:
                     self._waiting.pop(topic, None)
 
-    def _run(self) -> None:
-        try:
-            self._watch()
-        except BaseException:
-            with self._lock:
-                self._running = False  # whoever waits next starts another
-            raise
-
     def _watch(self) -> None:
         pause, alone = FIRST_PAUSE, 0.0
         while True:
@@ -90,7 +77,7 @@ class Watcher:
             with self._lock:
                 alone = 0.0 if self._waiting else alone + pause
                 if alone > _LINGER_SECONDS:
-                    self._running = False
+                    self._thread.ends()
                     return
 
     def _look(self) -> bool:

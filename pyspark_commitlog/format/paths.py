@@ -55,6 +55,15 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+def is_topic_name(name: str) -> bool:
+    """Return whether a topic can have this name."""
+    try:
+        check_topic_name(name)
+    except UsageError:
+        return False
+    return True
+
+
 def check_group_name(name: str) -> str:
     """Return ``name`` if it can name a group: any text but an empty one, as in Kafka, that a directory's name holds.
 

@@ -101,8 +101,7 @@ class Groups:
         self._storage, self._access = storage, access
 
     def _check(self, topics: Iterable[str]) -> None:
-        for name in topics:
-            self._access.check(Operation.READ, name)
+        self._access.check(Operation.READ, *topics)
 
     def open(self, group: str) -> GroupLog:
         """Return the handle of a group, existing or not; the layers below the API work on it.
@@ -146,9 +145,9 @@ class Groups:
         """
         handle, state = self._existing(group)
         rows, metadata = [], {}
-        for name in sorted({*state.names(), *state.members.topics}):
+        for name in self._access.among(Operation.DESCRIBE, sorted({*state.names(), *state.members.topics})):
             topic = _live(handle, name)
-            if topic is None or not self._access.allowed(Operation.DESCRIBE, name):
+            if topic is None:
                 continue
             offsets = state.offsets(topic.topic_id)
             rows += [_row(name, topic, partition, offsets.get(partition)) for partition in range(topic.partitions)]
@@ -252,6 +251,7 @@ class Groups:
             moved = tuple(_planned(handle, state, topics, target, ids))
             return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
 
+        # first: what is wrong, or not allowed, is told before anybody's session is waited for
         moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
         self._check({at.topic for at, _ in moved})
         if not dry_run:

@@ -7,12 +7,12 @@ Members that nobody holds any more fall silent.
 from __future__ import annotations
 
 import logging
-from threading import Event, Lock, Thread
+from threading import Event
 from weakref import WeakSet
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.groups.member import GroupMember
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -25,18 +25,20 @@ class Heartbeats:
 
     def __init__(self) -> None:
         self._members: WeakSet[GroupMember] = WeakSet()
-        self._lock = Lock()
+        self._thread = WhileNeeded("commitlog-heartbeats", self._run)
+        self._lock = self._thread.lock
         self._changed = Event()
-        self._running = False
 
     def add(self, member: GroupMember) -> None:
         """Look after a member, until ``remove``, or until nobody else holds it."""
         with self._lock:
             self._members.add(member)
-            start, self._running = not self._running, True
         self._changed.set()
-        if start:
-            Thread(target=self._run, name="commitlog-heartbeats", daemon=True).start()
+        try:
+            self._thread.needed()
+        except BaseException:
+            self.remove(member)
+            raise
 
     def remove(self, member: GroupMember) -> None:
         """Forget a member."""
@@ -45,21 +47,16 @@ class Heartbeats:
         self._changed.set()
 
     def _run(self) -> None:
-        try:
-            while (pause := self._beat()) is not None:
-                self._changed.wait(pause)
-                self._changed.clear()
-        except BaseException:
-            with self._lock:
-                self._running = False  # whoever comes next starts another
-            raise
+        while (pause := self._beat()) is not None:
+            self._changed.wait(pause)
+            self._changed.clear()
 
     def _beat(self) -> float | None:
         """Call all members once; return how long to pause, in seconds; None where there are none."""
         with self._lock:
             members = list(self._members)
             if not members:
-                self._running = False
+                self._thread.ends()
                 return None
         for member in members:
             try:

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.config import DAY_MS, check_defaults, check_together, topic_defaults
+from pyspark_commitlog.config import check_defaults, check_together, topic_defaults
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage
-
-_KEPT_ENTRIES = 2
-
-
-def _no_side(topic_id: str, file: str) -> str:
-    raise AssertionError("entries of this journal are small")
 
 
 class RootDefaults:
@@ -25,7 +19,7 @@ class RootDefaults:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", _no_side)
+        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides)
 
     def as_given(self) -> Mapping[str, str]:
         """Return what is set, by the names that were given.
@@ -55,9 +49,7 @@ class RootDefaults:
             return None if after == before else Draft("alter", "", {"config": after})
 
         self._journal.append(plan)
-        for sequence in self._journal.sequences()[:-_KEPT_ENTRIES]:
-            self._journal.delete(sequence)
-        self._storage.remove_abandoned(paths.CONFIG_JOURNAL, self._storage.clock.now_ms() - DAY_MS)
+        self._journal.trim()
 
 
 def _config(stored: Stored | None) -> Mapping[str, str]:

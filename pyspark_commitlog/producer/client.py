@@ -31,6 +31,7 @@ from pyspark_commitlog.producer.records import (
 )
 from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -110,7 +111,7 @@ class Producer:
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._senders: dict[str, Sender] = {}
         self._opening = Lock()
-        self._process = storage.process_id()
+        self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
         _open.add(self)
 
@@ -263,7 +264,7 @@ class Producer:
             return self._senders[topic]
 
     def _check_process(self) -> None:
-        if self._storage.process_id() != self._process:
+        if process_id() != self._process:
             raise ProducerClosedError(
                 f"this Producer belongs to process {self._process}, and this one was forked from it: make a Producer "
                 "here. Nothing was sent"
@@ -298,7 +299,7 @@ class Producer:
             timeout: seconds. Records that are not under way by then fail with ``ProducerClosedError``, and a warning
                 tells how many.
         """
-        if self._buffer.closed or self._storage.process_id() != self._process:  # a forked child has nothing to send
+        if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send
             return
         left = self.flush(timeout)
         with self._buffer.lock:

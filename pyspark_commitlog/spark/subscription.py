@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.errors import OptionError, UsageError
-from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.format.paths import check_topic_name, is_topic_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Subscription:
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Return those of the names in a root that the pattern takes, sorted; reserved ones it never takes."""
-        return sorted(name for name in names if self.takes(name) and _is_topic_name(name))
+        return sorted(name for name in names if self.takes(name) and is_topic_name(name))
 
     def partitions(self, topic: str, count: int) -> Sequence[int]:
         """Return which of a topic's partitions are read.
@@ -51,14 +51,6 @@ class Subscription:
             if partition >= count:
                 raise OptionError(f"option 'assign': topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         return tuple(partition for partition in self.assigned[topic] if partition % of == number - 1)
-
-
-def _is_topic_name(name: str) -> bool:
-    try:
-        check_topic_name(name)
-    except UsageError:
-        return False
-    return True
 
 
 def by_name(text: str) -> Subscription:

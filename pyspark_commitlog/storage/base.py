@@ -16,7 +16,6 @@ Contract (every implementation passes ``tests/contract``):
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -210,10 +209,6 @@ class Storage(ABC):
     @abstractmethod
     def jitter(self) -> float:
         """Return a random number in [0, 1), for backoff."""
-
-    def process_id(self) -> int:
-        """Return the number of this process; a forked child has another."""
-        return os.getpid()
 
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import platform
 import random
 import shutil
 import time
@@ -455,11 +454,6 @@ class LocalAppendFile:
 def _write_all(fd: int, view: memoryview) -> None:
     while view:
         view = view[os.write(fd, view) :]
-
-
-def process_name() -> str:
-    """Return what tells this process to people: host/pid."""
-    return f"{platform.node()}/{os.getpid()}"
 
 
 def mount_type(path: Path) -> str:

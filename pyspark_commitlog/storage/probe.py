@@ -37,7 +37,7 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
         StorageError: it can't be written, or is full.
     """
     home = f"{DIRECTORY}/{storage.new_id()}"
-    existed = _is_there(storage)
+    existed = storage.exists("")
     try:
         storage.make_directory(home)
     except (FileExistsError, NotADirectoryError):
@@ -51,14 +51,6 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
             storage.delete_tree(DIRECTORY)
         if not existed:
             storage.delete_tree("")
-
-
-def _is_there(storage: Storage) -> bool:
-    try:
-        storage.info("")
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _put(storage: Storage, path: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +14,6 @@ from tests.support.faults import on_path
 from tests.support.world import World, raising
 
 INTERVAL_MS = 5000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A topic of two partitions with 20 records each, under a clock that stands still."""
-    world = World(tmp_path / "root")
-    world.create(2, SMALL)
-    put(world, numbered(0, 20))
-    put(world, numbered(50, 70), 1)
-    return world
 
 
 def test_a_consumer_starts_where_its_group_is_and_by_its_policy_elsewhere(world: World) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.consumer import watcher as module
 from pyspark_commitlog.consumer.consumer import Consumer
 from pyspark_commitlog.consumer.shared import CACHE_BYTES, Fetched, FrameCache, Key
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.storage import process
 from pyspark_commitlog.storage.turns import Turns
 from tests.support.records import append, batch_of
 from tests.support.world import World
@@ -33,12 +33,12 @@ def test_frames_without_columns_are_dropped_too() -> None:
 
 def test_a_watcher_that_could_not_start_is_started_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = Watcher()
-    real = module.Thread
+    real = process.Thread
 
     def no_thread(*_: object, **__: object) -> threading.Thread:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(module, "Thread", no_thread)
+    monkeypatch.setattr(process, "Thread", no_thread)
     with pytest.raises(RuntimeError):
         watcher.add(Waiter(lambda: None))
     started: list[int] = []
@@ -47,7 +47,7 @@ def test_a_watcher_that_could_not_start_is_started_by_the_next(monkeypatch: pyte
         started.append(1)
         return real(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "Thread", counted)
+    monkeypatch.setattr(process, "Thread", counted)
     watcher.add(Waiter(lambda: None))
     assert started
 
@@ -72,6 +72,7 @@ def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
 
 _HOLDER = """
 import os, sys, time
+from pyspark_commitlog.storage import process
 from pyspark_commitlog.storage.turns import Turns
 from tests.support.records import append, batch_of
 from tests.support.world import World

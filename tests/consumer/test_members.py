@@ -14,6 +14,7 @@ import pytest
 from pyspark_commitlog import Consumer, ConsumerRebalanceListener, Record, TopicPartition
 from pyspark_commitlog.errors import CommitFailedError, FencedInstanceIdError, UsageError
 from pyspark_commitlog.groups import heartbeats
+from pyspark_commitlog.storage import process
 from tests.support.consumers import SMALL, at, consumer, numbered, put, values
 from tests.support.world import World
 
@@ -33,16 +34,6 @@ class Still(heartbeats.Heartbeats):
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time pass only where a test says so."""
     monkeypatch.setattr(heartbeats, "_process", Still())
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A topic of two partitions with 20 records each, under a clock that stands still."""
-    world = World(tmp_path / "root")
-    world.create(2, SMALL)
-    put(world, numbered(0, 20))
-    put(world, numbered(50, 70), 1)
-    return world
 
 
 class Told(ConsumerRebalanceListener):
@@ -284,6 +275,22 @@ def test_one_thread_beats_for_all_and_ends_with_the_last(tmp_path: Path, beating
         each.close()
     thread.join(30)
     assert len(threads()) == before
+
+
+def test_a_thread_that_could_not_start_is_started_by_the_next(
+    world: World, beating: heartbeats.Heartbeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object, **__: object) -> threading.Thread:
+        raise RuntimeError("can't start new thread")
+
+    before = len(threads())
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "Thread", no_thread)
+        with pytest.raises(RuntimeError):
+            member(world, "a", [], heartbeat_interval_ms=20)
+    b = member(world, "b", [], heartbeat_interval_ms=20)
+    assert len(threads()) == before + 1
+    b.close()
 
 
 def test_who_does_not_poll_stays_until_max_poll_interval(world: World, beating: heartbeats.Heartbeats) -> None:

@@ -17,9 +17,8 @@ from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.topics import CommitLog
 from tests.crash.scenes import SCENES, Scene
-from tests.support.faults import kill_now
 from tests.support.records import append, batch_of
-from tests.support.syscalls import telling
+from tests.support.syscalls import killed_before, telling
 from tests.support.world import World
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -35,15 +34,7 @@ def start(target: Callable[..., None], *args: Any) -> BaseProcess:
 
 def act_and_die(scene: Scene, world: World, number: int) -> None:
     """Run a scene and be killed before its ``number``-th changing system call."""
-    left = number
-
-    def tell(name: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            kill_now()
-
-    with telling(tell):
+    with killed_before(number):
         scene.act(world)
 
 

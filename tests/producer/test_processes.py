@@ -14,9 +14,8 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Producer
 from tests.crash.processes import start
-from tests.support.faults import kill_now
 from tests.support.records import read_partition, read_topic
-from tests.support.syscalls import telling
+from tests.support.syscalls import killed_before
 from tests.support.verify import verify
 from tests.support.world import many
 
@@ -64,15 +63,7 @@ def test_a_file_is_copied_exactly_once_however_often_its_copier_is_killed(tmp_pa
 
 def send_and_die(root: Path, count: int, number: int) -> None:
     """Send what has not landed yet, one commit each, and be killed before the ``number``-th changing system call."""
-    left = number
-
-    def tell(name: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            kill_now()
-
-    with telling(tell), Producer(str(root), producer_id="p", linger_ms=0) as producer:
+    with killed_before(number), Producer(str(root), producer_id="p", linger_ms=0) as producer:
         for sequence in range(producer.last_sequence("t") + 1, count):
             producer.send("t", b"v%06d" % sequence, sequence=sequence).result()
 

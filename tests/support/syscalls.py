@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from tests.support.faults import kill_now
+
 #: Calls that change files, or make changes durable.
 CHANGING = (
     "fsync",
@@ -33,6 +35,21 @@ def path_of(argument: object) -> str:
     if isinstance(argument, int):
         return os.readlink(f"/proc/self/fd/{argument}")
     return os.fspath(argument)  # type: ignore[call-overload, no-any-return]
+
+
+@contextmanager
+def killed_before(number: int) -> Iterator[None]:
+    """Kill this process (SIGKILL) before its ``number``-th changing call; the first is 1."""
+    left = number
+
+    def tell(name: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            kill_now()
+
+    with telling(tell):
+        yield
 
 
 @contextmanager
