@@ -15,6 +15,8 @@ import pyarrow as pa
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
+#: Masks of the lowest 0 to 3 bytes of a word.
+_LOW_BYTES = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 PARTITIONERS = ("sticky", "roundrobin")
 
 Ints = npt.NDArray[np.int64]
@@ -61,10 +63,10 @@ def _mix_words(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints) -> npt.
     words = lengths // 4
     if not len(words) or words[0] == 0:
         return hashes
-    every_position = np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
+    every_word = _every_word(data)
     running = np.searchsorted(-words, -np.arange(1, words[0] + 1), side="right")
     for step, count in enumerate(running):
-        k = every_position[starts[:count] + 4 * step].astype(np.uint32)
+        k = every_word[starts[:count] + 4 * step].astype(np.uint32)
         k *= _M
         k ^= k >> _R
         k *= _M
@@ -78,14 +80,27 @@ def _mix_tail(
     data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints, hashes: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.uint32]:
     """Mix the 1 to 3 bytes behind the last whole word."""
-    left = lengths % 4
-    tail = starts + lengths - left
-    for byte in (2, 1, 0):
-        has = np.flatnonzero(left > byte)
-        hashes[has] ^= data[tail[has] + byte].astype(np.uint32) << np.uint32(8 * byte)
+    left = lengths & 3
     has = np.flatnonzero(left)
-    hashes[has] *= _M
+    if len(has):
+        left = left[has]
+        tail = starts[has] + lengths[has] - left
+        hashes[has] = (hashes[has] ^ _words_at(data, tail) & _LOW_BYTES[left]) * _M
     return hashes
+
+
+def _words_at(data: npt.NDArray[np.uint8], positions: Ints) -> npt.NDArray[np.uint32]:
+    """Return the little-endian word at each position, zeros in place of bytes behind the end."""
+    if len(data) < 4:
+        data = np.pad(data, (0, 4 - len(data)))
+    inside = np.minimum(positions, len(data) - 4)
+    beyond = (positions - inside).astype(np.uint32)
+    return _every_word(data)[inside].astype(np.uint32) >> (beyond * np.uint32(8))
+
+
+def _every_word(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """Return a view of the little-endian words that start at each byte."""
+    return np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
 
 
 def key_partitions(keys: pa.BinaryArray, partitions: int) -> Ints:

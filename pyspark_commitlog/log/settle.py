@@ -26,6 +26,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
 from pyspark_commitlog.log.void import void_unsynced
 from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage.process import share_out
 
 log = logging.getLogger("pyspark_commitlog")
 
@@ -33,6 +34,9 @@ log = logging.getLogger("pyspark_commitlog")
 # compared after compression, which the header knows).
 _SMALL = 8
 _MERGED = 2
+# Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
+_THREADS = 4
+_THREAD_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,25 +161,36 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
     sources = sources_of(pending, before, state.partitions)
     start = [before.partition(p) for p in range(state.partitions)]
     rows = list(start)
-    failure: CorruptionError | None = None
-    rebuilt = 0
-    for partition in sorted(sources, key=lambda p: (_waits_since(sources[p]), p)):  # who waits longest first
+    failures: list[CorruptionError] = []
+    rebuilt: list[int] = []
+
+    def move(partition: int) -> None:
         if budget.spent() and rows != start:
-            break
+            return
         try:
             rows[partition], mended = _settle_partition(
                 topic, state, partition, rows[partition], sources[partition], base, budget
             )
-            rebuilt += mended
         except CorruptionError as error:
-            failure = error
+            failures.append(error)
+        else:
+            rebuilt.extend([partition] * mended)
+
+    waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
+    share_out(move, waiting, _threads(source for found in sources.values() for source in found))
     after = _after(before, rows, pending)
     moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
     published = topic.publish(base, after) if after != before else None
-    if failure is not None:
-        raise failure
+    if failures:
+        raise failures[0]
     complete = after.oldest_unsettled > stored.sequence
-    return Settled(published.sequence if published else None, moved, complete, rebuilt)
+    return Settled(published.sequence if published else None, moved, complete, len(rebuilt))
+
+
+def _threads(sources: Iterable[Source | Hole]) -> int:
+    """Return how many threads move so much: a thread has a cost, and small runs are over before it starts (pure)."""
+    moving = sum(source.extent.length for source in sources if isinstance(source, Source))
+    return min(_THREADS, 1 + moving // _THREAD_BYTES)
 
 
 def _waits_since(sources: Sequence[Source | Hole]) -> int:

@@ -62,8 +62,8 @@ class Clock(Protocol):
 class OutputFile(Protocol):
     """A new file that appears whole at ``close`` and is durable then; ``discard`` gives it up."""
 
-    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
-        """Append ``data``."""
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """Append ``pieces``, one after the other."""
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """Make the file visible and (if asked) durable; return (length in bytes, CRC-32C)."""

@@ -361,13 +361,12 @@ class LocalOutputFile:
         self._length = 0
         self._crc = 0
 
-    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
-        """Append ``data``."""
-        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """Append with few system calls, whatever the number of pieces."""
         with _explained(self._target.parent, f"write {self._path}"):
-            _write_all(self._file.fileno(), memoryview(buffer))
-        self._crc = google_crc32c.extend(self._crc, buffer)
-        self._length += buffer.size
+            self._length = _write_at(self._file.fileno(), self._length, pieces)
+        for piece in pieces:
+            self._crc = google_crc32c.extend(self._crc, pa.py_buffer(piece))
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """Sync, rename, sync the directory; only rename where it need not be durable."""
@@ -400,21 +399,8 @@ class LocalAppendFile:
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
         """Write with few system calls, whatever the number of pieces."""
-        views = [memoryview(piece) for piece in pieces]
         with _explained(self._root, f"write {self._path}"):
-            for first in range(0, len(views), _MAX_IOVEC):
-                position = self._write_vector(position, views[first : first + _MAX_IOVEC])
-        return position
-
-    def _write_vector(self, position: int, views: list[memoryview]) -> int:
-        total = sum(view.nbytes for view in views)
-        written = os.pwritev(self._fd, views, position)
-        if written < total:  # rare: a signal or a full disk; the rest, one copy
-            rest = memoryview(b"".join(views))[written:]
-            while rest:
-                step = os.pwrite(self._fd, rest, position + written)
-                written, rest = written + step, rest[step:]
-        return position + total
+            return _write_at(self._fd, position, pieces)
 
     def truncate(self, length: int) -> None:
         """Cut or extend."""
@@ -451,9 +437,23 @@ class LocalAppendFile:
         os.close(self._fd)
 
 
-def _write_all(fd: int, view: memoryview) -> None:
-    while view:
-        view = view[os.write(fd, view) :]
+def _write_at(fd: int, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+    """Write pieces one after the other from ``position``; return the position behind them."""
+    views = [memoryview(piece) for piece in pieces]
+    for first in range(0, len(views), _MAX_IOVEC):
+        position = _write_vector(fd, position, views[first : first + _MAX_IOVEC])
+    return position
+
+
+def _write_vector(fd: int, position: int, views: list[memoryview]) -> int:
+    total = sum(view.nbytes for view in views)
+    written = os.pwritev(fd, views, position)
+    if written < total:  # rare: a signal or a full disk; the rest, one copy
+        rest = memoryview(b"".join(views))[written:]
+        while rest:
+            step = os.pwrite(fd, rest, position + written)
+            written, rest = written + step, rest[step:]
+    return position + total
 
 
 def mount_type(path: Path) -> str:

@@ -1,11 +1,16 @@
-"""The running process: its id, and what is done anew in a child that was forked from it."""
+"""The running process: its id, its threads, and what is done anew in a child that was forked from it."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Lock, Thread
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 
 def process_id() -> int:
@@ -22,6 +27,45 @@ def after_fork(act: Callable[[], None]) -> None:
 def process_name() -> str:
     """Return what tells this process to people: host/pid."""
     return f"{platform.node()}/{os.getpid()}"
+
+
+def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
+    """Call ``act`` with each item, in this thread and up to ``threads - 1`` others; items are begun in order.
+
+    Returns, or raises, when no thread is at work any more, whatever interrupts the wait: what the caller holds
+    meanwhile (a lock) is held for all of them. A process that gets no more threads does all in this one.
+
+    Raises:
+        BaseException: what ``act`` raised first; what had not begun then is left out.
+    """
+    waiting, failures = deque(items), list[BaseException]()
+
+    def work() -> None:
+        while not failures:
+            try:
+                item = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                act(item)
+            except BaseException as failure:  # noqa: BLE001 raised below
+                failures.append(failure)
+
+    others = [Thread(target=work, name="commitlog-share", daemon=True) for _ in range(min(threads, len(waiting)) - 1)]
+    started = []
+    with suppress(RuntimeError):
+        for each in others:
+            each.start()
+            started.append(each)
+    work()
+    for each in started:
+        while each.is_alive():
+            try:
+                each.join()
+            except BaseException as failure:  # noqa: BLE001 raised below
+                failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 class WhileNeeded:
