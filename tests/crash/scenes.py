@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
+from unittest import mock
 
 from pyspark_commitlog.errors import (
     ConflictError,
@@ -153,6 +154,17 @@ class SettlePreallocated(Settle):
 
     name = "settle-preallocated"
     config: ClassVar[dict[str, object]] = {**_CONFIG, "preallocate": True}
+
+
+class SettleSideBySide(Settle):
+    """The same with a thread for each partition."""
+
+    name = "settle-side-by-side"
+
+    def act(self, world: World, hook: Hook | None = None) -> None:
+        """Settle as where each partition has much."""
+        with mock.patch("pyspark_commitlog.log.settle._THREAD_BYTES", 1):
+            super().act(world, hook)
 
 
 class Collect(Settle):
@@ -540,6 +552,7 @@ SCENES: dict[str, Scene] = {
         CommitInline,
         Settle,
         SettlePreallocated,
+        SettleSideBySide,
         Collect,
         Sweep,
         SweepThenCommit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -40,12 +41,10 @@ def path_of(argument: object) -> str:
 @contextmanager
 def killed_before(number: int) -> Iterator[None]:
     """Kill this process (SIGKILL) before its ``number``-th changing call; the first is 1."""
-    left = number
+    calls = count(1)  # threads may call at once
 
     def tell(name: str, path: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        if next(calls) == number:
             kill_now()
 
     with telling(tell):

@@ -1,0 +1,91 @@
+"""What threads of a process share out between them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyspark_commitlog.storage import process
+from pyspark_commitlog.storage.process import share_out
+
+
+def test_each_item_is_taken_once_and_by_several_threads() -> None:
+    together = threading.Barrier(3)
+    taken: list[tuple[int, int]] = []
+
+    def act(item: int) -> None:
+        if item < 3:
+            together.wait(30)  # breaks where fewer than three are at work
+        taken.append((item, threading.get_ident()))
+
+    share_out(act, range(20), 3)
+    assert sorted(item for item, _ in taken) == list(range(20))
+    assert threading.get_ident() in {thread for _, thread in taken}
+    assert len({thread for _, thread in taken}) == 3
+
+
+@pytest.mark.parametrize("items", [[], [7], [3, 1, 2]])
+def test_one_thread_takes_them_in_order(items: list[int]) -> None:
+    taken: list[int] = []
+    before = threading.active_count()
+    share_out(lambda item: taken.append(item + threading.active_count() - before), items, 1)
+    assert taken == items
+
+
+def test_without_more_threads_this_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the interpreter's end (3.12 and later)."""
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(process.Thread, "start", no_thread)
+    taken: list[int] = []
+    share_out(taken.append, [1, 2, 3], 3)
+    assert taken == [1, 2, 3]
+
+
+def test_a_failure_stops_what_has_not_begun_and_is_raised_when_all_are_back() -> None:
+    begun, failed, done = threading.Barrier(2), threading.Event(), list[int]()
+
+    def act(item: int) -> None:
+        begun.wait(30)
+        if item == 0:
+            failed.set()
+            raise ZeroDivisionError("a fault of ours")
+        failed.wait(30)
+        done.append(item)
+
+    with pytest.raises(ZeroDivisionError):
+        share_out(act, [0, 1, *range(2, 10_000)], 2)
+    assert done == [1]
+
+
+def test_who_is_interrupted_while_waiting_still_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: the lock that the caller holds is not let go while a thread writes."""
+    here, released, done = threading.Event(), threading.Event(), list[str]()
+
+    class Interrupted(threading.Thread):
+        interrupts = 2
+
+        def join(self, timeout: float | None = None) -> None:
+            if Interrupted.interrupts:
+                Interrupted.interrupts -= 1
+                raise KeyboardInterrupt
+            released.set()
+            super().join(timeout)
+
+    monkeypatch.setattr(process, "Thread", Interrupted)
+    caller = threading.get_ident()
+
+    def act(_: int) -> None:
+        if threading.get_ident() == caller:
+            here.wait(30)
+        else:
+            here.set()
+            released.wait(30)
+            done.append("written")
+
+    with pytest.raises(KeyboardInterrupt):
+        share_out(act, [0, 1], 2)
+    assert done == ["written"]
