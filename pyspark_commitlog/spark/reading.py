@@ -19,7 +19,7 @@ from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import check_schema, chosen
 from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
 from pyspark_commitlog.spark.progress import Loss, Tell, outside
-from pyspark_commitlog.spark.splits import Split, split
+from pyspark_commitlog.spark.splits import Split, longest_first, split
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.following import GroupProgress, GroupStart
@@ -113,12 +113,12 @@ class Reading:
 
     def _parts(self, found: Sequence[OffsetRange]) -> list[InputPartition]:
         """Return ranges as Spark's partitions, cut as the options say."""
-        if self._options.split == Split():
-            return [Range(each) for each in found]
-        from pyspark_commitlog.log.borders import FrameBorders
+        parts = found
+        if self._options.split != Split():
+            from pyspark_commitlog.log.borders import FrameBorders
 
-        borders = FrameBorders(self._topic)
-        return [Range(each) for each in split(found, self._options.split, borders.of)]
+            parts = split(found, self._options.split, FrameBorders(self._topic).of)
+        return [Range(each) for each in longest_first(parts)]
 
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str

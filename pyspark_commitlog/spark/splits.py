@@ -62,6 +62,14 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
     return parts
 
 
+def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return ranges in the order in which they are best begun: else the longest may run on alone at the end.
+
+    Spark begins tasks in the order of their partitions. Equally long ones stay in order.
+    """
+    return sorted(parts, key=lambda part: part.start - part.end)
+
+
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
     """Yield the ``parts - 1`` offsets at which a range is cut.
 

@@ -69,6 +69,13 @@ def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
     assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
 
 
+def test_the_longest_range_is_read_first(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    write(frame(spark, [[Sent(value=b"v", partition=p) for p in (0, 1, 1, 1, 2, 2)]]), root, TOPIC)
+    found = read(spark, root, TOPIC).select(sf.spark_partition_id(), "partition").distinct()
+    assert sorted(map(tuple, found.collect())) == [(0, 1), (1, 2), (2, 0)]
+
+
 def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, config={"inline.max.bytes": 0, "retention.ms": -1})
     tasks = [[Sent(value=b"a"), Sent(value=b"b")]]

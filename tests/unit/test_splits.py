@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.splits import FrameOf, Split, cuts, split
+from pyspark_commitlog.spark.splits import FrameOf, Split, cuts, longest_first, split
 
 
 def ranges(*spans: tuple[int, int]) -> list[OffsetRange]:
@@ -102,3 +102,8 @@ def test_parts_cover_the_range_are_not_empty_and_keep_the_limit(data: st.DataObj
     assert min(lengths) >= 1
     assert how.max_records is None or max(lengths) <= how.max_records
     assert len(parts) >= min(how.min_partitions or 1, size)
+
+
+def test_the_longest_part_is_begun_first_and_equal_ones_stay_in_order() -> None:
+    found = ranges((0, 5), (100, 107), (7, 12), (0, 7), (3, 4))
+    assert longest_first(found) == [found[1], found[3], found[0], found[2], found[4]]
