@@ -165,17 +165,8 @@ class Payload:
     message: pa.Buffer
 
 
-#: A frame's bytes as (what is before the message, the message, what is behind it).
-Pieces = tuple[bytes, pa.Buffer, bytes]
-
-
 def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> bytes:
     """Return the bytes of a frame around an Arrow IPC RecordBatch message that covers ``rows`` offsets."""
-    return b"".join(pieces(message, rows=rows, times=times, identity=identity, base_offset=base_offset))
-
-
-def pieces(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> Pieces:
-    """Return what ``encode`` does, the message not copied."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
     base_ms = times.base_ms if horizon is None else horizon
@@ -198,7 +189,7 @@ def pieces(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, b
         crc = google_crc32c.extend(crc, part)
     size = len(before) + message.size + len(headers) + _CRC_COUNTS_FROM
     stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, 0)
-    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before)), message, headers
+    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before, memoryview(message), headers))
 
 
 def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.Buffer]:

@@ -121,7 +121,7 @@ class Stager:
         self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
         self._pinned = 0
-        self._finished: dict[int, list[bytes | pa.Buffer]] = defaultdict(list)
+        self._finished: dict[int, list[bytes]] = defaultdict(list)
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
         self._staged: list[Staged] = []
@@ -191,7 +191,7 @@ class Stager:
         self._pinned = 0
 
     def _encode(self, partition: int, batch: pa.RecordBatch) -> None:
-        pieces = frame_pieces(
+        data = encode_frame(
             batch,
             codec=self._codec,
             topic_id=self._paths.topic_id,
@@ -200,8 +200,8 @@ class Stager:
             base_offset=self._rows[partition],
             chunk=self._chunk_id,
         )
-        self._finished[partition] += pieces
-        self._finished_bytes += sum(map(len, pieces))
+        self._finished[partition].append(data)
+        self._finished_bytes += len(data)
         self._rows[partition] += batch.num_rows
         if self._pinned + self._finished_bytes > TASK_BYTES:
             self._write_chunk()
@@ -214,7 +214,7 @@ class Stager:
             if self._staged or self._finished_bytes > self._inline_bytes:
                 self._write_chunk()
             else:
-                self._keep(None, self._groups(), b"".join(self._pieces()))
+                self._keep(None, self._groups(), b"".join(self._frames()))
         return tuple(self._staged)
 
     def _write_chunk(self) -> None:
@@ -222,7 +222,7 @@ class Stager:
         name = chunk_name(self._sequence, self._chunk_id)
         output = self._storage.create(self._paths.chunk(name))
         try:
-            output.write(*self._pieces())
+            output.write(*self._frames())
             length, crc = output.close(durable=self._durable)
         except BaseException:
             output.discard()
@@ -230,7 +230,7 @@ class Stager:
         self._keep(ChunkRef(name, length, crc), self._groups())
         self._chunk_id = self._storage.new_id()
 
-    def _pieces(self) -> Iterator[bytes | pa.Buffer]:
+    def _frames(self) -> Iterator[bytes]:
         for partition in sorted(self._finished):
             yield from self._finished[partition]
 
@@ -285,31 +285,7 @@ def encode_frame(
     chunk: str | None = None,
 ) -> bytes:
     """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is told."""
-    return b"".join(
-        frame_pieces(
-            batch,
-            codec=codec,
-            topic_id=topic_id,
-            partition=partition,
-            log_append_time=log_append_time,
-            base_offset=base_offset,
-            chunk=chunk,
-        )
-    )
-
-
-def frame_pieces(
-    batch: pa.RecordBatch,
-    *,
-    codec: str,
-    topic_id: str,
-    partition: int,
-    log_append_time: bool,
-    base_offset: int,
-    chunk: str | None,
-) -> frame.Pieces:
-    """Return what ``encode_frame`` does, the message not copied."""
-    return frame.pieces(
+    return frame.encode(
         columns.encode(batch, codec),
         rows=batch.num_rows,
         times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),
