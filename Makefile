@@ -77,7 +77,7 @@ bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4
 bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py --quick $(ARGS)
 
-bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark, Delta (Maven; 66 MB)
+bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
 # ---- test ----
@@ -111,5 +111,5 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from data import CHUNK, events
+from data import events
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -32,6 +32,8 @@ from tests.support.records import append, batch_of
 
 TOPIC = "events"
 RATE = 1000
+#: Records that are made at a time.
+CHUNK = 500_000
 
 
 def prepare(root: str, stream: str, records: int) -> None:

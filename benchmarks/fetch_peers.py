@@ -1,21 +1,23 @@
-"""``make bench-peers``: fetches what the benchmarks compare with, once; Maven does it."""
+"""``make bench-peers``: fetches what the benchmarks compare with, once; Maven and pip do it."""
 
 from __future__ import annotations
 
 import sys
 
+from client_peer import REQUIREMENTS
 from machine import KAFKA_POM, PEERS_POM
 
-from tests.kafka.toolchain import ToolMissingError, jars
+from tests.kafka.toolchain import ToolMissingError, clients_python, jars
 
 
 def main() -> None:
-    """Fetch both sets of jars."""
-    for pom in (PEERS_POM, KAFKA_POM):
-        try:
+    """Fetch both sets of jars, and the client library into an environment of its own."""
+    try:
+        for pom in (PEERS_POM, KAFKA_POM):
             print(f"{pom}: in {jars(pom)}")
-        except ToolMissingError as missing:
-            sys.exit(str(missing))
+        print(f"{REQUIREMENTS}: for {clients_python(REQUIREMENTS)}")
+    except ToolMissingError as missing:
+        sys.exit(str(missing))
 
 
 if __name__ == "__main__":

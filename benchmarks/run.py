@@ -6,7 +6,7 @@ All contenders of a row run in turn in one warm session, page cache warm; a figu
 ours / peer, of records/s more is better, of all else less. Absolute figures are of this machine only.
 
 Peers: Parquet; floors, which no Python source or sink can beat; and, once ``make bench-peers`` has fetched them, Kafka
-with Spark's connector, and Delta. Rows by kind are in ``rows/``.
+with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
+import client_peer
 import kafka_peer
 import machine
 import pyspark
@@ -27,6 +28,7 @@ from session import session
 
 HERE = Path(__file__).resolve().parent
 NO_PEERS = "Kafka and Delta are left out: `make bench-peers` fetches them."
+NO_CLIENT = "confluent-kafka is left out: `make bench-peers` fetches it."
 QUICK_RECORDS = 600_000
 
 
@@ -38,6 +40,8 @@ def main() -> None:
     peers = machine.peers_are_there()
     if not peers:
         print(NO_PEERS)
+    elif not client_peer.is_there():
+        print(NO_CLIENT)
     print(f"\n{HEAD}", flush=True)
     rows = _measure(args, peers=peers)
     target = _keep(HERE / "results" if args.keep else args.work, about, rows)

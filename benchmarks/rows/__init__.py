@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench import Bench
 
 from rows.batch import read, write
+from rows.client import client_append, client_latency, client_read
 from rows.disk import compaction, settle, stored
 from rows.driver import find, poll, restart
 from rows.latency import latency
@@ -28,6 +29,9 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "settle": settle,
     "compaction": compaction,
     "stored": stored,
+    "client-read": client_read,
+    "client-append": client_append,
+    "client-latency": client_latency,
 }
 #: What ``--quick`` measures.
 MAIN = ("write", "read", "stream-read", "stream-write", "settle", "stored")

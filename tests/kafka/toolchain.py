@@ -107,13 +107,23 @@ def fetched(pom: Path) -> bool:
     return (_cache(".jars", pom) / _COMPLETE).exists()
 
 
-def clients_python() -> Path:
-    """Return the Python of an environment that has the client libraries, made by pip the first time.
+def clients_python(requirements: Path = HERE / "client-requirements.txt") -> Path:
+    """Return the Python of an environment that has what a file requires, kept beside it; made by pip the first time.
 
     Raises:
         ToolMissingError: the environment could not be made.
     """
-    return _cached(".clients", HERE / "client-requirements.txt", _make_environment) / "bin" / "python"
+    return _python(_cached(".clients", requirements, partial(_make_environment, requirements)))
+
+
+def made_clients_python(requirements: Path) -> Path | None:
+    """Return what ``clients_python`` has made before; None where it has not."""
+    directory = _cache(".clients", requirements)
+    return _python(directory) if (directory / _COMPLETE).exists() else None
+
+
+def _python(environment: Path) -> Path:
+    return environment / "bin" / "python"
 
 
 def _found(program: str, advice: str) -> str:
@@ -148,10 +158,10 @@ def _fetch_jars(pom: Path, directory: Path) -> None:
     )
 
 
-def _make_environment(directory: Path) -> None:
+def _make_environment(requirements: Path, directory: Path) -> None:
     _fetch([sys.executable, "-m", "venv", str(directory)], "No environment could be made for Kafka's clients")
     pip = [f"{directory}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _fetch([*pip, "-r", str(HERE / "client-requirements.txt")], "pip could not install Kafka's clients")
+    _fetch([*pip, "-r", str(requirements)], "pip could not install Kafka's clients")
 
 
 def _fetch(command: Sequence[str], failure: str) -> None:
