@@ -7,9 +7,10 @@ when it is whole and synced.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,9 @@ SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
 #: The same and the finished frames that wait for their chunk, together, bytes.
 TASK_BYTES = 64 * 2**20
+#: Frames that another thread may be behind with, and the rows, in bytes, that are worth handing to it.
+FRAMES_ASIDE = 4
+ASIDE_BYTES = 2**18
 _US_PER_MS = 1000
 
 
@@ -85,6 +89,9 @@ class _Pending:
         return batch
 
 
+Encode = Callable[[], bytes]
+
+
 class Stager:
     """Collects the records of one write task for one topic.
 
@@ -96,6 +103,7 @@ class Stager:
         partitioner: chooses partitions.
         config: of the topic.
         durable: whether chunks must survive power loss (all but acks=0; rule R5).
+        aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
     """
 
     def __init__(
@@ -108,8 +116,9 @@ class Stager:
         config: TopicConfig,
         *,
         durable: bool = True,
+        aside: Callable[[Encode], Encode] | None = None,
     ) -> None:
-        self._durable = durable
+        self._durable, self._aside = durable, aside
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)
@@ -121,6 +130,7 @@ class Stager:
         self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
         self._pinned = 0
+        self._encoding: deque[tuple[int, int, Encode]] = deque()  # partition, bytes of the rows, what waits for it
         self._finished: dict[int, list[bytes]] = defaultdict(list)
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
@@ -191,7 +201,8 @@ class Stager:
         self._pinned = 0
 
     def _encode(self, partition: int, batch: pa.RecordBatch) -> None:
-        data = encode_frame(
+        encode: Encode = partial(
+            encode_frame,
             batch,
             codec=self._codec,
             topic_id=self._paths.topic_id,
@@ -200,16 +211,29 @@ class Stager:
             base_offset=self._rows[partition],
             chunk=self._chunk_id,
         )
-        self._finished[partition].append(data)
-        self._finished_bytes += len(data)
+        size = batch.nbytes
+        if self._aside is not None and size >= ASIDE_BYTES:
+            encode = self._aside(encode)
+        self._encoding.append((partition, size, encode))
+        self._finished_bytes += size
         self._rows[partition] += batch.num_rows
+        self._collect(FRAMES_ASIDE if self._aside is not None else 0)
         if self._pinned + self._finished_bytes > TASK_BYTES:
             self._write_chunk()
+
+    def _collect(self, left: int) -> None:
+        """Take the encoded frames, in order, until so many are left."""
+        while len(self._encoding) > left:
+            partition, size, encode = self._encoding.popleft()
+            data = encode()
+            self._finished[partition].append(data)
+            self._finished_bytes += len(data) - size
 
     def finish(self) -> tuple[Staged, ...]:
         """Stage what is left and return all that a commit needs, in order; nothing when there were no records."""
         self._distribute()
         self._flush_all()
+        self._collect(0)
         if self._finished:
             if self._staged or self._finished_bytes > self._inline_bytes:
                 self._write_chunk()
@@ -219,6 +243,7 @@ class Stager:
 
     def _write_chunk(self) -> None:
         """Write the finished frames as one chunk; offsets count from 0 again behind it."""
+        self._collect(0)
         name = chunk_name(self._sequence, self._chunk_id)
         output = self._storage.create(self._paths.chunk(name))
         try:

@@ -36,6 +36,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
 from pyspark_commitlog.producer.settler import Settler
+from pyspark_commitlog.storage.process import Aside
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -113,6 +114,7 @@ class Delivery:
         self._topic, self._identity, self._options = topic, identity, options
         self._partitioner: KeyIgnoring | Partitioner | None = None
         self._settler = Settler(TopicLog(topic.storage, topic.name))
+        self._encoder = Aside(f"commitlog-encoder-{topic.name}")
         self.partitions = partitions
         self.failed: CommitLogError | None = None
 
@@ -161,6 +163,7 @@ class Delivery:
 
     def end(self) -> None:
         """End: settle once more what is due."""
+        self._encoder.end()
         self._settler.end()
 
     # --- staging -----------------------------------------------------------------------------------------
@@ -199,7 +202,10 @@ class Delivery:
             config = TopicConfig({**config.stored, "compression.type": self._options.compression})
         paths = topic.paths(state.topic_id)
         partitioner = self._chooser(state.partitions, config.number("batch.size"))
-        return Stager(topic.storage, paths, state, stored.sequence, partitioner, config, durable=self._options.durable)
+        return Stager(
+            topic.storage, paths, state, stored.sequence, partitioner, config,
+            durable=self._options.durable, aside=self._encoder.begin,
+        )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
         """Return the topic's partitioner, which goes on where it was; a new one when the topic has grown."""

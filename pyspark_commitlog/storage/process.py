@@ -6,11 +6,14 @@ import os
 import platform
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def process_id() -> int:
@@ -66,6 +69,50 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
                 failures.append(failure)
     if failures:
         raise failures[0]
+
+
+class Aside:
+    """A thread that does one thing after the other beside its owner's; it starts with the first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: Thread | None = None
+        self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+
+    def begin(self, act: Callable[[], _Result]) -> Callable[[], _Result]:
+        """Have ``act`` done; return what waits for it, and returns, or raises, what it did.
+
+        A process that gets no more threads has it done by whoever waits.
+        """
+        if self._thread is None:
+            thread = Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return act
+            self._thread = thread
+        done: Future[_Result] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(act())
+            except BaseException as failure:  # noqa: BLE001 raised to whoever waits
+                done.set_exception(failure)
+
+        self._waiting.put(work)
+        return done.result
+
+    def end(self) -> None:
+        """Let the thread end when all is done, and wait for it."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work()
+            del work  # what it holds is not kept while nothing comes
 
 
 class WhileNeeded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log import staging
 from pyspark_commitlog.log.commit import commit
+from pyspark_commitlog.log.partitioner import Partitioner
+from pyspark_commitlog.log.staging import Encode, Staged, Stager
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.process import Aside
 from tests.support.records import batch_of, read_partition, stage_all
 
 PARTITIONS = 3
@@ -96,3 +100,62 @@ def test_what_a_large_task_has_left_is_a_chunk_however_small(topic: TopicLog) ->
 def test_a_task_without_records_stages_nothing(topic: TopicLog) -> None:
     assert stage_all(topic, batch_of([])) == ()
     assert stage_all(topic) == ()
+
+
+def stage_aside(topic: TopicLog, aside: Callable[[Encode], Encode], *batches: pa.RecordBatch) -> tuple[Staged, ...]:
+    """Stage with another thread to encode."""
+    stored, state = topic.newest()
+    config, choose = topic.config(state), Partitioner(state.partitions, "sticky", 2**14, 0)
+    stager = Stager(
+        topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config, aside=aside
+    )  # fmt: skip
+    for batch in batches:
+        stager.add(batch)
+    return stager.finish()
+
+
+def test_frames_that_another_thread_encodes_keep_their_order_and_their_chunk(
+    topic: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "ASIDE_BYTES", 2**13)  # the last frames are smaller, and encoded by this thread
+    encoder = Aside("encoder")
+    staged = stage_aside(topic, encoder.begin, *records(1000))
+    encoder.end()
+    assert len(staged) >= 4
+    assert all(part.chunk is not None and part.chunk.length <= TASK_BYTES for part in staged)
+    commit(topic, staged[0].topic_id, staged)
+    for partition in range(PARTITIONS):
+        assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
+
+
+def test_another_thread_is_a_few_frames_behind_at_most(topic: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "ASIDE_BYTES", 1)
+    begun, most = 0, 0
+
+    def aside(encode: Encode) -> Encode:
+        nonlocal begun, most
+        begun += 1
+        most = max(most, begun)
+
+        def wait() -> staging.frame.Pieces:
+            nonlocal begun
+            begun -= 1
+            return encode()
+
+        return wait
+
+    stage_aside(topic, aside, *records(1000))
+    assert (begun, most) == (0, staging.FRAMES_ASIDE + 1)
+
+
+def test_what_fails_in_another_thread_fails_the_task(topic: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "ASIDE_BYTES", 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("no frame")
+
+    monkeypatch.setattr(staging.columns, "encode", fail)
+    encoder = Aside("encoder")
+    with pytest.raises(MemoryError, match="no frame"):
+        stage_aside(topic, encoder.begin, *records(100))
+    encoder.end()
