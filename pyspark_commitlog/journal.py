@@ -13,7 +13,7 @@ DESIGN notes and counter-examples: ARCHITECTURE.md, "Journal"; ``tests/model`` e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.config import DAY_MS
@@ -35,7 +35,6 @@ _MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
 _KEPT_ENTRIES = 2
 _AMBIGUOUS_TRIES = 5
-_MAX_PROBES = 64
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
 _TURN_SECONDS = 10.0
@@ -118,7 +117,7 @@ class Journal:
     def newest(self) -> Stored | None:
         """Return the newest entry; None when the journal is empty.
 
-        A remembered entry is followed number by number; without one, the directory is listed.
+        From a remembered entry the numbers are followed; without one, the directory is listed.
         """
         while self._anchor is not None:
             found = self._probe(self._anchor)
@@ -131,17 +130,29 @@ class Journal:
     def _probe(self, anchor: Stored) -> Stored | None:
         """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
         latest = anchor
-        for _ in range(_MAX_PROBES):
-            try:
-                latest = self.read(latest.sequence + 1)
-            except FileNotFoundError:
-                break
-        else:
-            return None  # far behind: one listing is cheaper
+        with suppress(FileNotFoundError):  # nothing new, or what was seen is collected, and the anchor with it
+            latest = self.read(anchor.sequence + 1)
+            furthest = self._furthest(latest.sequence)
+            if furthest > latest.sequence:
+                latest = self.read(furthest)
         if not self._still_there(anchor):  # also when idle: the next number may be gone rather than not put yet
             return None
         self._anchor = latest
         return latest
+
+    def _furthest(self, sequence: int) -> int:
+        """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
+
+        While the anchor is there none of the numbers behind it was ever deleted, so none is missing in between.
+        """
+        step = 1
+        while self._storage.exists(self._path(sequence + step)):
+            sequence, step = sequence + step, step * 2
+        while step > 1:
+            step //= 2
+            if self._storage.exists(self._path(sequence + step)):
+                sequence += step
+        return sequence
 
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.

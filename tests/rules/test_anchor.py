@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -248,20 +249,48 @@ def test_a_failure_behind_a_put_that_landed_is_not_told_as_not_put(
     assert world.values() == [b"once"]
 
 
-def test_many_entries_behind_are_listed_not_probed(world: World) -> None:
-    """Section 3: finding the newest entry must not grow with history."""
+@pytest.mark.parametrize("behind", [0, 1, 2, 3, 4, 7, 8, 9, 150])
+def test_the_newest_of_many_entries_is_found_in_few_looks(world: World, behind: int) -> None:
+    """Section 3: finding the newest entry must not grow with history, nor with what came since the last look."""
     topic = world.create()
     poller_calls: list[str] = []
     poller = world.handle(lambda op, path, moment: poller_calls.append(op) if moment == "before" else None)
     poller.newest()
-    for number in range(150):
+    for number in range(behind):
         append(topic, batch_of([b"%d" % number]))
     poller_calls.clear()
-    assert poller.newest()[0].sequence == 151
-    assert len(poller_calls) < 90
+    assert poller.newest()[0].sequence == behind + 1
+    assert len(poller_calls) <= 3 + 2 * behind.bit_length()
+    assert "names" not in poller_calls
     poller_calls.clear()
     world.handle(lambda op, path, moment: poller_calls.append(op) if moment == "before" else None).newest()
     assert len(poller_calls) <= 4
+
+
+@pytest.mark.parametrize("at", ["info", "fetch"])
+def test_entries_that_are_collected_while_they_are_counted_are_looked_up_anew(world: World, at: str) -> None:
+    """Anchor rule: what was reached from an anchor that went meanwhile proves nothing."""
+    topic = world.create()
+    calls = Counter[str]()
+
+    def later() -> None:
+        for number in range(10, 40):
+            append(world.handle(), batch_of([b"%d" % number]))
+        world.collect_all()
+
+    def hook(op: str, path: str, moment: str) -> None:
+        calls[op] += moment == "before" and poller_began
+        if calls[op] == 2 and op == at and moment == "before":
+            calls[op] += 1
+            later()
+
+    poller_began = False
+    poller = world.handle(hook)
+    poller.newest()
+    for number in range(10):
+        append(topic, batch_of([b"%d" % number]))
+    poller_began = True
+    assert poller.newest()[0].sequence == 41
 
 
 def test_a_base_whose_tables_are_collected_during_a_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
