@@ -39,6 +39,8 @@ log = logging.getLogger("pyspark_commitlog")
 
 #: How much sooner than a heartbeat a member looks while it waits for something.
 _QUICK = 20
+#: Warnings that are remembered, so that they are not repeated.
+_WARNINGS = 32
 _Place = tuple[TopicPartition, str]
 
 
@@ -82,8 +84,9 @@ class GroupMember:
         )
         self._closed = False
         self._fenced: FencedInstanceIdError | None = None
-        self._warned: set[str] = set()
+        self._warned: dict[str, None] = {}
         self._members = Members()
+        self._idle: tuple[Members, Seen, Mapping[str, TopicLife]] | None = None
         self._begin()
         self.subscribe(topics, pattern)
         self._polled = self._clock.monotonic()
@@ -258,7 +261,7 @@ class GroupMember:
         if self._is_out():
             return
         seen = self._sight(now)
-        if not is_due(self._members, seen, self._topics(self._members, seen)):
+        if not self._is_due(seen):
             self._due = None
             return
         if self._due is None:
@@ -272,6 +275,15 @@ class GroupMember:
             for member_id in (*seen.gone, *(former for former in returning if former is not None)):
                 self._files.delete(member_id)  # first: what is dead must not come in again
             self._put("rebalance", seen)
+
+    def _is_due(self, seen: Seen) -> bool:
+        """Return whether a rebalance is due; where nothing has changed since the last look, that is known."""
+        found = self._members, seen, self._topics(self._members, seen)
+        if self._idle is not None and self._idle[0] is found[0] and self._idle[1:] == found[1:]:
+            return False
+        due = is_due(*found)
+        self._idle = None if due else found
+        return due
 
     def _sight(self, now: float) -> Seen:
         rows = self._members.rows
@@ -303,8 +315,8 @@ class GroupMember:
         return NEVER_IN if file is None else file.generation
 
     def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicLife]:
-        profiles = {row.profile for row in members.rows.values()} | {*seen.joining.values(), *seen.changed.values()}
-        return topic_lives(self._handle, profiles)
+        rows = (row.profile for row in members.rows.values())
+        return topic_lives(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
 
     def _put(self, kind: str, seen: Seen) -> None:
         def change(state: GroupState, slot: Slot) -> GroupState:
@@ -365,9 +377,12 @@ class GroupMember:
             raise UsageError(f"group {self._handle.name!r} has {MAX_MEMBERS} members, the most there may be")
 
     def _warn(self, told: str) -> None:
+        """Warn, but not again of what was warned of lately."""
         if told not in self._warned:
-            self._warned.add(told)
             log.warning("%s", told)
+            self._warned[told] = None
+            if len(self._warned) > _WARNINGS:
+                del self._warned[next(iter(self._warned))]
 
 
 def _partitions(held: frozenset[_Place]) -> frozenset[TopicPartition]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pyspark_commitlog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     OffsetOutOfRangeError,
+    StorageError,
     StorageFullError,
     TopicChangedError,
     UsageError,
 )
 from pyspark_commitlog.groups.members import Phase
+from pyspark_commitlog.groups.rebalance import is_due
 from tests.groups.conftest import BEAT_MS, COOPERATIVE, EAGER, SESSION_MS, Driven, Group, places, told
 from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of
@@ -360,6 +364,39 @@ def test_trouble_with_the_storage_is_a_warning_and_tried_again(
     assert a.has() == "t0 t1 t2 t3"
     assert "a heartbeat of member" in caplog.text
     assert group.state().members.generation == 1
+
+
+def test_a_warning_is_not_repeated_and_not_remembered_for_ever(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    number = 0
+
+    def fail() -> None:
+        raise StorageError(f"trouble {number}")
+
+    a = group.join("a", hook=on_path("members", "create", fail, times=10_000))
+    for number in (*range(100), 99, 0):  # noqa: B007 fail tells it
+        group.run(ms=BEAT_MS, step=BEAT_MS)
+        a.member.heartbeat()
+    assert caplog.text.count("trouble 99\n") == 1
+    assert caplog.text.count("trouble 0\n") == 2
+
+
+def test_a_member_that_sees_nothing_new_works_nothing_out(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out = 0
+
+    def counting(*args: Any) -> bool:
+        nonlocal worked_out
+        worked_out += 1
+        return is_due(*args)
+
+    two(group)
+    group.run(ms=LONG)
+    monkeypatch.setattr("pyspark_commitlog.groups.member.is_due", counting)
+    group.run(ms=BEAT_MS * 20)
+    assert worked_out == 0
+    group.world.log().add_partitions("t", 6)
+    group.run()
+    assert worked_out > 0
+    assert all_places(group) == "t0 t1 t2 t3 t4 t5"
 
 
 # --- topics -----------------------------------------------------------------------------------------------
