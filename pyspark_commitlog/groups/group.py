@@ -62,16 +62,22 @@ class GroupLog:
     """One group of a root. Opening touches nothing; every answer comes from the newest entry.
 
     Not safe for use by several threads at once.
+
+    Args:
+        storage: the root.
+        name: of the group.
+        allow: refuses who may not commit offsets of a topic; asked at the first commit to each.
     """
 
-    def __init__(self, storage: Storage, name: str) -> None:
-        self.storage = storage
+    def __init__(self, storage: Storage, name: str, allow: Callable[[str], None] | None = None) -> None:
+        self.storage, self._allow = storage, allow
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
         self.journal = Journal(storage, self.directory, "group", lambda topic_id, file: f"{self._sides}/{file}")
         self._topics: dict[str, TopicLog] = {}
         self._members: tuple[Json, Members] | None = None
+        self._allowed: set[str] = set()
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""
@@ -146,6 +152,7 @@ class GroupLog:
             member: who commits; None for queries, and others that are not members of the group.
 
         Raises:
+            AccessDeniedError: who opened the group may not read a topic; nothing was committed.
             UnknownTopicError, TopicChangedError: a topic is gone, or another one now.
             UsageError: a partition that does not exist, or too much of all.
             OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
@@ -156,6 +163,7 @@ class GroupLog:
         """
         if len(metadata.encode()) > MAX_METADATA_BYTES:
             raise UsageError(f"metadata has {len(metadata.encode())} bytes, at most {MAX_METADATA_BYTES} are allowed")
+        self._check_allowed({at.topic for at in positions})
         refused: tuple[Position, ...] = ()
 
         def change(state: GroupState, slot: Slot) -> GroupState:
@@ -171,6 +179,13 @@ class GroupLog:
             return committed(state, counted, self.storage.clock.now_ms(), metadata)
 
         return Advanced(self.change("commit", change), refused)
+
+    def _check_allowed(self, topics: set[str]) -> None:
+        if self._allow is None:
+            return
+        for topic in sorted(topics - self._allowed):
+            self._allow(topic)
+            self._allowed.add(topic)
 
     def end(self) -> None:
         """Delete the group: no offset is left, and who followed it before can't commit any more.

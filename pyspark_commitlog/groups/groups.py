@@ -106,10 +106,12 @@ class Groups:
     def open(self, group: str) -> GroupLog:
         """Return the handle of a group, existing or not; the layers below the API work on it.
 
+        It asks whether the principal may read a topic at the first commit to it.
+
         Raises:
             UsageError: a name that is not allowed.
         """
-        return GroupLog(self._storage, group)
+        return GroupLog(self._storage, group, lambda topic: self._check([topic]))
 
     def list(self) -> tuple[str, ...]:
         """Return the names of all groups, sorted."""

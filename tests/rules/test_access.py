@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_commitlog.access import Operation, Rule, allows
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
+from pyspark_commitlog.groups.state import Position
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.topics import CommitLog
 from tests.support.consumers import consumer
@@ -76,6 +77,13 @@ def test_without_rules_everything_is_allowed(world: World) -> None:
 
 # --- who checks -------------------------------------------------------------------------------------------
 
+
+def commit_by_handle(log: CommitLog) -> None:
+    """Commit as consumers do, below the API."""
+    handle = log.groups.open("g")
+    handle.advance([Position("t", handle.topic_state("t").topic_id, 0, 1)])
+
+
 CALLS: dict[str, tuple[str, Callable[[CommitLog], object]]] = {
     "create": ("admin", lambda log: log.create_topic("new")),
     "describe": ("describe", lambda log: log.describe("t")),
@@ -90,6 +98,7 @@ CALLS: dict[str, tuple[str, Callable[[CommitLog], object]]] = {
     "verify": ("read", lambda log: log.verify("t")),
     "alter_defaults": ("admin", lambda log: log.alter_defaults({"segment.ms": 1000})),
     "group commit": ("read", lambda log: log.groups.commit("g", {"t": {0: 1}})),
+    "group handle": ("read", lambda log: commit_by_handle(log)),
     "group reset": ("read", lambda log: log.groups.reset("g", "t", "earliest", dry_run=False)),
     "group dry reset": ("read", lambda log: log.groups.reset("g", "t", "earliest")),
     "group delete": ("read", lambda log: log.groups.delete("g")),
