@@ -182,6 +182,11 @@ class Subscriber:
         """Return the partitions that are read: none of a subscription before its first poll."""
         return set(self._reading.places)
 
+    def is_settled(self) -> bool:
+        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group shares out anew."""
+        membership = self._membership
+        return membership is not None and (not isinstance(membership, GroupMember) or membership.is_settled)
+
     def partitions_for_topic(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.
 

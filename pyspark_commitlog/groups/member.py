@@ -132,6 +132,13 @@ class GroupMember:
         return frozenset(place for place, _ in self._held)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the group was stable at the last look, with this member in it: what it has is its whole share."""
+        with self._lock:
+            members = self._members
+            return self._id in members.rows and (members.phase, members.generation) == (Phase.STABLE, self._generation)
+
+    @property
     def tenure(self) -> Tenure:
         """In whose name it commits."""
         return Tenure(self._id, self._joined, self._generation, self._profile.instance_id)

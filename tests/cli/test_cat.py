@@ -8,10 +8,11 @@ import random
 import signal
 import subprocess
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, Consumer
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.cli.test_maintain import COMMAND, run
 from tests.support.records import append, batch_of
@@ -127,6 +128,31 @@ def test_a_group_goes_on_behind_what_was_written(root: str, log: Log) -> None:
     rest = cat(root, "t", "-G", "g", "-o", "stored", "-e").decode().split()
     assert sorted(first + rest) == [f"{p}-{n}" for p in (0, 1) for n in range(5)]
     assert cat(root, "t", "-G", "g", "-e") == b""
+
+
+def test_a_member_that_gets_no_partition_ends_too(root: str, log: Log) -> None:
+    """More members than partitions: there is nothing for the last one to wait for."""
+    keep = ["cooperative-sticky"]  # who has a partition keeps it
+    members = [Consumer(root, "t", group_id="g", partition_assignment_strategy=keep) for _ in range(2)]
+    done = Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            for member in members:
+                member.poll(0.02)
+
+    polling = Thread(target=poll)
+    polling.start()
+    try:
+        while not all(member.assignment() for member in members):
+            done.wait(0.05)
+        assert sorted(len(member.assignment()) for member in members) == [1, 1]
+        assert cat(root, "t", "-G", "g", "-e") == b""
+    finally:
+        done.set()
+        polling.join()
+        for member in members:
+            member.close()
 
 
 def test_it_follows_what_comes_later_and_ends_on_sigint(root: str, log: Log) -> None:
