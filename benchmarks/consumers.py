@@ -1,14 +1,15 @@
 """Many consumers tail one topic while one writer appends to it: is anything lost, and how late does it come?
 
     python benchmarks/consumers.py [--consumers 1000] [--seconds 60] [--records-as arrow|objects] [--groups 0]
-        [--processes 2] [--threads 8] [--rate 10000] [--commits 10] [--partitions 4] [--root DIR]
+        [--members] [--processes 2] [--threads 8] [--rate 10000] [--commits 10] [--partitions 4] [--root DIR]
 
 Every consumer counts what it gets: how many records, the sum of their numbers, and the sum of the numbers' squares. The
 consumers of a process are dealt out to ``--threads`` threads: each polls its own in turn, and waits for the first of
 them when none has got anything. Without groups each gets everything; with ``--groups 10 --partitions 100`` the members
-of a group share the partitions out, each a static share, and each group gets everything. A record's lag is the time
-from before it was staged until its consumer has it in hand, by the clock of this machine. Exits with 1 if anything was
-lost or came twice.
+of a group share the partitions out, each a static share, and each group gets everything. With ``--members`` they
+subscribe: they join their groups, are assigned their shares, tell that they live and commit every five seconds, all by
+the defaults; the writer starts when all are in. A record's lag is the time from before it was staged until its consumer
+has it in hand, by the clock of this machine. Exits with 1 if anything was lost or came twice.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,7 @@ class Load:
     threads: int = 8
     groups: int = 0
     objects: bool = False
+    members: bool = False
 
 
 @dataclass
@@ -141,17 +143,23 @@ def places(load: Load, number: int) -> list[TopicPartition]:
 
 
 def open_one(load: Load, number: int) -> Consumer:
-    """Return a consumer at the start of its partitions."""
+    """Return a consumer at the start of its partitions, or on its way into its group."""
     group = f"group-{number // (load.consumers // load.groups)}" if load.groups else None
-    consumer = Consumer(load.root, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False)
-    consumer.assign(places(load, number))
+    consumer = Consumer(load.root, group_id=group, auto_offset_reset="earliest", enable_auto_commit=load.members)
+    if load.members:
+        consumer.subscribe([TOPIC])
+    else:
+        consumer.assign(places(load, number))
     consumer.poll()
     return consumer
 
 
-def read(load: Load, seen: dict[int, Seen], ready: threading.Barrier, done: threading.Event) -> None:
+def read(
+    load: Load, seen: dict[int, Seen], opened: list[Consumer], ready: threading.Barrier, done: threading.Event
+) -> None:
     """Count all that some consumers get, until the writer is done and there is no more."""
     consumers = [(open_one(load, number), mine) for number, mine in seen.items()]
+    opened += [consumer for consumer, _ in consumers]
     ready.wait()
     while True:
         ended = done.is_set()
@@ -160,8 +168,6 @@ def read(load: Load, seen: dict[int, Seen], ready: threading.Barrier, done: thre
             break
         if came == 0:
             take(load, *consumers[0], 0.5)
-    for consumer, _ in consumers:
-        consumer.close()
 
 
 def take(load: Load, consumer: Consumer, seen: Seen, timeout: float) -> int:
@@ -184,19 +190,19 @@ def count_objects(records: list[Record], seen: Seen) -> None:
     seen.add(words[:, 0], words[:, 1])
 
 
-def read_many(load: Load, numbers: range, start: Barrier, done: object, told: Queue[object]) -> None:
-    """Run the consumers of one process; tell what each of them got."""
+def read_many(load: Load, numbers: range, start: Barrier, done: Event, told: Queue[object], end: Event) -> None:
+    """Run the consumers of one process; tell what each of them got, and let go of them when all are told."""
     seen = {number: Seen() for number in numbers}
     shares = [{number: seen[number] for number in numbers[first :: load.threads]} for first in range(load.threads)]
     shares = [share for share in shares if share]
-    ready, over = threading.Barrier(len(shares) + 1), threading.Event()
-    threads = [threading.Thread(target=read, args=(load, share, ready, over)) for share in shares]
+    ready, over, opened = threading.Barrier(len(shares) + 1), threading.Event(), list[Consumer]()
+    threads = [threading.Thread(target=read, args=(load, share, opened, ready, over)) for share in shares]
     for thread in threads:
         thread.start()
     ready.wait()
     start.wait()
     used = time.process_time()
-    done.wait()  # type: ignore[attr-defined]
+    done.wait()
     over.set()
     for thread in threads:
         thread.join()
@@ -204,25 +210,47 @@ def read_many(load: Load, numbers: range, start: Barrier, done: object, told: Qu
     for mine in seen.values():
         lags += mine
     told.put(([(number, mine.sums) for number, mine in seen.items()], lags, time.process_time() - used))
+    end.wait()
+    for consumer in opened:
+        consumer.close()
+
+
+def generations(load: Load) -> list[int]:
+    """Wait until every group is whole and stable; return their generations."""
+    log, found = CommitLog(load.root), list[int]()
+    for number in range(load.groups):
+        while True:
+            time.sleep(0.1)
+            name = f"group-{number}"
+            told = log.groups.describe(name) if name in log.groups.list() else None
+            if told is not None and (told.state, len(told.members)) == ("Stable", load.consumers // load.groups):
+                found.append(told.generation_id)
+                break
+    return found
 
 
 def run(load: Load) -> dict[str, object]:
     """Run it; return what came of it."""
     CommitLog(load.root).create_topic(TOPIC, load.partitions, {"retention.ms": -1})
     context = multiprocessing.get_context("spawn")
-    start, done = context.Barrier(load.processes + 1), context.Event()
+    start, done, end = context.Barrier(load.processes + 1), context.Event(), context.Event()
     told, written = context.Queue(), context.Queue()
     shares = np.linspace(0, load.consumers, load.processes + 1).astype(int)
     readers = [
-        context.Process(target=read_many, args=(load, range(first, last), start, done, told))
+        context.Process(target=read_many, args=(load, range(first, last), start, done, told, end))
         for first, last in pairwise(shares)
     ]
     writer = context.Process(target=write, args=(load, start, written))
-    for process in (*readers, writer):
+    began = time.monotonic()
+    for process in readers:
         process.start()
+    before, joined = generations(load) if load.members else [], time.monotonic() - began
+    writer.start()
     sent: Seen = written.get()
     done.set()
     results = [told.get() for _ in readers]
+    after = generations(load) if load.members else []
+    end.set()
     for process in (*readers, writer):
         process.join()
     lags = Seen()
@@ -235,6 +263,7 @@ def run(load: Load) -> dict[str, object]:
         "p50 ms": lags.late(0.5),
         "p99 ms": lags.late(0.99),
         "cores": round(sum(cpu for _, _, cpu in results) / load.seconds, 2),
+        **({"joined s": round(joined, 1), "rebalances": sum(after) - sum(before)} if load.members else {}),
     }
 
 
@@ -261,13 +290,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=8, help="of each process")
     parser.add_argument("--groups", type=int, default=0)
+    parser.add_argument("--members", action="store_true", help="of the groups, instead of static shares")
     parser.add_argument("--records-as", choices=["arrow", "objects"], default="arrow")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent / "build" / "consumers")
     args = parser.parse_args()
     shutil.rmtree(args.root, ignore_errors=True)
     load = Load(
         str(args.root), args.consumers, args.seconds, args.rate, args.commits, args.partitions, args.processes,
-        args.threads, args.groups, args.records_as == "objects",
+        args.threads, args.groups, args.records_as == "objects", args.members,
     )  # fmt: skip
     found = run(load)
     print(json.dumps(found))
