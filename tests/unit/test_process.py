@@ -1,5 +1,4 @@
-<<<<<<< HEAD
-"""What threads of a process share out between them."""
+"""Threads of a process: what they share out between them, and what one does aside."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import threading
 import pytest
 
 from pyspark_commitlog.storage import process
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import Aside, share_out
 
 
 def test_each_item_is_taken_once_and_by_several_threads() -> None:
@@ -90,22 +89,15 @@ def test_who_is_interrupted_while_waiting_still_waits(monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         share_out(act, [0, 1], 2)
     assert done == ["written"]
-=======
-"""The thread beside one's own."""
-
-from __future__ import annotations
-
-from threading import Thread, current_thread
-
-import pytest
-
-from pyspark_commitlog.storage.process import Aside
 
 
 def test_what_is_begun_is_done_in_order_by_one_other_thread() -> None:
     done: list[tuple[int, str]] = []
     aside = Aside("aside")
-    waits = [aside.begin(lambda number=number: done.append((number, current_thread().name))) for number in range(20)]
+    waits = [
+        aside.begin(lambda number=number: done.append((number, threading.current_thread().name)))
+        for number in range(20)
+    ]
     for wait in waits:
         wait()
     aside.end()
@@ -122,11 +114,10 @@ def test_what_is_under_way_is_done_before_the_thread_ends() -> None:
 
 
 def test_without_a_thread_whoever_waits_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Thread) -> None:
+    def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     aside = Aside("aside")
-    assert aside.begin(lambda: current_thread().name)() == current_thread().name
+    assert aside.begin(lambda: threading.current_thread().name)() == threading.current_thread().name
     aside.end()
->>>>>>> 20cfc71 (Encode a producer's large frames in a thread of their own)
