@@ -23,7 +23,8 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.spark.source import CommitLogStreamReader, DefaultSource
+from pyspark_commitlog.spark.source import DefaultSource
+from pyspark_commitlog.spark.stream import CommitLogStreamReader
 from pyspark_commitlog.storage import LocalStorage, Storage
 from tests.support.clock import ManualClock
 from tests.support.faults import FaultyStorage

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic, by name."""
+class TopicPartition(NamedTuple):
+    """A partition of a topic, by name.
+
+    A tuple: plans of a thousand partitions hash, compare and sort them, which a dataclass does in Python.
+    """
 
     topic: str
     partition: int

@@ -39,9 +39,10 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
         self._group: GroupProgress | None = None
+        self._answered: tuple[dict[str, Any], SourceOffset] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_initial": None, "_group": None}
+        return {**super().__getstate__(), "_initial": None, "_group": None, "_answered": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts: the same whenever Spark asks, which is twice."""
@@ -78,7 +79,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
         What ends at ``start`` is over: this is where the group learns it, also of the last batch of a run.
         """
-        begin = SourceOffset.from_json(start)
+        begin = self._offset(start)
         check_share(self._options.group, begin.group)
         states, subscription = self._states(begin.topic_ids), self._options.subscription
         mark = self._follow(begin)
@@ -90,7 +91,18 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(found, ends, may_wait=self._target is None)
         reached = SourceOffset(ends, ids, begin.group)
-        return (reached if reached == begin else replace(reached, group=mark)).to_json()
+        if reached == begin:
+            self._answered = start, begin
+            return start
+        reached = replace(reached, group=mark)
+        self._answered = reached.to_json(), reached
+        return self._answered[0]
+
+    def _offset(self, told: dict[str, Any]) -> SourceOffset:
+        """Return the value of a JSON offset; Spark mostly hands back what it was answered last."""
+        if self._answered is not None and self._answered[0] == told:
+            return self._answered[1]
+        return SourceOffset.from_json(told)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
@@ -99,12 +111,12 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
-        until = SourceOffset.from_json(end)
-        return self._parts(ranges(SourceOffset.from_json(start), until, self._states(until.topic_ids), self._tell))
+        until = self._offset(end)
+        return self._parts(ranges(self._offset(start), until, self._states(until.topic_ids), self._tell))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""
-        self._follow(SourceOffset.from_json(end))
+        self._follow(self._offset(end))
 
     def stop(self) -> None:
         """Nothing to close. When the query ended, end the process as well.
