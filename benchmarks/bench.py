@@ -30,12 +30,21 @@ class Bench:
         runs: measured runs of each contender.
         kafka: a running broker, or None.
         delta: whether Delta's jars are there.
+        quick: whether rows leave out what is not the strongest peer of its kind.
     """
 
     def __init__(
-        self, spark: SparkSession, work: Path, records: int, runs: int, kafka: KafkaPeer | None, *, delta: bool
+        self,
+        spark: SparkSession,
+        work: Path,
+        records: int,
+        runs: int,
+        kafka: KafkaPeer | None,
+        *,
+        delta: bool,
+        quick: bool = False,
     ) -> None:
-        self.spark, self.records, self.kafka, self.delta = spark, records, kafka, delta
+        self.spark, self.records, self.kafka, self.delta, self.quick = spark, records, kafka, delta, quick
         self.per_trigger = min(500_000, records // 4)
         self.events = prepare(work, records, self.per_trigger)
         self.scratch = work / "scratch"

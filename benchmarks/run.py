@@ -6,7 +6,8 @@ All contenders of a row run in turn in one warm session, page cache warm; a figu
 ours / peer, of records/s more is better, of all else less. Absolute figures are of this machine only.
 
 Peers: Parquet; floors, which no Python source or sink can beat; and, once ``make bench-peers`` has fetched them, Kafka
-with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``.
+with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``. ``--quick`` leaves out most rows, and of
+Kafka all but the tuned one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=int)
     parser.add_argument("--runs", type=int, help="measured runs of each contender, after one that warms up")
     parser.add_argument("--only", default="", help=f"some of {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="fewer records and runs, the main rows")
+    parser.add_argument("--quick", action="store_true", help="fewer records, runs and peers, the main rows")
     parser.add_argument("--keep", action="store_true", help="write to benchmarks/results, for a commit")
     parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench")
     args = parser.parse_args()
@@ -74,7 +75,7 @@ def _measure(args: argparse.Namespace, *, peers: bool) -> list[Row]:
     spark = session(args.work / "spark.log")
     try:
         with kafka_peer.running(spark, broker) if peers else nullcontext() as kafka:
-            bench = Bench(spark, args.work, args.records, args.runs, kafka, delta=peers)
+            bench = Bench(spark, args.work, args.records, args.runs, kafka, delta=peers, quick=args.quick)
             for name in args.only:
                 ROWS[name](bench)
             return bench.table.rows

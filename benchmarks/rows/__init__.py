@@ -34,4 +34,4 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "client-latency": client_latency,
 }
 #: What ``--quick`` measures.
-MAIN = ("write", "read", "stream-read", "stream-write", "settle", "stored")
+MAIN = ("write", "read", "stream-read", "stream-write", "stored")

@@ -17,18 +17,21 @@ def write(bench: Bench) -> None:
         peers["Delta, without statistics"] = just(lambda: bench.input().write.format("delta").save(bench.directory()))
     if (kafka := bench.kafka) is not None:
         records = bench.input()
-        peers["Kafka sink"] = Contender(lambda topic: kafka.write(records, topic, {}), kafka.topic)
+        if not bench.quick:
+            peers["Kafka sink"] = Contender(lambda topic: kafka.write(records, topic, {}), kafka.topic)
         peers["Kafka sink, tuned"] = Contender(lambda topic: kafka.write(records, topic, TUNED_PRODUCER), kafka.topic)
     bench.table.rates("batch write", bench.records, Contender(bench.write, bench.root), peers)
 
 
 def read(bench: Bench) -> None:
     """All columns, and the value alone, to nowhere."""
-    for told, schema in (("all columns", COLUMNS), ("value only", "value binary")):
+    asked = {"all columns": COLUMNS} if bench.quick else {"all columns": COLUMNS, "value only": "value binary"}
+    for told, schema in asked.items():
         peers = {FLOOR_SOURCE: _floor(bench, schema)}
         if bench.kafka is not None:
             columns = [column.split()[0] for column in schema.split(", ")]
-            peers["Kafka source"] = _kafka(bench, columns, {})
+            if not bench.quick:
+                peers["Kafka source"] = _kafka(bench, columns, {})
             peers["Kafka source, tuned"] = _kafka(bench, columns, TUNED_CONSUMER)
         bench.table.rates(f"batch read, {told}", bench.records, bench.read(bench.settled, schema), peers)
 

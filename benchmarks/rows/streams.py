@@ -24,7 +24,8 @@ def stream_read(bench: Bench) -> None:
     if bench.kafka is not None:
         limit = {"maxOffsetsPerTrigger": str(bench.per_trigger)}
         kafka, topic = bench.kafka, bench.kafka_topic
-        peers["Kafka source"] = just(lambda: drain(kafka.stream(topic, limit)))
+        if not bench.quick:
+            peers["Kafka source"] = just(lambda: drain(kafka.stream(topic, limit)))
         peers["Kafka source, tuned"] = just(lambda: drain(kafka.stream(topic, limit | TUNED_CONSUMER)))
     ours = just(lambda: drain(bench.stream(bench.settled, maxOffsetsPerTrigger=bench.per_trigger)))
     bench.table.rates(f"streaming read, {bench.per_trigger:,} per trigger", bench.records, ours, peers)
@@ -51,7 +52,8 @@ def stream_write(bench: Bench) -> None:
     if bench.delta:
         peers["Delta streaming sink"] = Contender(lambda path: into("delta", path), bench.directory)
     if (kafka := bench.kafka) is not None:
-        peers["Kafka sink"] = Contender(lambda topic: _into_kafka(bench, kafka, topic, {}), kafka.topic)
+        if not bench.quick:
+            peers["Kafka sink"] = Contender(lambda topic: _into_kafka(bench, kafka, topic, {}), kafka.topic)
         peers["Kafka sink, tuned"] = Contender(
             lambda topic: _into_kafka(bench, kafka, topic, TUNED_PRODUCER), kafka.topic
         )
