@@ -1,0 +1,248 @@
+"""What each choice is worth: ``python benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark]``.
+
+Stages a batch of events and reads it back settled, in one thread, without Spark, files in memory: as it is, and with
+one thing changed at a time. All variants run in turn, in one run. Figures are microseconds of a core per record (the
+least of all rounds), so that it matters less what else the machine does, and bytes of segments per record. With
+``--spark`` instead what Spark's own batches cost all processes together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from bench import Bench
+from cores import IDLE, OTHERS, spent
+from data import events
+from session import session
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.log.commit import commit
+from pyspark_commitlog.log.partitioner import Partitioner
+from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.staging import Staged, Stager
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+HERE = Path(__file__).resolve().parent
+PARTITIONS = 4
+ROWS = 10_000
+ASKED = ("key", "value", "timestamp")
+HEAD = "| | | stage, µs per record | read, µs per record | stored bytes per record |\n|---|---|---|---|---|"
+_encode, _decode = columns.encode, columns.decode
+
+
+@dataclass
+class Variant:
+    """Something that is done in another way, and what it was found to cost."""
+
+    what: str
+    way: str
+    config: dict[str, object] = field(default_factory=dict)
+    rows: int = ROWS
+    change: Callable[[], Any] = ExitStack
+    reads: bool = True
+    staged: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)
+    stored: int = 0
+
+    def told(self, records: int) -> str:
+        """Return the line of the table."""
+        each = 1e6 / records
+        read = f"{min(self.read) * each:.3f} | {self.stored / records:.0f}" if self.read else "| "
+        return f"| {self.what} | {self.way} | {min(self.staged) * each:.3f} | {read} |"
+
+
+def _codec(name: str, level: int | None) -> Callable[[], Any]:
+    made = pa.Codec(name, compression_level=level)
+    return lambda: patch.dict(columns._CODECS, {name: made})
+
+
+@contextmanager
+def _pool(name: str) -> Iterator[None]:
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(getattr(pa, f"{name}_memory_pool")())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
+def _with_threads(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+    options = pa.ipc.IpcWriteOptions(compression=columns._CODECS[compression], use_threads=True)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+@contextmanager
+def _two_threads() -> Iterator[None]:
+    pa.set_cpu_count(2)
+    try:
+        with patch.object(columns, "encode", _with_threads):
+            yield
+    finally:
+        pa.set_cpu_count(1)
+
+
+def _ordered(*names: str) -> Callable[[], Any]:
+    def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
+        return _encode(batch.select(list(names)), compression)
+
+    return lambda: patch.object(columns, "encode", encode)
+
+
+def _all_columns(message: pa.Buffer, *, thinned: bool, names: object) -> pa.RecordBatch:
+    return _decode(message, thinned=thinned)
+
+
+def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:
+    return _decode(pa.py_buffer(message.to_pybytes()), thinned=thinned, names=names)
+
+
+def variants() -> list[Variant]:
+    """Return all that is weighed; the first is how it is."""
+    return [
+        Variant("as it is", "lz4 at level -3, 1 MiB, 10,000 rows, mimalloc"),
+        Variant("compression.type", "none", {"compression.type": "none"}),
+        *(Variant("lz4 level", str(level), change=_codec("lz4", level)) for level in (-20, -1, 1, 3)),
+        *(Variant("zstd level", str(level), {"compression.type": "zstd"}, change=_codec("zstd", level))
+          for level in (1, 3)),
+        *(Variant("batch.size", f"{kib} KiB", {"batch.size": kib << 10}) for kib in (256, 512, 2048, 4096)),
+        *(Variant("rows per Arrow batch", f"{rows:,}", rows=rows) for rows in (2_000, 5_000, 50_000, 100_000)),
+        *(Variant("memory pool", name, change=partial(_pool, name))
+          for name in pa.supported_memory_backends() if name != pa.default_memory_pool().backend_name),
+        Variant("decode", "all columns, in place", change=lambda: patch.object(columns, "decode", _all_columns)),
+        Variant("decode", "from a copy of the message", change=lambda: patch.object(columns, "decode", _copied)),
+        Variant("column order", "timestamp, key, headers, value", reads=False,
+                change=_ordered("timestamp", "key", "headers", "value")),
+        Variant("threads", "2 in Arrow's writer", reads=False, change=_two_threads),
+        Variant("as it is", "once more: how far to trust the others"),
+    ]  # fmt: skip
+
+
+def weigh(root: Path, records: int, rounds: int) -> list[Variant]:
+    """Return the variants, measured in turn."""
+    pa.set_cpu_count(1)
+    table = events(records, 0).combine_chunks()
+    log, found = CommitLog(str(root)), variants()
+    for number, variant in enumerate(found):
+        log.create_topic(f"t{number}", PARTITIONS, {"retention.ms": -1, **variant.config})
+    for turn in range(rounds + 1):
+        in_turn = list(enumerate(found))
+        for number, variant in in_turn if turn % 2 else reversed(in_turn):
+            with variant.change():
+                _measure(log.topic(f"t{number}"), variant, _as_from_spark(table, variant.rows), warm=turn > 0)
+            if turn == 0 and variant.reads:
+                variant.stored = _segments(root / "topics" / f"t{number}")
+    return found
+
+
+def _segments(topic: Path) -> int:
+    return sum(file.stat().st_size for file in topic.rglob("*.log"))
+
+
+def _as_from_spark(table: pa.Table, rows: int) -> list[pa.RecordBatch]:
+    """Return batches with memory of their own, as they come out of Spark's socket."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=rows)
+    return list(pa.ipc.open_stream(sink.getvalue().to_pybytes()))
+
+
+def _measure(topic: TopicLog, variant: Variant, batches: list[pa.RecordBatch], *, warm: bool) -> None:
+    _stage(topic, batches)  # in the memory that the variant before left behind
+    began = time.process_time()
+    state, staged = _stage(topic, batches)
+    if warm:
+        variant.staged.append(time.process_time() - began)
+    if not variant.reads:
+        return
+    commit(topic, state.topic_id, staged, None)
+    settle(topic, state.topic_id)
+    _, after = topic.newest()
+    began = time.process_time()
+    for partition, (start, end) in enumerate(zip(state.log_end, after.log_end, strict=True)):
+        for _ in PartitionReader(topic, state.topic_id, partition, ASKED).read(start, end):
+            pass
+    if warm:
+        variant.read.append(time.process_time() - began)
+
+
+def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, tuple[Staged, ...]]:
+    stored, state = topic.newest()
+    config = topic.config(state)
+    partitioner = Partitioner(state.partitions, "sticky", config.number("batch.size"))
+    stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config)
+    for batch in batches:
+        stager.add(batch)
+    return state, stager.finish()
+
+
+# --- in Spark --------------------------------------------------------------------------------------------
+
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+NO_LIMIT = "2147483647"
+IN_SPARK = [{RECORDS: str(rows), BYTES: "64m"} for rows in (2_000, 10_000, 50_000, 100_000)]
+IN_SPARK += [{RECORDS: "10000", BYTES: NO_LIMIT}]
+
+
+def weigh_in_spark(work: Path, records: int, rounds: int) -> Iterator[str]:
+    """Yield the lines of a table: what a batch write costs all of Spark's processes, under each setting."""
+    (work / "scratch").mkdir(parents=True, exist_ok=True)
+    spark = session(work / "spark.log")
+    try:
+        bench = Bench(spark, work, records, rounds, None, delta=False)
+        taken: list[list[float]] = [[] for _ in IN_SPARK]
+        for turn in range(rounds + 1):
+            for settings, found in zip(IN_SPARK, taken, strict=True):
+                for name, value in settings.items():
+                    spark.conf.set(name, value)
+                root, before = bench.root(), spent()
+                bench.write(root)
+                cores = spent()
+                cores.subtract(before)
+                bench.clean()
+                if turn > 0:
+                    found.append(cores.total() - cores[OTHERS] - cores[IDLE])
+        for settings, found in zip(IN_SPARK, taken, strict=True):
+            yield f"| {settings[RECORDS]} | {settings[BYTES]} | {min(found) * 1e6 / records:.2f} |"
+    finally:
+        spark.stop()
+        shutil.rmtree(work / "scratch")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=250_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--spark", action="store_true", help="weigh Spark's settings instead")
+    parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench", help="for --spark")
+    args = parser.parse_args()
+    if args.spark:
+        print("| maxRecordsPerBatch | maxBytesPerBatch | batch write, µs of a core per record |\n|---|---|---|")
+        for line in weigh_in_spark(args.work.resolve(), args.records, args.rounds):
+            print(line, flush=True)
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        found = weigh(Path(root), args.records, args.rounds)
+    print("\n".join([HEAD, *(variant.told(args.records) for variant in found)]))
+
+
+if __name__ == "__main__":
+    main()
