@@ -6,8 +6,8 @@ All contenders of a row run in turn in one warm session, page cache warm; a figu
 ours / peer, of records/s more is better, of all else less. Absolute figures are of this machine only.
 
 Peers: Parquet; floors, which no Python source or sink can beat; and, once ``make bench-peers`` has fetched them, Kafka
-with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``. ``--quick`` leaves out most rows, and of
-Kafka all but the tuned one.
+with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``. ``--quick`` leaves out most rows, and
+of Kafka all but the tuned one.
 """
 
 from __future__ import annotations
