@@ -30,8 +30,9 @@ def session(said: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     settings = {
         **_recommended(),
-        # Unix sockets, for ours and the floors alike; why they are not in spark-defaults.conf is told there.
+        # Both for ours and the floors alike; why they are not in spark-defaults.conf is told there.
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         "spark.driver.memory": "4g",
         "spark.ui.enabled": "false",
     }
