@@ -24,7 +24,7 @@ from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.topic import TopicLog
-from tests.support.records import stage_all
+from tests.support.records import stage
 
 TOPIC = "t"
 SEGMENTS = (1, 10, 100, 1_000, 10_000)
@@ -58,8 +58,8 @@ def topic_of(root: Path, count: int, size: int, **config: int) -> str:
     with mock.patch("os.fsync"):
         log.create_topic(TOPIC, 1, {"retention.ms": -1, "inline.max.bytes": 0, "compression.type": "none", **stored})
         for batch in records(count, size):
-            staged = stage_all(log.topic(TOPIC), batch)
-            commit(log.topic(TOPIC), staged[0].topic_id, staged)
+            staged = stage(log.topic(TOPIC), batch)
+            commit(log.topic(TOPIC), staged.topic_id, [staged])
             log.maintain(TOPIC)
     return str(root)
 

@@ -27,7 +27,7 @@ from pyspark_commitlog.log.state import Sealed, Segments, TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset, prorate
 from pyspark_commitlog.spark.progress import ranges
-from tests.support.records import append, stage_all
+from tests.support.records import append, stage
 
 GIB, PB, MONTH_S = 2**30, 10**15, 30 * 86_400
 RECORDS = 400_000
@@ -91,11 +91,11 @@ def processor(scratch: Path) -> dict[str, float]:
             for _ in PartitionReader(world.topic, topic_id, partition).read(0, end):
                 pass
 
-    stage = _seconds(lambda: stage_all(world.topic, *batches))
+    staging = _seconds(lambda: stage(world.topic, *batches))
     append(world.topic, *batches)
     settle = _seconds(lambda: settling.settle(world.topic, topic_id), 1)
     return {
-        "staging: partition, gather, compress, CRC": megabytes / stage,
+        "staging: partition, gather, compress, CRC": megabytes / staging,
         "settling: check, stamp, copy, CRC": megabytes / settle,
         "decoding: CRC, decompress": megabytes / _seconds(decode),
     }

@@ -1,8 +1,8 @@
 """Stage: one write task turns its records into frames, grouped by partition, in chunks (or inline).
 
-Memory is bounded whatever comes in: pending rows and finished frames together by ``TASK_BYTES``. When they reach it,
-the finished frames become a chunk; a task of less than that writes one. A chunk gets its name, and becomes visible,
-when it is whole and synced.
+Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES``. When they
+reach it they are written to the task's chunk, grouped by partition; more groups of the same partitions may follow. The
+chunk gets its name, and becomes visible, when it is whole and synced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark_commitlog.format.paths import TopicPaths, chunk_name
 from pyspark_commitlog.log.partitioner import Assigner, Ints
 from pyspark_commitlog.log.records import Limits, Records, check_columns, prepare
 from pyspark_commitlog.log.state import ChunkRef, TopicState
-from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage import OutputFile, Storage
 
 #: Batches that pending rows of a task may keep alive, bytes.
 BUFFER_BYTES = 48 * 2**20
@@ -30,8 +30,8 @@ BUFFER_BYTES = 48 * 2**20
 #: memory than its rows.
 SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
-#: The same and the finished frames that wait for their chunk, together, bytes.
-TASK_BYTES = 64 * 2**20
+#: Finished frames that are written to the chunk together, bytes.
+PIECE_BYTES = 8 * 2**20
 #: Frames that another thread may be behind with, and the rows, in bytes, that are worth handing to it.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
@@ -40,7 +40,10 @@ _US_PER_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The frames of one partition in a chunk: where they lie and how many rows they hold."""
+    """Frames of one partition, next to each other in a chunk: where they lie and how many rows they hold.
+
+    A large chunk has several groups of a partition, in order.
+    """
 
     partition: int
     position: int
@@ -134,8 +137,10 @@ class Stager:
         self._finished: dict[int, list[bytes]] = defaultdict(list)
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
-        self._staged: list[Staged] = []
         self._chunk_id = storage.new_id()
+        self._output: OutputFile | None = None
+        self._groups: list[Group] = []
+        self._position = 0
         self._keyless = False
         self._checked: pa.Schema | None = None
 
@@ -218,8 +223,8 @@ class Stager:
         self._finished_bytes += size
         self._rows[partition] += batch.num_rows
         self._collect(FRAMES_ASIDE if self._aside is not None else 0)
-        if self._pinned + self._finished_bytes > TASK_BYTES:
-            self._write_chunk()
+        if self._finished_bytes >= PIECE_BYTES:
+            self._write_piece()
 
     def _collect(self, left: int) -> None:
         """Take the encoded frames, in order, until so many are left."""
@@ -229,49 +234,51 @@ class Stager:
             self._finished[partition].append(data)
             self._finished_bytes += len(data) - size
 
-    def finish(self) -> tuple[Staged, ...]:
-        """Stage what is left and return all that a commit needs, in order; nothing when there were no records."""
+    def finish(self) -> Staged | None:
+        """Stage what is left and return what a commit needs; None when there were no records."""
         self._distribute()
         self._flush_all()
         self._collect(0)
-        if self._finished:
-            if self._staged or self._finished_bytes > self._inline_bytes:
-                self._write_chunk()
-            else:
-                self._keep(None, self._groups(), b"".join(self._frames()))
-        return tuple(self._staged)
+        if self._output is None and self._finished_bytes <= self._inline_bytes:
+            inline = b"".join(self._taken())
+            return self._staged(None, inline) if inline else None
+        self._write_piece()
+        assert self._output is not None
+        length, crc = self._output.close(durable=self._durable)
+        return self._staged(ChunkRef(self._chunk_name(), length, crc))
 
-    def _write_chunk(self) -> None:
-        """Write the finished frames as one chunk; offsets count from 0 again behind it."""
+    def discard(self) -> None:
+        """Give up: nothing of what was begun stays. Harmless behind ``finish``."""
+        if self._output is not None:
+            self._output.discard()
+
+    def _write_piece(self) -> None:
+        """Write the finished frames to the chunk; offsets count from 0 again behind them."""
         self._collect(0)
-        name = chunk_name(self._sequence, self._chunk_id)
-        output = self._storage.create(self._paths.chunk(name))
-        try:
-            output.write(*self._frames())
-            length, crc = output.close(durable=self._durable)
-        except BaseException:
-            output.discard()
-            raise
-        self._keep(ChunkRef(name, length, crc), self._groups())
-        self._chunk_id = self._storage.new_id()
+        if self._output is None:
+            self._output = self._storage.create(self._paths.chunk(self._chunk_name()))
+        self._output.write(*self._taken())
 
-    def _frames(self) -> Iterator[bytes]:
+    def _chunk_name(self) -> str:
+        return chunk_name(self._sequence, self._chunk_id)
+
+    def _taken(self) -> list[bytes]:
+        """Take the finished frames, partition by partition, and write down where they lie."""
+        taken: list[bytes] = []
         for partition in sorted(self._finished):
-            yield from self._finished[partition]
-
-    def _groups(self) -> tuple[Group, ...]:
-        groups, position = [], 0
-        for partition in sorted(self._finished):
-            length = sum(map(len, self._finished[partition]))
-            groups.append(Group(partition, position, length, self._rows[partition]))
-            position += length
-        return tuple(groups)
-
-    def _keep(self, chunk: ChunkRef | None, groups: tuple[Group, ...], inline: bytes = b"") -> None:
-        self._staged.append(Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless))
+            frames = self._finished[partition]
+            length = sum(map(len, frames))
+            self._groups.append(Group(partition, self._position, length, self._rows[partition]))
+            self._position += length
+            taken += frames
         self._finished.clear()
         self._finished_bytes = 0
         self._rows.clear()
+        return taken
+
+    def _staged(self, chunk: ChunkRef | None, inline: bytes = b"") -> Staged:
+        groups = tuple(self._groups)
+        return Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless)
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -177,6 +177,12 @@ class Delivery:
         if bundle.batch is None:
             bundle.batch = self._numbered(bundle.items, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
         stager = self._stager(stored, state)
+        try:
+            self._add_items(stager, bundle)
+        finally:
+            stager.discard()
+
+    def _add_items(self, stager: Stager, bundle: _Bundle) -> None:
         bundle.placed = []
         for item in bundle.items:
             try:
@@ -185,7 +191,8 @@ class Delivery:
                 item.fail(error)
                 bundle.items.remove(item)
                 return
-        bundle.staged = stager.finish()
+        staged = stager.finish()
+        bundle.staged = [] if staged is None else [staged]
 
     def _numbered(self, items: Sequence[Item], now_ms: int) -> ProducerBatch:
         """Return a batch with the next sequence numbers; a durable producer's items have theirs."""

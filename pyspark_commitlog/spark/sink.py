@@ -7,7 +7,7 @@ write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -100,13 +100,15 @@ class _Writing:
         task = enter_task()
         stagers: dict[str, Stager] = {}
         log = self._log()
-        for batch in iterator:
-            for name, rows in self._by_topic(batch):
-                if name not in stagers:
-                    stagers[name] = self._stager(self._topic(log, name), task)
-                stagers[name].add(rows)
-        staged = tuple(part for name in sorted(stagers) for part in stagers[name].finish())
-        return StagedMessage(staged, self._query_id())
+        with ExitStack() as stack:
+            for batch in iterator:
+                for name, rows in self._by_topic(batch):
+                    if name not in stagers:
+                        stagers[name] = self._stager(self._topic(log, name), task)
+                        stack.callback(stagers[name].discard)
+                    stagers[name].add(rows)
+            finished = [stagers[name].finish() for name in sorted(stagers)]
+        return StagedMessage(tuple(staged for staged in finished if staged is not None), self._query_id())
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if "topic" not in batch.schema.names:

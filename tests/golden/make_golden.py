@@ -22,7 +22,7 @@ from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log import commit as committing
-from pyspark_commitlog.log import state
+from pyspark_commitlog.log import staging, state
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
@@ -154,8 +154,11 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     log.add_partitions("golden", 4)
     with small_tables():
         maker.write({1: 3, 3: 1}, ProducerBatch("producer 7", epoch=0, first=90, last=93))
+    log.alter_topic("golden", {"batch.size": 1024})
+    with mock.patch.object(staging, "PIECE_BYTES", 2048):
+        maker.write({0: 60, 1: 40})  # one chunk, several extents of each partition
     stage(maker.topic, maker.batch({0: 1}, lost=True))  # never committed
-    log.alter_topic("golden", {"inline.max.bytes": 65536})
+    log.alter_topic("golden", {"inline.max.bytes": 65536, "batch.size": 2048})
     with small_tables():
         maker.write({0: 2, 3: 5}, Transaction("query 1", 9))
     lose(log, maker)

@@ -21,6 +21,7 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
+from pyspark_commitlog.log import staging
 from pyspark_commitlog.log.partitioner import key_partitions
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
@@ -182,8 +183,9 @@ def test_a_batch_of_other_columns_is_refused_at_once(world: World) -> None:
     assert world.values() == []
 
 
-def test_a_refused_batch_fails_alone_and_whole(world: World) -> None:
-    """Never half-applied: its second piece is refused when its first is staged already; what is beside it lands."""
+def test_a_refused_batch_fails_alone_and_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never half-applied: its second piece is refused when its first is written already; what is beside it lands."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", 1)
     world.create(2, {**CHUNKS, "max.message.bytes": 100})
     gate = Gate()
     bad = pa.table({"value": [b"small"] * 70_000 + [b"x" * 101]})
@@ -199,6 +201,7 @@ def test_a_refused_batch_fails_alone_and_whole(world: World) -> None:
             with pytest.raises(InvalidRecordError, match=r"max\.message\.bytes is 100"):
                 future.result()
     assert sorted(world.values()) == [b"1", b"2", b"first"]
+    assert list(world.path.rglob(".tmp-*")) == []
 
 
 # --- what is refused --------------------------------------------------------------------------------------

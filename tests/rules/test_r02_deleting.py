@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
+from pyspark_commitlog.log import staging
 from pyspark_commitlog.log.commit import Transaction, commit
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.spark.source import DefaultSource
@@ -55,6 +57,25 @@ def test_abort_after_a_commit_that_landed_deletes_nothing(world: World) -> None:
     assert deleted == []
     assert world.files(".chunk") == before
     assert world.values() == [b"landed"]
+
+
+def test_a_task_that_fails_removes_what_it_has_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2: nobody can name a chunk that is not whole, so its task may remove it."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", 1)
+    monkeypatch.setattr(staging, "GATHER_BYTES", 1)
+    topic = world.create(config={"batch.size": 1})
+    staged = world.path / topic.paths(topic.newest()[1].topic_id).staged
+    begun: list[str] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of([b"begun"])
+        begun.extend(path.name for path in staged.iterdir())
+        raise ValueError("the task fails")
+
+    with pytest.raises(ValueError, match="the task fails"):
+        source(world).writer(_SCHEMA, overwrite=False).write(batches())
+    assert len(begun) == 1
+    assert list(staged.iterdir()) == []
 
 
 def test_a_commit_that_fails_for_sure_leaves_its_chunks_to_the_sweep(world: World) -> None:

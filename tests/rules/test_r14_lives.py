@@ -87,7 +87,7 @@ def stage_for(world: World, state: object, sequence: int) -> object:
     paths, choose = topic.paths(state.topic_id), Partitioner(1, "sticky", 2**20)
     stager = Stager(topic.storage, paths, state, sequence, choose, topic.config(state))
     stager.add(batch_of([b"zombie"]))
-    return stager.finish()[0]
+    return stager.finish()
 
 
 def test_the_delay_counts_from_the_deletion(world: World) -> None:

@@ -41,22 +41,16 @@ def batch_of(values: Sequence[bytes | None], **columns: Sequence[Any]) -> pa.Rec
 def stage(
     topic: TopicLog, *batches: pa.RecordBatch, task: int = 0, partitioner: str = "sticky", durable: bool = True
 ) -> Staged:
-    """Stage batches as one write task does that writes no more than one chunk."""
-    (staged,) = stage_all(topic, *batches, task=task, partitioner=partitioner, durable=durable)
-    return staged
-
-
-def stage_all(
-    topic: TopicLog, *batches: pa.RecordBatch, task: int = 0, partitioner: str = "sticky", durable: bool = True
-) -> tuple[Staged, ...]:
-    """Stage batches as one write task does."""
+    """Stage batches as one write task does that has records."""
     stored, state = topic.newest()
     config = topic.config(state)
     choose = Partitioner(state.partitions, partitioner, config.number("batch.size"), first=task)
     stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config, durable=durable)
     for batch in batches:
         stager.add(batch)
-    return stager.finish()
+    staged = stager.finish()
+    assert staged is not None
+    return staged
 
 
 def append(topic: TopicLog, *batches: pa.RecordBatch, writer: Transaction | ProducerBatch | None = None) -> Committed:

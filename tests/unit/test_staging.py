@@ -1,4 +1,4 @@
-"""What a write task stages: chunks of bounded size, in order, each grouped by partition."""
+"""What a write task stages: one chunk, written piece by piece, each piece grouped by partition."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.partitioner import Partitioner
 from pyspark_commitlog.log.staging import Encode, Staged, Stager
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalOutputFile
 from pyspark_commitlog.storage.process import Aside
-from tests.support.records import batch_of, read_partition, stage_all
+from tests.support.records import batch_of, read_partition, stage
 
 PARTITIONS = 3
-TASK_BYTES = 2**18
+PIECE_BYTES = 2**16
 
 
 @pytest.fixture
 def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicLog:
-    """A topic whose tasks may hold 256 KiB only."""
-    monkeypatch.setattr(staging, "TASK_BYTES", TASK_BYTES)
+    """A topic whose tasks hold 64 KiB of finished frames at most."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr(staging, "GATHER_BYTES", 2**14)
     monkeypatch.setattr(staging, "BUFFER_BYTES", 2**16)
     log = CommitLog(tmp_path)
@@ -49,69 +51,123 @@ def numbers(topic: TopicLog, partition: int) -> list[int]:
     return [int((record.value or b"").split()[0]) for record in found]
 
 
-def test_a_large_task_stages_several_chunks_and_keeps_the_order(topic: TopicLog) -> None:
-    staged = stage_all(topic, *records(1000))
-    assert len(staged) >= 4
-    assert all(part.chunk is not None and part.chunk.length <= TASK_BYTES for part in staged)
-    assert sum(part.rows for part in staged) == 1000
-    commit(topic, staged[0].topic_id, staged)
+def test_a_large_task_stages_one_chunk_of_many_groups_and_keeps_the_order(topic: TopicLog) -> None:
+    staged = stage(topic, *records(1000))
+    assert len(staged.groups) >= 4 * PARTITIONS
+    assert staged.rows == 1000
+    commit(topic, staged.topic_id, [staged])
     for partition in range(PARTITIONS):
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
 
 
-def test_several_chunks_of_a_task_settle_in_order(topic: TopicLog, tmp_path: Path) -> None:
-    staged = stage_all(topic, *records(1000))
-    commit(topic, staged[0].topic_id, staged)
+def test_the_groups_of_a_chunk_settle_in_order(topic: TopicLog, tmp_path: Path) -> None:
+    staged = stage(topic, *records(1000))
+    commit(topic, staged.topic_id, [staged])
     CommitLog(tmp_path).maintain("t")
     for partition in range(PARTITIONS):
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
 
 
 def test_two_large_tasks_keep_their_order_one_behind_the_other(topic: TopicLog) -> None:
-    first, second = stage_all(topic, *records(600)), stage_all(topic, *records(500))
-    commit(topic, first[0].topic_id, [*first, *second])
+    first, second = stage(topic, *records(600)), stage(topic, *records(500))
+    commit(topic, first.topic_id, [first, second])
     for partition in range(PARTITIONS):
         wanted = [*range(partition, 600, PARTITIONS), *range(partition, 500, PARTITIONS)]
         assert numbers(topic, partition) == wanted
 
 
-def test_a_chunk_holds_each_partition_in_one_piece(topic: TopicLog) -> None:
-    for part in stage_all(topic, *records(1000)):
-        assert part.chunk is not None
-        assert [group.partition for group in part.groups] == sorted({group.partition for group in part.groups})
-        ends = [group.position + group.length for group in part.groups]
-        assert [group.position for group in part.groups] == [0, *ends[:-1]]
-        assert ends[-1] == part.chunk.length
+def test_the_groups_of_a_chunk_lie_one_behind_the_other_and_fill_it(topic: TopicLog) -> None:
+    staged = stage(topic, *records(1000))
+    assert staged.chunk is not None
+    ends = [group.position + group.length for group in staged.groups]
+    assert [group.position for group in staged.groups] == [0, *ends[:-1]]
+    assert ends[-1] == staged.chunk.length
+
+
+class Watched(LocalStorage):
+    """Remembers how many bytes each write had."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.writes: list[int] = []
+
+    def create(self, path: str) -> LocalOutputFile:
+        """Return a file that tells its writes."""
+        output, writes = super().create(path), self.writes
+        write = output.write
+
+        def watched(*pieces: bytes | memoryview | pa.Buffer) -> None:
+            writes.append(sum(len(piece) for piece in pieces))
+            write(*pieces)
+
+        output.write = watched  # type: ignore[method-assign]
+        return output
+
+
+def test_finished_frames_are_written_before_they_are_many(topic: TopicLog, tmp_path: Path) -> None:
+    storage = Watched(tmp_path)
+    stage(TopicLog(storage, "t"), *records(1000))
+    assert len(storage.writes) >= 4
+    assert max(storage.writes) <= PIECE_BYTES + 2**15  # and the frame that made them as many
+
+
+def test_a_task_that_is_given_up_leaves_nothing(topic: TopicLog, tmp_path: Path) -> None:
+    stager = stager_of(topic)
+    for batch in records(1000):
+        stager.add(batch)
+    staged = tmp_path / topic.paths(topic.newest()[1].topic_id).staged
+    assert len(list(staged.iterdir())) == 1
+    stager.discard()
+    assert list(staged.iterdir()) == []
+
+
+def test_a_chunk_stays_where_its_task_is_discarded_behind_its_end(topic: TopicLog) -> None:
+    stager = stager_of(topic)
+    for batch in records(1000):
+        stager.add(batch)
+    staged = stager.finish()
+    stager.discard()
+    assert staged is not None
+    commit(topic, staged.topic_id, [staged])
+    assert numbers(topic, 0) == list(range(0, 1000, PARTITIONS))
 
 
 def test_a_task_of_few_records_stages_no_chunk(topic: TopicLog) -> None:
-    (staged,) = stage_all(topic, batch_of([b"a", b"b"]))
+    staged = stage(topic, batch_of([b"a", b"b"]))
     assert staged.chunk is None
     assert staged.rows == 2
 
 
-def test_what_a_large_task_has_left_is_a_chunk_however_small(topic: TopicLog) -> None:
-    staged = stage_all(topic, *records(1000), batch_of([b"1000 last"], partition=[1]))
-    assert all(part.chunk is not None for part in staged)
-    commit(topic, staged[0].topic_id, staged)
+def test_what_a_large_task_has_left_goes_to_its_chunk_however_small(topic: TopicLog) -> None:
+    staged = stage(topic, *records(1000), batch_of([b"1000 last"], partition=[1]))
+    assert not staged.inline
+    commit(topic, staged.topic_id, [staged])
     assert numbers(topic, 1)[-1] == 1000
 
 
 def test_a_task_without_records_stages_nothing(topic: TopicLog) -> None:
-    assert stage_all(topic, batch_of([])) == ()
-    assert stage_all(topic) == ()
+    for batches in ([batch_of([])], []):
+        stager = stager_of(topic)
+        for batch in batches:
+            stager.add(batch)
+        assert stager.finish() is None
 
 
-def stage_aside(topic: TopicLog, aside: Callable[[Encode], Encode], *batches: pa.RecordBatch) -> tuple[Staged, ...]:
-    """Stage with another thread to encode."""
+def stager_of(topic: TopicLog, aside: Callable[[Encode], Encode] | None = None) -> Stager:
+    """Return a task's stager, with another thread to encode if one is told."""
     stored, state = topic.newest()
     config, choose = topic.config(state), Partitioner(state.partitions, "sticky", 2**14, 0)
-    stager = Stager(
-        topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config, aside=aside
-    )  # fmt: skip
+    return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config, aside=aside)
+
+
+def stage_aside(topic: TopicLog, aside: Callable[[Encode], Encode], *batches: pa.RecordBatch) -> Staged:
+    """Stage with another thread to encode."""
+    stager = stager_of(topic, aside)
     for batch in batches:
         stager.add(batch)
-    return stager.finish()
+    staged = stager.finish()
+    assert staged is not None
+    return staged
 
 
 def test_frames_that_another_thread_encodes_keep_their_order_and_their_chunk(
@@ -121,15 +177,15 @@ def test_frames_that_another_thread_encodes_keep_their_order_and_their_chunk(
     encoder = Aside("encoder")
     staged = stage_aside(topic, encoder.begin, *records(1000))
     encoder.end()
-    assert len(staged) >= 4
-    assert all(part.chunk is not None and part.chunk.length <= TASK_BYTES for part in staged)
-    commit(topic, staged[0].topic_id, staged)
+    assert len(staged.groups) >= 4 * PARTITIONS
+    commit(topic, staged.topic_id, [staged])
     for partition in range(PARTITIONS):
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
 
 
 def test_another_thread_is_a_few_frames_behind_at_most(topic: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "ASIDE_BYTES", 1)
+    monkeypatch.setattr(staging, "PIECE_BYTES", 2**18)
     begun, most = 0, 0
 
     def aside(encode: Encode) -> Encode:
