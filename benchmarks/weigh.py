@@ -105,10 +105,6 @@ def _ordered(*names: str) -> Callable[[], Any]:
     return lambda: patch.object(columns, "encode", encode)
 
 
-def _all_columns(message: pa.Buffer, *, thinned: bool, names: object) -> pa.RecordBatch:
-    return _decode(message, thinned=thinned)
-
-
 def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:
     return _decode(pa.py_buffer(message.to_pybytes()), thinned=thinned, names=names)
 
@@ -125,7 +121,6 @@ def variants() -> list[Variant]:
         *(Variant("rows per Arrow batch", f"{rows:,}", rows=rows) for rows in (2_000, 5_000, 50_000, 100_000)),
         *(Variant("memory pool", name, change=partial(_pool, name))
           for name in pa.supported_memory_backends() if name != pa.default_memory_pool().backend_name),
-        Variant("decode", "all columns, in place", change=lambda: patch.object(columns, "decode", _all_columns)),
         Variant("decode", "from a copy of the message", change=lambda: patch.object(columns, "decode", _copied)),
         Variant("column order", "timestamp, key, headers, value", reads=False,
                 change=_ordered("timestamp", "key", "headers", "value")),

@@ -17,7 +17,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import Pending, load_pending
+from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
 
 #: Decoded bytes that are kept of each topic.
@@ -91,15 +91,16 @@ def bytes_of(rows: Rows | None) -> int:
     return 0 if rows is None or rows.batch is None else rows.batch.get_total_buffer_size()
 
 
-class Entries:
+class SharedEntries(Entries):
     """The newest unsettled entries of a topic, read once for all of its partitions.
 
     One that was collected stays right: readers check that an entry is not settled when they have found it.
     """
 
     def __init__(self, topic: TopicLog) -> None:
-        self._topic = topic
+        super().__init__(topic)
         self._kept: OrderedDict[int, Pending] = OrderedDict()
+        self._inline: tuple[str, bytes] = "", b""
         self._lock = Lock()
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
@@ -107,11 +108,20 @@ class Entries:
         with self._lock:
             found = self._kept.get(sequence)
             if found is None:
-                found = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+                found = super().read(sequence, entry)
                 if not found.why:
                     self._kept[sequence] = found
                 if len(self._kept) > _ENTRIES:
                     self._kept.popitem(last=False)
+            return found
+
+    def inline(self, entry: Entry) -> bytes:
+        """Return an entry's inline bytes, those of the last one from memory; raises as ``Journal.inline`` does."""
+        with self._lock:
+            write_id, found = self._inline
+            if write_id != entry.write_id:
+                found = super().inline(entry)
+                self._inline = entry.write_id, found
             return found
 
 
@@ -119,10 +129,10 @@ class SharedPartition:
     """A partition of one life of a topic, read with one choice of columns."""
 
     def __init__(
-        self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: Entries
+        self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: SharedEntries
     ) -> None:
         self._id, self._partition, self._names, self._cache = view.topic.topic_id, partition, names, cache
-        self._reader = PartitionReader(topic, self._id, partition, names, view, entries.read)
+        self._reader = PartitionReader(topic, self._id, partition, names, view, entries)
         self._cursors: OrderedDict[int, Iterator[Rows]] = OrderedDict()
         self._lock = Lock()
 
@@ -179,7 +189,7 @@ class SharedTopic:
         self.storage, self.name = storage, name
         self.version = 0
         self._topic = TopicLog(storage, name)
-        self._cache, self._entries = FrameCache(), Entries(TopicLog(storage, name))
+        self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(storage, name))
         self._partitions: dict[tuple[str, int, Names], SharedPartition] = {}
         self._stored: Stored | None = None
         self._view: View | None = None

@@ -40,7 +40,7 @@ def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record
     batch = rows.batch.slice(0, most)
     count = batch.num_rows
     offsets = range(rows.first_offset, rows.first_offset + count) if rows.offsets is None else rows.offsets[:count]
-    instants = batch.column("timestamp").cast(pa.int64())
+    instants = batch.column("timestamp").view(pa.int64())
     columns = (batch.column("key"), batch.column("value"), instants, batch.column("headers"))
     return [
         Record(

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
+from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import lookup_time
-from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.reader import PartitionReader, Rows
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
@@ -127,10 +126,10 @@ class _Search:
 
     def _in_rows(self, rows: Rows) -> OffsetAndTimestamp | None:
         assert rows.batch is not None
-        instants: Ints = rows.batch.column("timestamp").cast(pa.int64()).to_numpy()
-        late = np.flatnonzero(instants >= self._time * _US_PER_MS)
+        times = instants(rows.batch.column("timestamp"))
+        late = np.flatnonzero(times >= self._time * _US_PER_MS)
         if not len(late):
             return None
         at = int(late[0])
         offset = rows.first_offset + at if rows.offsets is None else int(rows.offsets[at])
-        return OffsetAndTimestamp(offset, int(instants[at]) // _US_PER_MS)
+        return OffsetAndTimestamp(offset, int(times[at]) // _US_PER_MS)

@@ -13,7 +13,6 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import THINNED, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
@@ -163,8 +162,7 @@ def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
         return None
     if not batch.num_rows:
         return frame.max_timestamp
-    instants: Ints = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    return int(instants.min()) // _US_PER_MS
+    return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
 
 
 def crc_of(storage: Storage, path: str, length: int) -> int:

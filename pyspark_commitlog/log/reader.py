@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,9 +37,9 @@ from pyspark_commitlog.log.state import (
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import (
     WAY_OUT,
+    Entries,
     Pending,
     Source,
-    load_pending,
     lost_entry,
     overlaps,
     scan,
@@ -105,8 +105,7 @@ class PartitionReader:
         partition: its number.
         names: columns to decode; others are not even decompressed. None: all.
         view: what to go by, if it was read already; else it is read now.
-        entries: returns an unsettled entry by its number, from the entry itself where that was read already, for
-            readers of several partitions to share; it raises as ``Journal.read`` does. None: each reads its own.
+        entries: reads unsettled entries, for readers of several partitions to share; None: each reads its own.
     """
 
     def __init__(
@@ -116,15 +115,15 @@ class PartitionReader:
         partition: int,
         names: Sequence[str] | None = None,
         view: View | None = None,
-        entries: Callable[[int, Entry | None], Pending] | None = None,
+        entries: Entries | None = None,
     ) -> None:
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
-        self._entries: dict[int, _Unsettled] = {}
+        self._known: dict[int, _Unsettled] = {}
         self._view = read_view(topic, topic_id) if view is None else view
         self._told: set[Void] = set()
-        self._read_entry = entries or self._own_entry
+        self._stored = entries or Entries(topic)
 
     def read(self, start: int, end: int) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
@@ -185,7 +184,7 @@ class PartitionReader:
     def follow(self, view: View) -> None:
         """Go by a newer view, and forget the entries that it needs no more."""
         self._view = view
-        self._entries = {n: entry for n, entry in self._entries.items() if n >= view.settle.oldest_unsettled}
+        self._known = {n: entry for n, entry in self._known.items() if n >= view.settle.oldest_unsettled}
 
     def frame_at(self, offset: int) -> Located:
         """Return the frame that holds an offset, its header only.
@@ -217,7 +216,7 @@ class PartitionReader:
         )
 
     def _look_again(self) -> None:
-        self._entries.clear()
+        self._known.clear()
         self._view = read_view(self._topic, self._id)
 
     # --- where an offset lies ----------------------------------------------------------------------------
@@ -297,7 +296,7 @@ class PartitionReader:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
         source = Source(entry.head, extent, None if extent.chunk == INLINE else entry.chunks[extent.chunk])
-        span = span_of(self._topic, self._id, source)
+        span = span_of(self._topic, self._id, source, self._stored)
         if overlaps(self._view.topic.voids_of(self._partition), extent.base_offset, extent.end_offset):
             span = self._behind_damage(source, span, offset)
         self._check_genuine(entry.head.sequence)
@@ -329,32 +328,29 @@ class PartitionReader:
         return self._load(candidates[at])
 
     def _load(self, sequence: int) -> _Unsettled:
-        if sequence not in self._entries:
+        if sequence not in self._known:
             found = self._pending(sequence)
-            self._entries[sequence] = _Unsettled(
-                head=found.entry and replace(found.entry, body={}),
+            self._known[sequence] = _Unsettled(
+                head=found.entry,
                 log_end=found.log_end[self._partition] if self._partition < len(found.log_end) else 0,
                 extents=tuple(e for e in found.extents if e.partition == self._partition),
                 chunks=found.chunks,
                 why=found.why,
             )
-        return self._entries[sequence]
-
-    def _own_entry(self, sequence: int, entry: Entry | None) -> Pending:
-        return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+        return self._known[sequence]
 
     def _pending(self, sequence: int) -> Pending:
         """Return an entry; of a lost one what those behind it tell, as it need not hold anything of this partition."""
         newest, lost = self._view.newest, list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:
-                found = self._read_entry(number, None)
+                found = self._stored.read(number, None)
                 break
             except (FileNotFoundError, CorruptionError) as error:
                 self._check_genuine(number)
                 lost.append((number, error))
         else:
-            found = self._read_entry(newest.sequence, newest)
+            found = self._stored.read(newest.sequence, newest)
         for number, cause in reversed(lost):
             found = lost_entry(number, cause, found)
         return found

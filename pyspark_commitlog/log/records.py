@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, instants
 from pyspark_commitlog.log.partitioner import Ints
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
@@ -175,9 +175,8 @@ def _microseconds(column: pa.Array, limits: Limits) -> pa.Array:
 
 
 def _check_times(column: pa.Array, limits: Limits, now_ms: int) -> None:
-    instants = column.cast(pa.int64())
-    bounds = pc.min_max(instants).as_py()
-    earliest, latest = bounds["min"] // _MS_US, bounds["max"] // _MS_US
+    times = instants(column)
+    earliest, latest = int(times.min()) // _MS_US, int(times.max()) // _MS_US
     floor = max(0, now_ms - limits.before_max_ms)
     if earliest < floor:
         reason = "message.timestamp.before.max.ms" if earliest >= 0 else "no timestamp before 1970"

@@ -302,8 +302,8 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:
     """Return a frame's times in ms from its timestamp column (microseconds, no nulls)."""
-    instants: Ints = timestamps.cast(pa.int64()).to_numpy()
-    return frame.Times(int(instants.min()) // _US_PER_MS, int(instants.max()) // _US_PER_MS, log_append_time)
+    times = columns.instants(timestamps)
+    return frame.Times(int(times.min()) // _US_PER_MS, int(times.max()) // _US_PER_MS, log_append_time)
 
 
 def encode_frame(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -77,6 +77,25 @@ def load_pending(topic: TopicLog, entry: Entry) -> Pending:
     for extent in extents:
         starts[extent.partition] -= extent.rows
     return Pending(entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), entry, extents, chunks)
+
+
+class Entries:
+    """Reads the unsettled entries of a topic, and what lies in them."""
+
+    def __init__(self, topic: TopicLog) -> None:
+        self._topic = topic
+
+    def read(self, sequence: int, entry: Entry | None) -> Pending:
+        """Return an entry, but without the topic's whole state, from ``entry`` if that was read already.
+
+        Raises as ``Journal.read`` does.
+        """
+        found = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+        return replace(found, entry=found.entry and replace(found.entry, body={}))
+
+    def inline(self, entry: Entry) -> bytes:
+        """Return an entry's inline bytes; raises as ``Journal.inline`` does."""
+        return self._topic.journal.inline(entry)
 
 
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
@@ -211,8 +230,8 @@ def _with_voids(
             yield piece.located.frame, check(piece.located, span_of(topic, topic_id, source)), start
 
 
-def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
-    """Return the frames of an extent.
+def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Span:
+    """Return the frames of an extent; ``entries`` reads inline bytes (None: this topic's own journal).
 
     Raises:
         CorruptionError: inline bytes are damaged.
@@ -220,7 +239,7 @@ def span_of(topic: TopicLog, topic_id: str, source: Source) -> Span:
     extent = source.extent
     if source.chunk is None:
         path = f"inline frames of entry {source.entry.sequence} of {topic.name}"
-        buffer = pa.py_buffer(topic.journal.inline(source.entry))
+        buffer = pa.py_buffer((entries or Entries(topic)).inline(source.entry))
     else:
         path, buffer = topic.paths(topic_id).chunk(source.chunk.name), None
     return Span(

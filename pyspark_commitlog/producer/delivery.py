@@ -26,6 +26,7 @@ from pyspark_commitlog.errors import (
     StorageError,
     WriterFencedError,
 )
+from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.commit import TRANSIENT, ProducerBatch, commit
 from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
@@ -315,7 +316,7 @@ def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
 
 
 def _tell_run(run: Run, start: int, placed: Placed, offsets: Ints) -> None:
-    stamps = placed.timestamps.cast(pa.int64()).to_numpy() // _US_PER_MS
+    stamps = instants(placed.timestamps) // _US_PER_MS
     futures = run.futures[start : start + len(offsets)]
     places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)
     for future, partition, offset, timestamp in places:

@@ -96,7 +96,7 @@ class Run:
         columns = {
             "value": pa.array(self.values, pa.binary()),
             "key": pa.array(self.keys, pa.binary()),
-            "timestamp": pa.array(self.timestamps, pa.int64()).cast(TIMESTAMP),
+            "timestamp": pa.array(self.timestamps, pa.int64()).view(TIMESTAMP),
         }
         if any(self.headers):
             columns["headers"] = pa.array(self.headers, HEADERS)

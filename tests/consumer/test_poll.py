@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
-from pyspark_commitlog.consumer import shared
 from pyspark_commitlog.consumer.rows import ARROW_SCHEMA
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -25,6 +24,8 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import columns
+from pyspark_commitlog.journal import Journal
+from pyspark_commitlog.log import unsettled
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
 from tests.support.faults import on_path
@@ -170,6 +171,17 @@ def test_what_retention_takes_during_a_poll_is_passed_by_the_next(world: World) 
     assert each.poll() == []
     assert each.position(at()) == 0
     assert [record.offset for record in each.poll()] == list(range(20, 50))
+
+
+def test_an_entry_s_inline_frames_are_read_once_for_all_partitions(world: World) -> None:
+    world.create(4, {})
+    each = consumer(world, "t")
+    for number in (0, 10):  # another entry, other bytes
+        inline = numbered(number, number + 4)
+        append(world.handle(), batch_of(inline, partition=[0, 1, 2, 3]))
+        with mock.patch.object(Journal, "inline", autospec=True, side_effect=Journal.inline) as read:
+            assert sorted(values(each.poll())) == sorted(inline)
+        assert read.call_count == 1
 
 
 # --- topics that change ------------------------------------------------------------------------------------
@@ -491,7 +503,7 @@ def test_an_entry_is_read_for_all_partitions_not_for_each(world: World) -> None:
     world.create(20, SMALL)
     seen = Recorder()
     each = consumer(world, "t", hook=seen)
-    with mock.patch.object(shared, "load_pending", wraps=shared.load_pending) as load:
+    with mock.patch.object(unsettled, "load_pending", wraps=unsettled.load_pending) as load:
         for _ in range(10):
             append(world.handle(), batch_of(numbered(0, 20), partition=range(20)))
             assert len(each.poll()) == 20

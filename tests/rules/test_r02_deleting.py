@@ -63,12 +63,12 @@ def test_a_task_that_fails_removes_what_it_has_begun(world: World, monkeypatch: 
     """R2: nobody can name a chunk that is not whole, so its task may remove it."""
     monkeypatch.setattr(staging, "PIECE_BYTES", 1)
     monkeypatch.setattr(staging, "GATHER_BYTES", 1)
-    topic = world.create(config={"batch.size": 1})
+    topic = world.create(config={"batch.size": 1024})
     staged = world.path / topic.paths(topic.newest()[1].topic_id).staged
     begun: list[str] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield batch_of([b"begun"])
+        yield batch_of([b"begun" * 1000])
         begun.extend(path.name for path in staged.iterdir())
         raise ValueError("the task fails")
 

@@ -150,7 +150,6 @@ PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "it
 ALLOWED = {
     ("spark/rows.py", "_repeat"): "one scalar per frame",
     ("log/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
-    ("log/records.py", "_check_times"): "the two bounds of a batch",
     ("log/records.py", "_partitions"): "the two bounds of a batch",
     ("log/staging.py", "_split"): "one number per partition that the batch has records for",
     ("log/staging.py", "split_topics"): "one name per topic that the batch has records for",
