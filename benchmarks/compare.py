@@ -65,11 +65,12 @@ class Table:
 
     Args:
         runs: how often each contender runs, in turn with the others, after one run each that warms up.
+        warm: brings what all of them read back into memory; called before each.
         clean: removes what a run left behind; called after each.
     """
 
-    def __init__(self, runs: int, clean: Callable[[], None]) -> None:
-        self.runs, self._clean = runs, clean
+    def __init__(self, runs: int, warm: Callable[[], None], clean: Callable[[], None]) -> None:
+        self.runs, self._warm, self._clean = runs, warm, clean
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -94,6 +95,7 @@ class Table:
         for run in range(self.runs + 1):
             for name, contender in contenders.items():
                 prepared = contender.prepare()
+                self._warm()
                 began = time.perf_counter()
                 contender.act(prepared)
                 if run > 0:
