@@ -64,13 +64,13 @@ class Table:
     """Measures, prints each row as soon as it is known, and keeps them.
 
     Args:
-        runs: how often each contender runs, in turn with the others, after one run each that warms up.
+        runs: how often each contender runs, in turn with the others, after ``warm_ups`` runs that do not count.
         warm: brings what all of them read back into memory; called before each.
         clean: removes what a run left behind; called after each.
     """
 
-    def __init__(self, runs: int, warm: Callable[[], None], clean: Callable[[], None]) -> None:
-        self.runs, self._warm, self._clean = runs, warm, clean
+    def __init__(self, runs: int, warm_ups: int, warm: Callable[[], None], clean: Callable[[], None]) -> None:
+        self.runs, self._warm_ups, self._warm, self._clean = runs, warm_ups, warm, clean
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -92,13 +92,13 @@ class Table:
         """Return the median time of each contender, by name; ours is ''."""
         contenders = {"": ours, **peers}
         taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for run in range(self.runs + 1):
+        for run in range(self._warm_ups + self.runs):
             for name, contender in contenders.items():
                 prepared = contender.prepare()
                 self._warm()
                 began = time.perf_counter()
                 contender.act(prepared)
-                if run > 0:
+                if run >= self._warm_ups:
                     taken[name].append(time.perf_counter() - began)
                 self._clean()
         return {name: statistics.median(times) for name, times in taken.items()}

@@ -52,7 +52,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int)
-    parser.add_argument("--runs", type=int, help="measured runs of each contender, after one that warms up")
+    parser.add_argument("--runs", type=int, help="measured runs of each contender, after some that warm up")
     parser.add_argument("--only", default="", help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="fewer records, runs and peers, the main rows")
     parser.add_argument("--keep", action="store_true", help="write to benchmarks/results, for a commit")
