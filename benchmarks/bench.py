@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from functools import cached_property
@@ -73,7 +74,11 @@ class Bench:
         return root
 
     def warm(self) -> None:
-        """Read all files of every contender: a machine may take memory back that nobody has asked for in seconds."""
+        """Read all files of every contender: a machine may take memory back that nobody has asked for in seconds.
+
+        And have what peers left to the system written: they need not wait for the disk, and ours would for theirs.
+        """
+        os.sync()
         places = [self.events, *self._kept, *([] if self.kafka is None else [self.kafka.data])]
         buffer = bytearray(2**20)
         for path in (path for place in places for path in place.rglob("*") if path.is_file()):

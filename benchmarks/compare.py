@@ -65,7 +65,7 @@ class Table:
 
     Args:
         runs: how often each contender runs, in turn with the others, after ``warm_ups`` runs that do not count.
-        warm: brings what all of them read back into memory; called before each.
+        warm: brings what all of them read back into memory, and lets the disk rest; called before each.
         clean: removes what a run left behind; called after each.
     """
 
