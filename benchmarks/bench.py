@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark_commitlog import CommitLog
 
 TOPIC = "events"
-#: Runs until the JVM has compiled what a row needs: a batch read takes twice as long in the first two.
-WARM_UPS = 2
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 FLOOR_SOURCE = "floor: source of ready batches"
 FLOOR_SINK = "floor: sink that drops batches"
@@ -52,7 +49,7 @@ class Bench:
         self.per_trigger = min(500_000, records // 4)
         self.events = prepare(work, records, self.per_trigger)
         self.scratch = work / "scratch"
-        self.table = Table(runs, 1 if quick else WARM_UPS, self.warm, self.clean)
+        self.table = Table(runs, os.sync, self.clean)
         self._kept: set[Path] = set()
         self._number = 0
 
@@ -72,19 +69,6 @@ class Bench:
         stored = {name.replace("_", "."): value for name, value in config.items()}
         CommitLog(root).create_topic(TOPIC, PARTITIONS, {"retention.ms": -1, **stored})
         return root
-
-    def warm(self) -> None:
-        """Read all files of every contender: a machine may take memory back that nobody has asked for in seconds.
-
-        And have what peers left to the system written: they need not wait for the disk, and ours would for theirs.
-        """
-        os.sync()
-        places = [self.events, *self._kept, *([] if self.kafka is None else [self.kafka.data])]
-        buffer = bytearray(2**20)
-        for path in (path for place in places for path in place.rglob("*") if path.is_file()):
-            with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:  # a broker cleans up as it likes
-                while file.readinto(buffer):
-                    pass
 
     def clean(self) -> None:
         """Remove what runs wrote, but for what is kept."""

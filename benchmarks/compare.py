@@ -64,13 +64,14 @@ class Table:
     """Measures, prints each row as soon as it is known, and keeps them.
 
     Args:
-        runs: how often each contender runs, in turn with the others, after ``warm_ups`` runs that do not count.
-        warm: brings what all of them read back into memory, and lets the disk rest; called before each.
+        runs: measured runs of each contender, in turn with the others. Right before each goes one that does not
+            count: meanwhile the machine may have taken memory back, of files and programs that nobody used.
+        rest: lets the disk finish what others left to it; called before each run.
         clean: removes what a run left behind; called after each.
     """
 
-    def __init__(self, runs: int, warm_ups: int, warm: Callable[[], None], clean: Callable[[], None]) -> None:
-        self.runs, self._warm_ups, self._warm, self._clean = runs, warm_ups, warm, clean
+    def __init__(self, runs: int, rest: Callable[[], None], clean: Callable[[], None]) -> None:
+        self.runs, self._rest, self._clean = runs, rest, clean
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -92,15 +93,16 @@ class Table:
         """Return the median time of each contender, by name; ours is ''."""
         contenders = {"": ours, **peers}
         taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for run in range(self._warm_ups + self.runs):
+        for _ in range(self.runs):
             for name, contender in contenders.items():
-                prepared = contender.prepare()
-                self._warm()
-                began = time.perf_counter()
-                contender.act(prepared)
-                if run >= self._warm_ups:
-                    taken[name].append(time.perf_counter() - began)
-                self._clean()
+                for counts in (False, True):
+                    prepared = contender.prepare()
+                    self._rest()
+                    began = time.perf_counter()
+                    contender.act(prepared)
+                    if counts:
+                        taken[name].append(time.perf_counter() - began)
+                    self._clean()
         return {name: statistics.median(times) for name, times in taken.items()}
 
     def _rows(self, work: str, unit: str, figures: dict[str, float]) -> None:

@@ -75,11 +75,6 @@ class KafkaPeer:
             self._admin.deleteTopics(self._passing).all().get()
             self._passing = []
 
-    @property
-    def data(self) -> Path:
-        """Return the directory of the broker's partitions."""
-        return self._broker.data
-
     def bytes(self, topic: str) -> int:
         """Return what a topic's segments take on the disk."""
         partitions = (self._broker.partition(topic, partition) for partition in range(PARTITIONS))

@@ -52,7 +52,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int)
-    parser.add_argument("--runs", type=int, help="measured runs of each contender, after some that warm up")
+    parser.add_argument("--runs", type=int, help="measured runs of each contender, each behind one that does not count")
     parser.add_argument("--only", default="", help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="fewer records, runs and peers, the main rows")
     parser.add_argument("--keep", action="store_true", help="write to benchmarks/results, for a commit")
@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.work = args.work.resolve()
     args.records = args.records or (QUICK_RECORDS if args.quick else 4_000_000)
-    args.runs = args.runs or (2 if args.quick else 3)
+    args.runs = args.runs or (1 if args.quick else 3)
     args.only = args.only.split(",") if args.only else list(MAIN if args.quick else ROWS)
     if unknown := set(args.only) - set(ROWS):
         parser.error(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
