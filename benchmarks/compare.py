@@ -95,15 +95,18 @@ class Table:
         taken: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(self.runs):
             for name, contender in contenders.items():
-                for counts in (False, True):
-                    prepared = contender.prepare()
-                    self._rest()
-                    began = time.perf_counter()
-                    contender.act(prepared)
-                    if counts:
-                        taken[name].append(time.perf_counter() - began)
-                    self._clean()
+                self._run(contender)
+                taken[name].append(self._run(contender))
         return {name: statistics.median(times) for name, times in taken.items()}
+
+    def _run(self, contender: Contender) -> float:
+        prepared = contender.prepare()
+        self._rest()
+        began = time.perf_counter()
+        contender.act(prepared)
+        seconds = time.perf_counter() - began
+        self._clean()
+        return seconds
 
     def _rows(self, work: str, unit: str, figures: dict[str, float]) -> None:
         ours = figures.pop("")

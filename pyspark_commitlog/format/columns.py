@@ -30,12 +30,8 @@ THINNED_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
 
-def _stream_head(schema: pa.Schema) -> pa.Buffer:
-    """Return the schema message that a stream of ``schema`` starts with."""
-    return schema.serialize()
-
-
-_HEADS = {id(schema): _stream_head(schema) for schema in (SCHEMA, THINNED_SCHEMA)}
+#: The schema message that a stream starts with.
+_HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, THINNED_SCHEMA)}
 
 
 def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:

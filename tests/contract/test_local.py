@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +24,7 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, open_storage
+from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, local, open_storage
 from tests.contract.kit import Opener, StorageContract
 from tests.support.clock import ManualClock
 
@@ -290,6 +291,42 @@ def test_where_nothing_can_be_reserved_the_file_is_extended(
     log.reserve(2**20)
     log.close()
     assert ((root / "d/1.log").stat().st_size, blocks(root)) == (2**20, 0)
+
+
+# --- on the way to the disk ------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(local, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length)))
+    output = storage.create("d/1")
+    for size in (2**20, 2**19, 2**19, 100):
+        output.write(b"x" * size)
+    output.close()
+    assert sent == [(0, 2**20), (2**20, 2**20)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
+def test_the_system_takes_the_range(tmp_path: Path) -> None:
+    begin = local._sync_file_range()
+    assert begin is not None
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"frames")
+        file.flush()
+        assert begin(file.fileno(), 0, 6, local._SYNC_FILE_RANGE_WRITE) == 0
+        assert begin(file.fileno(), -1, 6, local._SYNC_FILE_RANGE_WRITE) == -1
+
+
+def test_a_system_that_has_no_such_call_syncs_at_the_end(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.setattr(local, "_sync_file_range", lambda: None)
+    output = storage.create("d/1")
+    output.write(b"x" * 2**20)
+    assert output.close()[0] == (root / "d/1").stat().st_size == 2**20
 
 
 # --- failures that leave it open --------------------------------------------------------------------------
