@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import (
@@ -242,6 +243,25 @@ def test_a_write_that_is_cut_short_goes_on(storage: LocalStorage, monkeypatch: p
     log.close()
 
     assert storage.read("d/1.log") == b"\0\0abcdefghijkl"
+
+
+def test_a_write_is_cut_into_small_calls(storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pieces go together, large ones in parts, and nothing is lost between them."""
+    calls: list[list[int]] = []
+    pwritev = os.pwritev
+
+    def counted(fd: int, views: list[memoryview], at: int) -> int:
+        calls.append([view.nbytes for view in views])
+        return pwritev(fd, views, at)
+
+    monkeypatch.setattr(os, "pwritev", counted)
+    small, large = [bytes([n % 251]) * 3 for n in range(700)], os.urandom(150_000)
+    output = storage.create("d/1")
+    output.write(*small, b"", pa.py_buffer(large))
+    output.close()
+
+    assert [(len(sizes), sum(sizes)) for sizes in calls] == [(512, 1536), (189, 65_536), (1, 65_536), (1, 19_492)]
+    assert (root / "d/1").read_bytes() == b"".join(small) + large
 
 
 # --- reserving disk ---------------------------------------------------------------------------------------
