@@ -1,15 +1,21 @@
-"""What each choice is worth: ``python benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark]``.
+"""What each choice is worth: ``python benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark | --disk]``.
 
 Stages a batch of events and reads it back settled, in one thread, without Spark, files in memory: as it is, and with
 one thing changed at a time. All variants run in turn, in one run. Figures are microseconds of a core per record (the
 least of all rounds), so that it matters less what else the machine does, and bytes of segments per record. With
-``--spark`` instead what Spark's own batches cost all processes together.
+``--spark`` instead what Spark's own batches cost all processes together, with ``--disk`` what the size of system calls
+does to writing a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,9 +45,10 @@ from pyspark_commitlog.log.topic import TopicLog
 HERE = Path(__file__).resolve().parent
 PARTITIONS = 4
 ROWS = 10_000
+_POOL_RUNS = 3
 ASKED = ("key", "value", "timestamp")
 HEAD = "| | | stage, µs per record | read, µs per record | stored bytes per record |\n|---|---|---|---|---|"
-_encode, _decode = columns.encode, columns.decode
+_decode = columns.decode
 
 
 @dataclass
@@ -70,18 +77,9 @@ def _codec(name: str, level: int | None) -> Callable[[], Any]:
     return lambda: patch.dict(columns._CODECS, {name: made})
 
 
-@contextmanager
-def _pool(name: str) -> Iterator[None]:
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(getattr(pa, f"{name}_memory_pool")())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(before)
-
-
-def _with_threads(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
-    options = pa.ipc.IpcWriteOptions(compression=columns._CODECS[compression], use_threads=True)
+def _encoded(batch: pa.RecordBatch, compression: str, *, threads: bool = False) -> pa.Buffer:
+    """Encode whatever the columns are, and with Arrow's threads if asked to."""
+    options = pa.ipc.IpcWriteOptions(compression=columns._CODECS[compression], use_threads=threads)
     sink = pa.BufferOutputStream()
     with pa.ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
@@ -92,7 +90,7 @@ def _with_threads(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 def _two_threads() -> Iterator[None]:
     pa.set_cpu_count(2)
     try:
-        with patch.object(columns, "encode", _with_threads):
+        with patch.object(columns, "encode", partial(_encoded, threads=True)):
             yield
     finally:
         pa.set_cpu_count(1)
@@ -100,7 +98,7 @@ def _two_threads() -> Iterator[None]:
 
 def _ordered(*names: str) -> Callable[[], Any]:
     def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
-        return _encode(batch.select(list(names)), compression)
+        return _encoded(batch.select(list(names)), compression)
 
     return lambda: patch.object(columns, "encode", encode)
 
@@ -112,15 +110,13 @@ def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:
 def variants() -> list[Variant]:
     """Return all that is weighed; the first is how it is."""
     return [
-        Variant("as it is", "lz4 at level -3, 1 MiB, 10,000 rows, mimalloc"),
+        Variant("as it is", "lz4 at level -3, 1 MiB, 10,000 rows"),
         Variant("compression.type", "none", {"compression.type": "none"}),
         *(Variant("lz4 level", str(level), change=_codec("lz4", level)) for level in (-20, -1, 1, 3)),
         *(Variant("zstd level", str(level), {"compression.type": "zstd"}, change=_codec("zstd", level))
           for level in (1, 3)),
         *(Variant("batch.size", f"{kib} KiB", {"batch.size": kib << 10}) for kib in (256, 512, 2048, 4096)),
         *(Variant("rows per Arrow batch", f"{rows:,}", rows=rows) for rows in (2_000, 5_000, 50_000, 100_000)),
-        *(Variant("memory pool", name, change=partial(_pool, name))
-          for name in pa.supported_memory_backends() if name != pa.default_memory_pool().backend_name),
         Variant("decode", "from a copy of the message", change=lambda: patch.object(columns, "decode", _copied)),
         Variant("column order", "timestamp, key, headers, value", reads=False,
                 change=_ordered("timestamp", "key", "headers", "value")),
@@ -129,11 +125,11 @@ def variants() -> list[Variant]:
     ]  # fmt: skip
 
 
-def weigh(root: Path, records: int, rounds: int) -> list[Variant]:
-    """Return the variants, measured in turn."""
+def weigh(root: Path, records: int, rounds: int, found: list[Variant]) -> None:
+    """Measure the variants in turn."""
     pa.set_cpu_count(1)
     table = events(records, 0).combine_chunks()
-    log, found = CommitLog(str(root)), variants()
+    log = CommitLog(str(root))
     for number, variant in enumerate(found):
         log.create_topic(f"t{number}", PARTITIONS, {"retention.ms": -1, **variant.config})
     for turn in range(rounds + 1):
@@ -143,7 +139,20 @@ def weigh(root: Path, records: int, rounds: int) -> list[Variant]:
                 _measure(log.topic(f"t{number}"), variant, _as_from_spark(table, variant.rows), warm=turn > 0)
             if turn == 0 and variant.reads:
                 variant.stored = _segments(root / "topics" / f"t{number}")
-    return found
+
+
+def weigh_pools(records: int, rounds: int) -> list[Variant]:
+    """Return how it is with each of Arrow's memory pools, in processes of its own: they keep memory from each other."""
+    found = {name: Variant("memory pool, alone", name) for name in sorted(pa.supported_memory_backends())}
+    for _ in range(_POOL_RUNS):
+        for name, variant in found.items():
+            command = [sys.executable, __file__, "--alone", f"--records={records}", f"--rounds={rounds}"]
+            environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": name}
+            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            staged, read, variant.stored = json.loads(done.stdout)
+            variant.staged.append(staged)
+            variant.read.append(read)
+    return list(found.values())
 
 
 def _segments(topic: Path) -> int:
@@ -166,7 +175,8 @@ def _measure(topic: TopicLog, variant: Variant, batches: list[pa.RecordBatch], *
         variant.staged.append(time.process_time() - began)
     if not variant.reads:
         return
-    commit(topic, state.topic_id, staged, None)
+    assert staged is not None
+    commit(topic, state.topic_id, [staged], None)
     settle(topic, state.topic_id)
     _, after = topic.newest()
     began = time.process_time()
@@ -177,7 +187,7 @@ def _measure(topic: TopicLog, variant: Variant, batches: list[pa.RecordBatch], *
         variant.read.append(time.process_time() - began)
 
 
-def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, tuple[Staged, ...]]:
+def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, Staged | None]:
     stored, state = topic.newest()
     config = topic.config(state)
     partitioner = Partitioner(state.partitions, "sticky", config.number("batch.size"))
@@ -185,6 +195,40 @@ def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, 
     for batch in batches:
         stager.add(batch)
     return state, stager.finish()
+
+
+# --- on the way to the disk ------------------------------------------------------------------------------
+
+CALLS_KIB = (4, 16, 64, 256, 1024, 8192)
+PAUSE_SECONDS = 5
+FILE_BYTES = 224 * 2**20
+
+
+def weigh_calls(work: Path, rounds: int) -> Iterator[str]:
+    """Yield the lines of a table: writing a file, some seconds behind the removal of the one before."""
+    work.mkdir(parents=True, exist_ok=True)
+    taken: dict[int, list[tuple[float, float]]] = {kib: [] for kib in CALLS_KIB}
+    for _ in range(rounds):
+        for kib, found in taken.items():
+            time.sleep(PAUSE_SECONDS)
+            found.append(_write(work / "calls", kib << 10))
+    for kib, found in taken.items():
+        write, sync = (statistics.median(seconds) * 1000 for seconds in zip(*found, strict=True))
+        yield f"| {kib:,} KiB | {write:.0f} | {sync:.0f} |"
+
+
+def _write(path: Path, size: int) -> tuple[float, float]:
+    """Return the seconds that writing took, and syncing."""
+    data = os.urandom(size)
+    began = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(FILE_BYTES // size):
+            file.write(data)
+        written = time.perf_counter()
+        os.fsync(file.fileno())
+        synced = time.perf_counter()
+    path.unlink()
+    return written - began, synced - written
 
 
 # --- in Spark --------------------------------------------------------------------------------------------
@@ -226,16 +270,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=250_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--alone", action="store_true", help="only how it is, as JSON")
     parser.add_argument("--spark", action="store_true", help="weigh Spark's settings instead")
-    parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench", help="for --spark")
+    parser.add_argument("--disk", action="store_true", help="weigh the size of a write's system calls instead")
+    parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench", help="for --spark and --disk")
     args = parser.parse_args()
     if args.spark:
         print("| maxRecordsPerBatch | maxBytesPerBatch | batch write, µs of a core per record |\n|---|---|---|")
         for line in weigh_in_spark(args.work.resolve(), args.records, args.rounds):
             print(line, flush=True)
         return
+    if args.disk:
+        print("| bytes per system call | write, ms | fsync, ms |\n|---|---|---|")
+        for line in weigh_calls(args.work.resolve(), args.rounds):
+            print(line, flush=True)
+        return
+    found = variants()[: 1 if args.alone else None]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
-        found = weigh(Path(root), args.records, args.rounds)
+        weigh(Path(root), args.records, args.rounds, found)
+    if args.alone:
+        (variant,) = found
+        print(json.dumps([min(variant.staged), min(variant.read), variant.stored]))
+        return
+    found[-1:-1] = weigh_pools(args.records, args.rounds)
     print("\n".join([HEAD, *(variant.told(args.records) for variant in found)]))
 
 
