@@ -6,6 +6,8 @@ import gc
 
 from pyspark import TaskContext
 
+from pyspark_commitlog.storage.process import keep_freed_memory
+
 _tasks = 0
 
 
@@ -15,12 +17,16 @@ def enter_task() -> int:
     Spark's daemon runs a full garbage collection behind every task of a worker that it keeps (``pyspark.daemon``), and
     the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
     there when the second task starts (the first one's garbage is collected by then) is left out from then on.
+
+    The memory of a batch that came from Spark is kept for the next one.
     """
     global _tasks
     context = TaskContext.get()
     if context is None:
         return 0
     _tasks += 1
+    if _tasks == 1:
+        keep_freed_memory()
     if _tasks == 2:
         gc.freeze()
     return int(context.partitionId())

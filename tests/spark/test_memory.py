@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.storage.process import keep_freed_memory
 from tests.spark.conftest import REPOSITORY
 
 TOPIC = "orders"
@@ -95,6 +96,7 @@ def test_a_read_task_stays_small(root: str, log: CommitLog, compression: str, se
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as in Spark's workers
     found = {"write": write_task, "read": read_task}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     # not getrusage: its peak is inherited from the process that forked this one, pytest with all it has imported
     status = Path("/proc/self/status").read_text()
