@@ -411,7 +411,10 @@ class LocalAppendFile:
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
         """Write with few system calls, whatever the number of pieces."""
         with _explained(self._root, f"write {self._path}"):
-            return _write_at(self._fd, position, pieces)
+            end = _write_at(self._fd, position, pieces)
+        if end - position >= _WRITE_BACK_BYTES:
+            _write_back(self._fd, position, end)
+        return end
 
     def truncate(self, length: int) -> None:
         """Cut or extend."""

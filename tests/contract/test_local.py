@@ -328,6 +328,18 @@ def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(
     assert sent == [(0, 2**20), (2**20, 2**20)]
 
 
+def test_large_appends_are_sent_to_the_disk_and_small_ones_wait_for_the_sync(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(local, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length)))
+    log = storage.open_append("d/1.log")
+    assert log.write_at(0, [b"x" * 2**19, b"y" * 2**19]) == 2**20
+    assert log.write_at(2**20, [b"z" * (2**20 - 1)]) == 2**21 - 1
+    log.close()
+    assert sent == [(0, 2**20)]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
 def test_the_system_takes_the_range(tmp_path: Path) -> None:
     begin = local._sync_file_range()
