@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +33,18 @@ def just(act: Callable[[], object]) -> Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a figure of ours next to a peer's, and their ratio; without a peer only ours."""
+    """One line of the table: a figure of ours next to a peer's, and their ratio; without a peer only ours.
+
+    ``our_runs`` and ``their_runs`` are what the figures are the medians of, in the order they ran.
+    """
 
     work: str
     unit: str
     ours: float
     peer: str = ""
     theirs: float | None = None
+    our_runs: tuple[float, ...] = ()
+    their_runs: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float | None:
@@ -82,22 +87,32 @@ class Table:
     def rates(self, work: str, records: int, ours: Contender, peers: Mapping[str, Contender]) -> None:
         """Compare how many records each gets done in a second."""
         seconds = self.seconds(ours, peers)
-        self._rows(work, RATE, {name: records / taken for name, taken in seconds.items()})
+        self.compare(work, RATE, {name: [records / each for each in taken] for name, taken in seconds.items()})
 
     def times(self, work: str, ours: Contender, peers: Mapping[str, Contender]) -> None:
         """Compare how many milliseconds each takes."""
         seconds = self.seconds(ours, peers)
-        self._rows(work, MILLISECONDS, {name: taken * 1000 for name, taken in seconds.items()})
+        self.compare(work, MILLISECONDS, {name: [each * 1000 for each in taken] for name, taken in seconds.items()})
 
-    def seconds(self, ours: Contender, peers: Mapping[str, Contender]) -> dict[str, float]:
-        """Return the median time of each contender, by name; ours is ''."""
+    def compare(self, work: str, unit: str, runs: Mapping[str, Sequence[float]]) -> None:
+        """Compare the medians of each contender's runs, by name; ours is ''."""
+        ours = tuple(runs[""])
+        median = statistics.median(ours)
+        for peer, theirs in runs.items():
+            if peer:
+                self.add(Row(work, unit, median, peer, statistics.median(theirs), ours, tuple(theirs)))
+        if len(runs) == 1:
+            self.add(Row(work, unit, median, our_runs=ours))
+
+    def seconds(self, ours: Contender, peers: Mapping[str, Contender]) -> dict[str, list[float]]:
+        """Return what the runs of each contender took, by name; ours is ''."""
         contenders = {"": ours, **peers}
         taken: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(self.runs):
             for name, contender in contenders.items():
                 self._run(contender)
                 taken[name].append(self._run(contender))
-        return {name: statistics.median(times) for name, times in taken.items()}
+        return taken
 
     def _run(self, contender: Contender) -> float:
         prepared = contender.prepare()
@@ -107,10 +122,3 @@ class Table:
         seconds = time.perf_counter() - began
         self._clean()
         return seconds
-
-    def _rows(self, work: str, unit: str, figures: dict[str, float]) -> None:
-        ours = figures.pop("")
-        for peer, theirs in figures.items():
-            self.add(Row(work, unit, ours, peer, theirs))
-        if not figures:
-            self.add(Row(work, unit, ours))

@@ -9,7 +9,6 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from statistics import median
 
 import client_peer
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bench import TOPIC, Bench
 from client_peer import ClientPeer
-from compare import MILLISECONDS, Contender, Row, just
+from compare import MILLISECONDS, Contender, just
 
 from pyspark_commitlog import Consumer, Producer
 
@@ -66,12 +65,8 @@ def client_latency(bench: Bench) -> None:
         bench.clean()
     for share in (50, 99):
         work = f"client send to poll, {RECORDS_PER_SECOND:,} records/s, p{share}"
-        figures = {name: median(float(np.percentile(run, share)) for run in runs) for name, runs in found.items()}
-        ours = figures.pop("")
-        for peer, theirs in figures.items():
-            bench.table.add(Row(work, MILLISECONDS, ours, peer, theirs))
-        if not figures:
-            bench.table.add(Row(work, MILLISECONDS, ours))
+        figures = {name: [float(np.percentile(run, share)) for run in runs] for name, runs in found.items()}
+        bench.table.compare(work, MILLISECONDS, figures)
 
 
 @contextmanager

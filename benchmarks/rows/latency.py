@@ -9,11 +9,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from bench import TOPIC, Bench
-from compare import MILLISECONDS, Row
+from compare import MILLISECONDS
 from kafka_peer import KafkaPeer
 from pyspark.sql import DataFrame
 
@@ -39,12 +38,8 @@ def latency(bench: Bench) -> None:
             found["Kafka source"].append(_theirs(bench, bench.kafka))
         bench.clean()
     for at, told in enumerate(("p50", "p99")):
-        figures = {name: median(run[at] for run in runs) for name, runs in found.items()}
-        ours, work = figures.pop(""), f"tail latency, {RECORDS_PER_SECOND:,} records/s, {told}"
-        for peer, theirs in figures.items():
-            bench.table.add(Row(work, MILLISECONDS, ours, peer, theirs))
-        if not figures:
-            bench.table.add(Row(work, MILLISECONDS, ours))
+        work = f"tail latency, {RECORDS_PER_SECOND:,} records/s, {told}"
+        bench.table.compare(work, MILLISECONDS, {name: [run[at] for run in runs] for name, runs in found.items()})
 
 
 def _ours(bench: Bench) -> Quantiles:
