@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.storage.process import keep_freed_memory
 from tests.spark.test_memory import TOPIC, write_task
 
 HERE = Path(__file__).resolve().parent
@@ -57,7 +58,8 @@ def peak_mb(task: str, root: str, megabytes: int) -> float:
 
 
 def run(task: str, root: str, megabytes: int) -> None:
-    """Run a task here and print the peak."""
+    """Run a task here, with memory kept as in Spark's workers, and print the peak."""
+    keep_freed_memory()
     TASKS[task](root, megabytes)
     # not getrusage: its peak is inherited from the process that forked this one
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
