@@ -36,15 +36,16 @@ java:
 	@scripts/install_java.sh >/dev/null
 
 $(INSTALLED): setup.cfg
-	$(call make_venv,.venv,)
+	$(call make_venv,.venv,dev,)
 
 $(COMPAT_INSTALLED): setup.cfg
-	$(call make_venv,.venv-compat,pyspark==$(COMPAT_PYSPARK))
+	$(call make_venv,.venv-compat,dev,pyspark==$(COMPAT_PYSPARK))
 
 $(CONNECT_INSTALLED): setup.cfg
-	$(call make_venv,.venv-connect,'.[connect]')
+	$(call make_venv,.venv-connect,dev$(comma)connect,)
 
-# $(1) the directory, $(2) a further requirement
+comma = ,
+# $(1) the directory, $(2) extras, $(3) a further requirement
 define make_venv
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo "This needs Python 3.11 or newer, and $(PYTHON) is not: install one, or name it, as in: make PYTHON=python3.12" >&2; exit 1; }
@@ -52,7 +53,7 @@ define make_venv
 	echo "$(PYTHON) cannot make virtual environments: apt-get install $(venv_package)" >&2; exit 1; }
 $(PYTHON) -m venv --clear $(1)
 @echo "Installing into $(1); PySpark is a large download."
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]' $(2)
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[$(2)]' $(3)
 @touch $@
 endef
 
