@@ -35,7 +35,8 @@ def just(act: Callable[[], object]) -> Contender:
 class Row:
     """One line of the table: a figure of ours next to a peer's, and their ratio; without a peer only ours.
 
-    ``our_runs`` and ``their_runs`` are what the figures are the medians of, in the order they ran.
+    ``our_runs`` and ``their_runs`` are what the figures are the medians of, in the order they ran; empty where a
+    figure is none.
     """
 
     work: str

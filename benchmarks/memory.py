@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.storage.process import keep_freed_memory
-from tests.spark.test_memory import TOPIC, write_task
+from tests.spark.test_memory import TOPIC, measured, write_task
 
 HERE = Path(__file__).resolve().parent
 PARTITIONS = (1, 100, 1_000)
@@ -57,16 +55,6 @@ def peak_mb(task: str, root: str, megabytes: int) -> float:
     return float(done.stdout)
 
 
-def run(task: str, root: str, megabytes: int) -> None:
-    """Run a task here, with memory kept as in Spark's workers, and print the peak."""
-    keep_freed_memory()
-    TASKS[task](root, megabytes)
-    # not getrusage: its peak is inherited from the process that forked this one
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    print(int(found[1]) / 1024)
-
-
 def main() -> None:
     """Measure, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,7 +65,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.task:
-        run(args.task, args.root, args.megabytes)
+        peak_kb, _ = measured(TASKS[args.task], args.root, args.megabytes)
+        print(peak_kb / 1024)
         return
     print(f"| data, GB | partitions | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}", flush=True)
     for size in args.sizes.split(","):

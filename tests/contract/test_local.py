@@ -316,11 +316,17 @@ def test_where_nothing_can_be_reserved_the_file_is_extended(
 # --- on the way to the disk ------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(
-    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return where (start, length) of what was sent to the disk before a sync, in that order."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(local, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length)))
+    return sent
+
+
+def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(
+    storage: LocalStorage, root: Path, sent: list[tuple[int, int]]
+) -> None:
     output = storage.create("d/1")
     for size in (2**20, 2**19, 2**19, 100):
         output.write(b"x" * size)
@@ -329,10 +335,8 @@ def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(
 
 
 def test_large_appends_are_sent_to_the_disk_and_small_ones_wait_for_the_sync(
-    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStorage, root: Path, sent: list[tuple[int, int]]
 ) -> None:
-    sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(local, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length)))
     log = storage.open_append("d/1.log")
     assert log.write_at(0, [b"x" * 2**19, b"y" * 2**19]) == 2**20
     assert log.write_at(2**20, [b"z" * (2**20 - 1)]) == 2**21 - 1

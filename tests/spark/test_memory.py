@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -95,9 +95,15 @@ def test_a_read_task_stays_small(root: str, log: CommitLog, compression: str, se
     assert peak < BOUND_MB
 
 
-if __name__ == "__main__":
-    keep_freed_memory()  # as in Spark's workers
-    found = {"write": write_task, "read": read_task}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
+def measured(task: Callable[[str, int], int], root: str, megabytes: int) -> tuple[int, int]:
+    """Run a task here, with memory kept as in Spark's workers; return (peak of this process in kB, what it returned)."""
+    keep_freed_memory()
+    result = task(root, megabytes)
     # not getrusage: its peak is inherited from the process that forked this one, pytest with all it has imported
-    status = Path("/proc/self/status").read_text()
-    print(json.dumps([int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]), found]))  # type: ignore[index]
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]), result
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured({"write": write_task, "read": read_task}[sys.argv[1]], sys.argv[2], int(sys.argv[3]))))
