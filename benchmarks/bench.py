@@ -32,6 +32,7 @@ class Bench:
         kafka: a running broker, or None.
         delta: whether Delta's jars are there.
         quick: whether rows leave out what is not the strongest peer of its kind.
+        warm_up: rounds of rates before the measured ones.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class Bench:
         *,
         delta: bool,
         quick: bool = False,
+        warm_up: int = 0,
     ) -> None:
         self.spark, self.records, self.kafka, self.delta, self.quick = spark, records, kafka, delta, quick
         self.per_trigger = min(500_000, records // 4)
         self.events = prepare(work, records, self.per_trigger)
         self.scratch = work / "scratch"
-        self.table = Table(runs, os.sync, self.clean)
+        self.table = Table(runs, os.sync, self.clean, warm_up)
         self._kept: set[Path] = set()
         self._number = 0
 

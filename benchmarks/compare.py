@@ -74,10 +74,12 @@ class Table:
             count: meanwhile the machine may have taken memory back, of files and programs that nobody used.
         rest: lets the disk finish what others left to it; called before each run.
         clean: removes what a run left behind; called after each.
+        warm_up: rounds before those, in which no run of ``rates`` counts: Java, in the session and in the broker,
+            compiles by and by what runs often, and until then figures tell how far it has come.
     """
 
-    def __init__(self, runs: int, rest: Callable[[], None], clean: Callable[[], None]) -> None:
-        self.runs, self._rest, self._clean = runs, rest, clean
+    def __init__(self, runs: int, rest: Callable[[], None], clean: Callable[[], None], warm_up: int = 0) -> None:
+        self.runs, self._rest, self._clean, self._warm_up = runs, rest, clean, warm_up
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -87,6 +89,9 @@ class Table:
 
     def rates(self, work: str, records: int, ours: Contender, peers: Mapping[str, Contender]) -> None:
         """Compare how many records each gets done in a second."""
+        for _ in range(self._warm_up):
+            for contender in (ours, *peers.values()):
+                self._run(contender)
         seconds = self.seconds(ours, peers)
         self.compare(work, RATE, {name: [records / each for each in taken] for name, taken in seconds.items()})
 

@@ -1,6 +1,7 @@
 """``make bench``: what ours does next to its peers and to floors, in one run on one machine.
 
-    python benchmarks/run.py [--records 4000000] [--runs 3] [--only write,read,…] [--quick] [--keep] [--work DIR]
+    python benchmarks/run.py [--records 4000000] [--runs 3] [--warm-up 3] [--only write,read,…] [--quick] [--keep]
+                              [--work DIR]
 
 All contenders of a row run in turn in one warm session, page cache warm; a figure is the median of its runs. A ratio is
 ours / peer, of records/s more is better, of all else less. Absolute figures are of this machine only.
@@ -36,7 +37,8 @@ QUICK_RECORDS = 600_000
 def main() -> None:
     """Measure what was asked for, print the table, keep it as JSON lines."""
     args = _arguments()
-    about = machine.describe(args.work) | {"pyspark": pyspark.__version__, "records": args.records, "runs": args.runs}
+    about = machine.describe(args.work) | {"pyspark": pyspark.__version__, "records": args.records}
+    about |= {"runs": args.runs, "warm_up": args.warm_up}
     print(machine.told(about))
     peers = machine.peers_are_there()
     if not peers:
@@ -53,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int)
     parser.add_argument("--runs", type=int, help="measured runs of each contender, each behind one that does not count")
+    parser.add_argument("--warm-up", type=int, help="rounds before the measured ones, where records/s are compared")
     parser.add_argument("--only", default="", help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="fewer records, runs and peers, the main rows")
     parser.add_argument("--keep", action="store_true", help="write to benchmarks/results, for a commit")
@@ -61,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     args.work = args.work.resolve()
     args.records = args.records or (QUICK_RECORDS if args.quick else 4_000_000)
     args.runs = args.runs or (1 if args.quick else 3)
+    args.warm_up = (0 if args.quick else 3) if args.warm_up is None else args.warm_up
     args.only = args.only.split(",") if args.only else list(MAIN if args.quick else ROWS)
     if unknown := set(args.only) - set(ROWS):
         parser.error(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
@@ -75,7 +79,9 @@ def _measure(args: argparse.Namespace, *, peers: bool) -> list[Row]:
     spark = session(args.work / "spark.log")
     try:
         with kafka_peer.running(spark, broker) if peers else nullcontext() as kafka:
-            bench = Bench(spark, args.work, args.records, args.runs, kafka, delta=peers, quick=args.quick)
+            bench = Bench(
+                spark, args.work, args.records, args.runs, kafka, delta=peers, quick=args.quick, warm_up=args.warm_up
+            )
             for name in args.only:
                 ROWS[name](bench)
             return bench.table.rows
