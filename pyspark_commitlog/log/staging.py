@@ -150,7 +150,7 @@ class Stager:
         Raises:
             InvalidRecordError: nothing of this batch was taken.
         """
-        if batch.schema is not self._checked:
+        if batch.schema != self._checked:  # a new object in every batch
             check_columns(self._paths.name, batch.schema)
             self._checked = batch.schema
         records = prepare(batch, self._limits, self._storage.clock.now_ms())
