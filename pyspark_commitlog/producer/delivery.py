@@ -301,15 +301,16 @@ def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
         following[partition] = first
     spans: dict[int, dict[int, tuple[int, int]]] = {}
     for item, start, placed in bundle.placed:
-        before = following.copy()
-        offsets = offsets_of(placed.partitions, following)
         if isinstance(item, Run):
+            offsets = offsets_of(placed.partitions, following)
             _tell_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
         elif ranges:
+            counts = np.bincount(placed.partitions, minlength=len(following))
             span = spans.setdefault(id(item), {})
-            for partition in np.flatnonzero(following - before).tolist():
-                first, _ = span.get(partition, (int(before[partition]), 0))
-                span[partition] = first, int(following[partition])
+            for partition in np.flatnonzero(counts).tolist():
+                first, _ = span.get(partition, (int(following[partition]), 0))
+                span[partition] = first, int(following[partition] + counts[partition])
+            following += counts
     for item in bundle.items:
         if isinstance(item, Whole):
             item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
