@@ -15,97 +15,83 @@ import pyarrow as pa
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
-#: Masks of the lowest 0 to 3 bytes of a word.
-_LOW_BYTES = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+_WORD_BYTES = 4
 PARTITIONERS = ("sticky", "roundrobin")
 
 Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
 
 
-def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+def murmur2(keys: pa.BinaryArray) -> Words:
     """Return Kafka's 32-bit murmur2 of every key (``Utils.murmur2``); of a null key, that of the empty one.
 
     Steps through the 4-byte words of all keys together: the number of steps is that of the longest key.
     """
     data, starts, lengths = _layout(keys)
-    order = np.argsort(_shorter(lengths), kind="stable")
-    starts, lengths = starts[order], lengths[order]
+    if not len(lengths):
+        return np.zeros(0, np.uint32)
+    words = _every_word(data)
+    hashes = _SEED ^ lengths.astype(np.uint32)
     with np.errstate(over="ignore"):
-        hashes = _mix_tail(data, starts, lengths, _mix_words(data, starts, lengths))
+        _mix_words(words, starts, lengths // 4, hashes)
+        _mix_tail(words, starts + lengths, lengths & 3, hashes)
         hashes ^= hashes >> np.uint32(13)
         hashes *= _M
         hashes ^= hashes >> np.uint32(15)
-    result = np.empty_like(hashes)
-    result[order] = hashes
-    return result
-
-
-def _shorter(lengths: Ints) -> npt.NDArray[np.generic]:
-    """Return by how much each key is shorter than the longest; in 16 bits where they do, which sort by radix."""
-    longest = int(lengths.max(initial=0))
-    shorter = longest - lengths
-    return shorter.astype(np.uint16) if longest < 2**16 else shorter
+    return hashes
 
 
 def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
-    """Return (bytes, start of each key, length of each key) of a binary array, without copying the bytes."""
+    """Return (bytes, start of each key, length of each key) of a binary array.
+
+    Four bytes at least lie before the end of each key; that takes a copy where the first is shorter.
+    """
     _, offsets, data = keys.buffers()
     if len(keys) == 0 or offsets is None:
-        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.zeros(4, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     bounds = np.frombuffer(offsets, np.int32, len(keys) + 1, keys.offset * 4).astype(np.int64)
     bytes_ = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    if bounds[1] < _WORD_BYTES:
+        bytes_ = np.concatenate((np.zeros(_WORD_BYTES, np.uint8), bytes_))
+        bounds += _WORD_BYTES
     return bytes_, bounds[:-1], bounds[1:] - bounds[:-1]
 
 
-def _mix_words(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints) -> npt.NDArray[np.uint32]:
-    """Mix the whole words; keys come longest first, so that those still running are a prefix."""
-    hashes = _SEED ^ lengths.astype(np.uint32)
-    words = lengths // 4
-    if not len(words) or words[0] == 0:
-        return hashes
-    every_word = _every_word(data)
-    running = np.searchsorted(-words, -np.arange(1, words[0] + 1), side="right")
-    for step, count in enumerate(running):
-        k = every_word[starts[:count] + 4 * step].astype(np.uint32)
-        k *= _M
-        k ^= k >> _R
-        k *= _M
-        head = hashes[:count]
-        head *= _M
-        head ^= k
-    return hashes
+def _mix_words(words: Words, starts: Ints, counts: Ints, hashes: Words) -> None:
+    """Mix the whole words of each key into its hash: all keys at once as far as the shortest goes."""
+    least, most = int(counts.min()), int(counts.max())
+    for step in range(least):
+        _mix(hashes, words[starts + _WORD_BYTES * step])
+    running = np.flatnonzero(counts > least)
+    for step in range(least, most):
+        mixed = hashes[running]
+        _mix(mixed, words[starts[running] + _WORD_BYTES * step])
+        hashes[running] = mixed
+        running = running[counts[running] > step + 1]
 
 
-def _mix_tail(
-    data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints, hashes: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.uint32]:
-    """Mix the 1 to 3 bytes behind the last whole word."""
-    left = lengths & 3
-    has = np.flatnonzero(left)
-    if len(has):
-        left = left[has]
-        tail = starts[has] + lengths[has] - left
-        hashes[has] = (hashes[has] ^ _words_at(data, tail) & _LOW_BYTES[left]) * _M
-    return hashes
+def _mix(hashes: Words, k: Words) -> None:
+    k *= _M
+    k ^= k >> _R
+    k *= _M
+    hashes *= _M
+    hashes ^= k
 
 
-def _words_at(data: npt.NDArray[np.uint8], positions: Ints) -> npt.NDArray[np.uint32]:
-    """Return the little-endian word at each position, zeros in place of bytes behind the end."""
-    if len(data) < 4:
-        data = np.pad(data, (0, 4 - len(data)))
-    inside = np.minimum(positions, len(data) - 4)
-    beyond = (positions - inside).astype(np.uint32)
-    return _every_word(data)[inside].astype(np.uint32) >> (beyond * np.uint32(8))
+def _mix_tail(words: Words, ends: Ints, left: Ints, hashes: Words) -> None:
+    """Mix the 1 to 3 bytes behind the last whole word: the upper ones of the word that ends with the key."""
+    tail = words[ends - _WORD_BYTES] >> (8 * (_WORD_BYTES - left)).astype(np.uint32)  # by 32 bits: 0
+    np.copyto(hashes, (hashes ^ tail) * _M, where=left > 0)
 
 
-def _every_word(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+def _every_word(data: npt.NDArray[np.uint8]) -> Words:
     """Return a view of the little-endian words that start at each byte."""
-    return np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
+    return np.ndarray(len(data) - _WORD_BYTES + 1, dtype="<u4", buffer=data, strides=(1,))
 
 
 def key_partitions(keys: pa.BinaryArray, partitions: int) -> Ints:
     """Return ``toPositive(murmur2(key)) % partitions`` (``BuiltInPartitioner.partitionForKey``)."""
-    return (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
+    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int64)
 
 
 class Assigner(Protocol):
