@@ -220,13 +220,14 @@ class Sender:
                 self._delivery.deliver(items, lambda: self._abandoned)
                 self._end_of(items)
                 items = []
-            self._delivery.end()
         except BaseException as error:  # a fault of ours: nobody must wait for ever
             told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
             self._delivery.failed = told
             _fail(items, told)
             self._end_of(items)
             raise
+        finally:
+            self._delivery.end()
 
     def _end_of(self, items: list[Item]) -> None:
         failed = self._delivery.failed

@@ -84,6 +84,7 @@ def test_a_durable_send_that_waited_for_room_does_not_land_behind_what_failed(wo
         assert again._buffer._used == 0
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_send_that_waited_for_room_is_told_when_the_thread_died(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

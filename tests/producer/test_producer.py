@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from threading import Thread
+from threading import enumerate as all_threads
 from typing import Any
 
 import numpy as np
@@ -554,12 +555,14 @@ def test_nobody_waits_for_ever_when_the_thread_dies(world: World, monkeypatch: p
         raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(Delivery, "_try", fault)
+    before = set(all_threads())
     producer = producer_on(world)
     with pytest.raises(Exception, match="thread died of ZeroDivisionError"):
         producer.send("t", b"a").result(60)
     with pytest.raises(Exception, match="thread died"):
         producer.send("t", b"b")
     producer.close()
+    assert not set(all_threads()) - before, "nor does any thread of it stay"
 
 
 def test_timestamps_of_a_datetime_are_exact() -> None:
