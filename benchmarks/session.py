@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.kafka.toolchain import jars
 
 HERE = Path(__file__).resolve().parent
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -30,9 +31,11 @@ def session(said: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     settings = {
         **_recommended(),
-        # Both for ours and the floors alike; why they are not in spark-defaults.conf is told there.
+        # For ours and the floors alike; why they are not in spark-defaults.conf is told there.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+        # For all streams: by default each trigger of any of them waits for processes that rename checkpoint files.
+        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.driver.memory": "4g",
         "spark.ui.enabled": "false",
     }
