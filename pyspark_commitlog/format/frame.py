@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import google_crc32c
 import pyarrow as pa
@@ -69,6 +70,9 @@ MAX_ROWS = 65_536
 #: Kafka's ``RecordBatch.NO_TIMESTAMP``.
 NO_TIMESTAMP = -1
 _KNOWN_KINDS = (DENSE, THINNED)
+#: Record headers that are parsed, and made, once for all the frames that have them: so many, of so many bytes.
+_KEPT = 256
+_KEPT_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +94,28 @@ class Identity:
 
     def encode(self) -> bytes:
         """Return the record's headers: their count, then name and value of each."""
-        pairs = [
-            ("kind", self.kind),
-            ("schema", self.schema),
-            ("version", VERSION),
-            ("topic", self.topic_id),
-            ("partition", str(self.partition)),
-            ("codec", self.codec),
-        ]
-        if self.base_offset is not None:
-            pairs.append(("base", str(self.base_offset)))
-        if self.chunk is not None:
-            pairs.append(("chunk-uuid", self.chunk))
-        out = [varint.encode(len(pairs))]
-        for name, value in pairs:
-            for part in (name.encode(), value.encode()):
-                out += (varint.encode(len(part)), part)
-        return b"".join(out)
+        return _headers(self)
+
+
+@lru_cache(_KEPT)
+def _headers(identity: Identity) -> bytes:
+    pairs = [
+        ("kind", identity.kind),
+        ("schema", identity.schema),
+        ("version", VERSION),
+        ("topic", identity.topic_id),
+        ("partition", str(identity.partition)),
+        ("codec", identity.codec),
+    ]
+    if identity.base_offset is not None:
+        pairs.append(("base", str(identity.base_offset)))
+    if identity.chunk is not None:
+        pairs.append(("chunk-uuid", identity.chunk))
+    out = [varint.encode(len(pairs))]
+    for name, value in pairs:
+        for part in (name.encode(), value.encode()):
+            out += (varint.encode(len(part)), part)
+    return b"".join(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +267,14 @@ def open_payload(frame: Frame) -> Payload:
         raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {found:08x}, expected {frame.crc:08x}")
     try:
         message, headers = _parse_record(frame.buffer)
-        return Payload(_identity(headers), message)
+        identity = _identity(headers) if len(headers) <= _KEPT_BYTES else _identity.__wrapped__(headers)
+        return Payload(identity, message)
     except (ValueError, KeyError, IndexError) as error:
         raise CorruptionError(f"frame at offset {frame.base_offset}: its record does not parse ({error})") from error
 
 
-def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, dict[str, str]]:
+def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, bytes]:
+    """Return the record's value and, unparsed, its headers."""
     data = memoryview(buffer).cast("B")  # Arrow says signed bytes
     length, position = varint.decode(data, HEADER_BYTES)
     if position + length != buffer.size:
@@ -274,23 +285,15 @@ def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, dict[str, str]]:
     if key_length != -1:
         raise ValueError("the record has a key")
     size, position = _length(data, position)
-    message = buffer.slice(position, size)
-    count, position = varint.decode(data, position + size)
-    headers: dict[str, str] = {}
-    for _ in range(count):
-        name, position = _text(data, position)
-        headers[name], position = _text(data, position)
-    if position != buffer.size:
-        raise ValueError(f"the record ends at {position}, expected {buffer.size}")
-    return message, headers
+    return buffer.slice(position, size), bytes(data[position + size :])
 
 
-def _text(data: memoryview, position: int) -> tuple[str, int]:
+def _text(data: bytes, position: int) -> tuple[str, int]:
     size, position = _length(data, position)
     return str(data[position : position + size], "utf-8"), position + size
 
 
-def _length(data: memoryview, position: int) -> tuple[int, int]:
+def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return (a length that fits into what is left, position behind it)."""
     size, position = varint.decode(data, position)
     if not 0 <= size <= len(data) - position:
@@ -298,7 +301,15 @@ def _length(data: memoryview, position: int) -> tuple[int, int]:
     return size, position
 
 
-def _identity(headers: dict[str, str]) -> Identity:
+@lru_cache(_KEPT)
+def _identity(data: bytes) -> Identity:
+    count, position = varint.decode(data, 0)
+    headers: dict[str, str] = {}
+    for _ in range(count):
+        name, position = _text(data, position)
+        headers[name], position = _text(data, position)
+    if position != len(data):
+        raise ValueError(f"its headers end {len(data) - position} bytes before it")
     kind, version, schema = headers["kind"], headers["version"], headers["schema"]
     if kind not in _KNOWN_KINDS or version != VERSION or schema != UNTYPED:
         raise UnsupportedError(

@@ -67,6 +67,13 @@ def test_holds_one_record_at_the_last_offset_with_the_largest_timestamp() -> Non
     assert data[at : at + len(MESSAGE)] == MESSAGE
 
 
+def test_long_headers_are_read_and_not_kept() -> None:
+    kept = frame._identity.cache_info().currsize
+    long = Identity("t" * 2000, 7, "lz4")
+    assert frame.open_payload(parse(with_record(record(headers=long.encode())))).identity == long
+    assert frame._identity.cache_info().currsize == kept
+
+
 def test_the_record_headers_are_the_identity() -> None:
     written = Identity(TOPIC_ID, 7, "lz4", kind=frame.THINNED, base_offset=2**40).encode()
     expected = {
