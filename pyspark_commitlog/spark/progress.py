@@ -6,11 +6,11 @@ is an older copy. Each such loss is told with its offsets (Spark: ``KafkaSourceP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset
@@ -24,13 +24,18 @@ class Loss:
     told: str
     advice: str
     next: str
-
-    def error(self) -> OffsetOutOfRangeError:
-        """Return what a query with failOnDataLoss=true raises."""
-        return OffsetOutOfRangeError(f"{self.told}. {self.advice}, or set the option 'failOnDataLoss' to 'false'")
+    topic_changed: bool = False
 
 
-#: Is told of each loss: raises, or warns.
+def error_of(losses: Sequence[Loss]) -> OffsetOutOfRangeError | TopicChangedError:
+    """Return what a query with failOnDataLoss=true raises: one error that names all losses."""
+    told = "; ".join(dict.fromkeys(loss.told for loss in losses))
+    advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
+    kind = TopicChangedError if any(loss.topic_changed for loss in losses) else OffsetOutOfRangeError
+    return kind(f"{told}. {advice}, or set the option 'failOnDataLoss' to 'false'")
+
+
+#: Is told of each loss.
 Tell = Callable[[Loss], None]
 #: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
 Ended = Callable[[str, str], TopicState | None]
@@ -190,6 +195,7 @@ def _made_again(place: TopicPartition, unread: str, low: int | None) -> Loss:
         f"{_name(place)}: the topic was deleted and made again: {unread}",
         "Start with a new checkpoint",
         "the new topic has no such partition" if low is None else f"it goes on at offset {low} of the new topic",
+        topic_changed=True,
     )
 
 
@@ -198,6 +204,7 @@ def _deleted(place: TopicPartition, unread: str) -> Loss:
         f"{_name(place)}: the topic was deleted: {unread}",
         "Start with a new checkpoint",
         "it goes on when a topic is made under the name",
+        topic_changed=True,
     )
 
 
@@ -207,6 +214,7 @@ def _gone(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
         "deleted before they were read",
         "Start with a new checkpoint",
         "it goes on without them",
+        topic_changed=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +19,7 @@ from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import check_schema, chosen
 from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
-from pyspark_commitlog.spark.progress import Loss, Tell, outside
+from pyspark_commitlog.spark.progress import Loss, Tell, error_of, outside
 from pyspark_commitlog.spark.splits import Split, longest_first, split
 
 if TYPE_CHECKING:
@@ -81,32 +82,40 @@ class Reading:
         return self._topics[name]
 
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
-        """Return the newest state of every subscribed or known topic: with failOnDataLoss, of the life that is known.
+        """Return the newest state of every subscribed or known topic, whatever life it is in.
 
-        Without it a known topic may be missing. With ``all_there`` false any may: for reports, and for plans that are
-        checked behind it.
+        A known topic may be missing, which is a loss to be told. With ``all_there`` false any may: for reports, and for
+        plans that are checked behind it.
         """
-        strict, subscription = self._options.fail_on_data_loss, self._options.subscription
+        subscription = self._options.subscription
         named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
         states = {}
         for name in sorted({*named, *known}):
             topic, new = self._topic(name), name not in known
             try:
-                stored, state = topic.newest(known.get(name) if strict else None)
+                stored, state = topic.newest()
             except UnknownTopicError:
-                if new and subscription.pattern is not None:
-                    continue
-                if all_there and (strict or new):
+                if all_there and new and subscription.pattern is None:
                     raise
                 continue
             topic.journal.sync_exposed(stored)
             states[name] = state
         return states
 
-    def _tell(self, loss: Loss) -> None:
-        """Raise, or warn once and let the query go on, as failOnDataLoss says."""
-        if self._options.fail_on_data_loss:
-            raise loss.error()
+    @contextmanager
+    def _losses(self) -> Iterator[Tell]:
+        """Yield what is told of each loss: it warns once, or, with failOnDataLoss, all are one error at the end."""
+        if not self._options.fail_on_data_loss:
+            yield self._warn
+            return
+        found: list[Loss] = []
+        try:
+            yield found.append
+        finally:
+            if found:
+                raise error_of(found)
+
+    def _warn(self, loss: Loss) -> None:
         if loss not in self._told:
             self._told.add(loss)
             log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
@@ -128,14 +137,15 @@ class Reading:
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
         offsets: dict[TopicPartition, int] = {}
-        for name, state in states.items():
-            taken = self._options.subscription.partitions(name, state.partitions)
-            if asked is None or isinstance(asked, int | dict | Times):
-                exact = by_offset(self._topic(name), state, asked, taken)
-            else:
-                exact = {name: asked.of(name, state, taken, strict=self._options.fail_on_data_loss)}
-            found = resolve(exact, default, name, state, option, self._tell)
-            offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
+        with self._losses() as tell:
+            for name, state in states.items():
+                taken = self._options.subscription.partitions(name, state.partitions)
+                if asked is None or isinstance(asked, int | dict | Times):
+                    exact = by_offset(self._topic(name), state, asked, taken)
+                else:
+                    exact = {name: asked.of(name, state, taken, strict=self._options.fail_on_data_loss)}
+                found = resolve(exact, default, name, state, option, tell)
+                offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
         return offsets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -186,7 +196,7 @@ def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, o
     """Return an offset for every partition of a topic (pure).
 
     Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``tell`` is told of an
-    offset outside [log start offset, high watermark]; if it does not raise, the nearer of the two is taken.
+    offset outside [log start offset, high watermark]; the nearer of the two is taken.
 
     Raises:
         OptionError: a partition that does not exist.

@@ -82,8 +82,9 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
         states, subscription = self._states(begin.topic_ids), self._options.subscription
-        mark = self._follow(begin)
-        found = backlog(begin, states, subscription, self._tell, lambda name, life: self._topic(name).ended(life))
+        with self._losses() as tell:  # what the group says of a topic that changed would hide which records are lost
+            found = backlog(begin, states, subscription, tell, lambda name, life: self._topic(name).ended(life))
+            mark = self._follow(begin)
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
@@ -112,7 +113,9 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
         until = self._offset(end)
-        return self._parts(ranges(self._offset(start), until, self._states(until.topic_ids), self._tell))
+        with self._losses() as tell:
+            found = ranges(self._offset(start), until, self._states(until.topic_ids), tell)
+        return self._parts(found)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""

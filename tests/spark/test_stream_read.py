@@ -229,7 +229,7 @@ def test_a_running_query_refuses_a_topic_that_was_made_again(
         query.processAllAvailable()
         recreate(log)
         put(spark, root, TOPIC, ["b", "c"])
-        told = r"is gone: it (is deleted|was made again with id).* start the query anew"  # as the query happens to look
+        told = r"the topic was deleted( and made again)?: all .* was read. Start with"  # as the query happens to look
         with pytest.raises(StreamingQueryException, match=told):
             query.processAllAvailable()
     finally:
@@ -240,12 +240,19 @@ def test_a_running_query_refuses_a_topic_that_was_made_again(
 def test_a_restarted_query_refuses_a_topic_that_was_made_again(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
-    log.create_topic(TOPIC)
+    log.create_topic(TOPIC, partitions=2)
     put(spark, root, TOPIC, ["a"])
     seen.run(stream(spark, root, TOPIC))
-    recreate(log)
-    put(spark, root, TOPIC, ["b", "c"])
-    with pytest.raises(StreamingQueryException, match="is gone: it was made again with id"):
+    put(spark, root, TOPIC, ["b", "c"], 0)
+    put(spark, root, TOPIC, ["d"], 1)
+    former = log.describe(TOPIC).topic_id
+    recreate(log, partitions=2)
+    put(spark, root, TOPIC, ["e"])
+    told = (
+        f"{TOPIC} partition 0: the topic was deleted and made again: offsets 1 to 2 of the topic with id {former} were "
+        f"not read; {TOPIC} partition 1: the topic was deleted and made again: offsets 0 to 0 of the topic with id"
+    )
+    with pytest.raises(StreamingQueryException, match=told):
         seen.run(stream(spark, root, TOPIC))
     assert seen.all() == ["a"]
 
@@ -255,8 +262,23 @@ def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, 
     put(spark, root, TOPIC, ["a"])
     seen.run(stream(spark, root, TOPIC))
     log.delete_topic(TOPIC)
-    with pytest.raises(StreamingQueryException, match=r"is gone: it is deleted"):
+    with pytest.raises(StreamingQueryException, match=f"{TOPIC} partition 0: the topic was deleted: all that"):
         seen.run(stream(spark, root, TOPIC))
+
+
+def test_what_retention_took_of_all_partitions_is_one_error(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    put(spark, root, TOPIC, ["a"], 0)
+    seen.run(stream(spark, root, TOPIC))
+    put(spark, root, TOPIC, ["b", "c"], 0)
+    put(spark, root, TOPIC, ["d", "e"], 1)
+    log.delete_records(TOPIC, {0: 2, 1: 2})
+    told = r"partition 0: offsets 1 to 1, 1 of them, were deleted .*; orders partition 1: offsets 0 to 1, 2 of them, "
+    with pytest.raises(StreamingQueryException, match=told):
+        seen.run(stream(spark, root, TOPIC))
+    assert seen.all() == ["a"]
 
 
 def test_a_checkpoint_ahead_of_the_log_is_refused(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.progress import Loss, backlog, ranges, up_to
+from pyspark_commitlog.spark.progress import Loss, backlog, error_of, ranges, up_to
 from pyspark_commitlog.spark.subscription import by_name, by_partition, by_pattern
 
 ID, OTHER = "id-1", "id-2"
@@ -172,7 +172,14 @@ def test_the_batch_that_goes_over_to_the_new_life_starts_at_its_log_start() -> N
     assert (spans, told) == ([("t", OTHER, 0, 1, 3)], [])
 
 
-def test_an_error_names_the_way_out() -> None:
-    error = Loss("t partition 0: gone", "Start anew", "it goes on").error()
+def test_an_error_names_all_losses_and_the_way_out() -> None:
+    error = error_of([Loss(f"t partition {n}: gone", "Start anew", "it goes on") for n in (0, 1, 0)])
     assert isinstance(error, OffsetOutOfRangeError)
-    assert str(error) == "t partition 0: gone. Start anew, or set the option 'failOnDataLoss' to 'false'"
+    assert str(error) == (
+        "t partition 0: gone; t partition 1: gone. Start anew, or set the option 'failOnDataLoss' to 'false'"
+    )
+
+
+def test_a_topic_that_changed_is_the_error_s_kind() -> None:
+    losses = [Loss("a: gone", "Start anew", "on"), Loss("b: made again", "Start anew", "on", topic_changed=True)]
+    assert isinstance(error_of(losses), TopicChangedError)
