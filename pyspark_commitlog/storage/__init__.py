@@ -37,12 +37,17 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
         storage_options: handed to the fsspec filesystem.
 
     Raises:
-        UsageError: no root was given.
+        UsageError: no root was given, or options for a path that has no filesystem of fsspec.
         UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here.
     """
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
     if "://" not in root and not root.startswith("file:"):
+        if storage_options:
+            raise UsageError(
+                f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
+                "is a path: leave them out"
+            )
         return LocalStorage(root)
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import (
@@ -190,6 +192,27 @@ def test_a_url_of_a_local_directory_is_that_directory(tmp_path: Path) -> None:
 def test_a_filesystem_that_is_not_known_to_be_safe_is_refused(url: str) -> None:
     with pytest.raises(UnsupportedError):
         CommitLog(url)
+
+
+def test_storage_options_reach_the_filesystem_of_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+
+    def opened(url: str, **options: object) -> tuple[Any, str]:
+        given.append(options)
+        return url_to_fs(url)
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", opened)
+    log = CommitLog(f"file://{tmp_path}/log", storage_options={"auto_mkdir": True})
+    log.create_topic("t")
+    assert given == [{"auto_mkdir": True}]
+    assert CommitLog(str(tmp_path / "log")).topics() == ["t"]
+
+
+def test_storage_options_of_a_path_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match="storage options key, secret are for the filesystem of a URL, and '/data/log'"
+    ):
+        CommitLog("/data/log", storage_options={"secret": "s", "key": "k"})
 
 
 def test_no_root_is_an_error_that_says_so() -> None:
