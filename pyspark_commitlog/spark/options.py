@@ -338,7 +338,7 @@ def _by_partition(
 ) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> number, from JSON."""
     try:
-        parsed = {topic: {int(p): int(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
+        parsed = {topic: {int(p): _whole(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, found in parsed.items():
@@ -351,6 +351,12 @@ def _by_partition(
                 what = "offset" if minimum == EARLIEST else "timestamp"
                 raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")
     return parsed
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:  # JSON's 1.5 and true, which int() would take
+        raise TypeError(value)
+    return value
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

@@ -265,6 +265,9 @@ def test_starting_and_ending_offsets_choose_the_range(
     [
         ({"startingOffsets": "latest"}, "option 'startingOffsets'='latest' makes no sense for a batch read"),
         ({"endingOffsets": "earliest"}, "option 'endingOffsets'='earliest' makes no sense"),
+        ({"endingOffsets": '{"orders": {"1": -2}}'}, "'endingOffsets'='earliest' makes no sense .*nor -2 in JSON"),
+        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "use earliest, latest, or JSON like"),
+        ({"endingOffsets": '{"orders": {"0": true}}'}, "use earliest, latest, or JSON like"),
         ({"startingOffsets": '{"orders": {"0": 11}}'}, "orders partition 0 has offsets 0 to 10, not 11"),
         ({"startingOffsets": '{"orders": {"2": 0}}'}, "topic 'orders' has partitions 0 to 1, not 2"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "orders partition 0 offset -3 is not possible"),

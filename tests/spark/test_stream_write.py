@@ -111,6 +111,26 @@ def test_two_queries_from_one_copied_checkpoint_write_each_record_once(
             assert values(read(spark, root, TOPIC)) == [f"{n}" for n in range(number + 1)]
 
 
+def test_two_queries_from_one_copied_checkpoint_lose_what_they_cut_differently(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Why README says not to let both run: batch 2 of one is what the other had not come to."""
+    log.create_topic(TOPIC)
+    one_each, all_at_once = lines(spark, incoming, maxFilesPerTrigger=1), lines(spark, incoming)
+    put_lines(incoming, "0", ["0"])
+    run(one_each, root, TOPIC, checkpoint)
+    twin = tmp_path / "twin"
+    shutil.copytree(checkpoint, twin)
+    put_lines(incoming, "1", ["1"])
+    run(one_each, root, TOPIC, checkpoint)
+    put_lines(incoming, "2", ["2"])
+    run(all_at_once, root, TOPIC, twin)  # its batch 1 is both files, and skipped: 1 is committed
+    put_lines(incoming, "3", ["3"])
+    run(all_at_once, root, TOPIC, twin)  # its batch 2
+    run(one_each, root, TOPIC, checkpoint)  # its batch 2 is skipped, its batch 3 is not
+    assert values(read(spark, root, TOPIC)) == ["0", "1", "3", "3"]
+
+
 def test_a_query_without_its_checkpoint_writes_all_again(
     spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
 ) -> None:
