@@ -406,7 +406,7 @@ class LocalAppendFile:
 
     def __init__(self, root: Path, full: Path, path: str) -> None:
         self._root, self._path = root, path
-        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o644)
+        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as of all other files
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
         """Write with few system calls, whatever the number of pieces."""

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import (
     StorageError,
     StorageFullError,
@@ -28,6 +29,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, local, open_storage
 from tests.contract.kit import Opener, StorageContract
 from tests.support.clock import ManualClock
+from tests.support.records import append, batch_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -510,3 +512,20 @@ def test_refuses_what_is_not_known_to_be_safe(url: str) -> None:
 def test_a_root_must_be_named() -> None:
     with pytest.raises(UsageError, match="no root given"):
         open_storage("")
+
+
+def test_the_umask_decides_who_may_write_any_file(tmp_path: Path) -> None:
+    """Several users of one group write one root (docs/access.md): each must be able to append to another's segments."""
+    before = os.umask(0o007)
+    try:
+        log = CommitLog(str(tmp_path / "log"))
+        log.create_topic("t", 2, {"settle.bytes": 1})
+        append(log.topic("t"), batch_of([b"a", b"b", b"c"]))
+        log.maintain("t")
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "log").rglob("*")}
+    assert any(path.suffix == ".log" for path in modes)
+    assert {
+        path: oct(mode) for path, mode in modes.items() if mode & 0o070 != (0o070 if path.is_dir() else 0o060)
+    } == {}
