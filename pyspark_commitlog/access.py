@@ -154,13 +154,13 @@ class Access:
         if allows(rules, self.principal, operation, topic):
             return
         who = (
-            f"no principal is set (option 'principal', or {PRINCIPAL_VARIABLE}), and not everybody"
+            f"no principal is set (option 'principal', or {PRINCIPAL_VARIABLE}), and not everybody may"
             if self.principal is None
-            else f"principal {self.principal!r} has no rule, and so it"
+            else f"principal {self.principal!r} may not"
         )
         what = "all topics" if topic == ALL else f"topic {topic!r}"
         raise AccessDeniedError(
-            f"{who} may {operation} {what} of {self._storage.url}: ask an admin of the root for "
+            f"{who} {operation} {what} of {self._storage.url}: ask an admin of the root for "
             f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})"
         )
 

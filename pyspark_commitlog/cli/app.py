@@ -144,8 +144,8 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     for name, show in _progress(names):
         try:
             report = log.verify(name, progress=show)
-        except UnknownTopicError as error:
-            if topic:  # else it was deleted
+        except CommitLogError as error:
+            if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
                 failed = True
                 _complain(f"error: {error}")
             continue

@@ -41,7 +41,7 @@ def parse_time(text: str) -> int | str:
     if text in named:
         return named[text]
     found = parse_instant(text)
-    if found is None:
+    if found is None or found < 0:  # Kafka's -3 to -5 are no times
         told = "use latest, earliest, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
         raise UsageError(f"--time {text}: {told}")
     return found

@@ -26,7 +26,20 @@ def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.Mon
     run("access", "revoke", root, "etl", "write", "orders")
     run("maintain", root, "--once")
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
-    assert "may admin topic 'orders'" in run("maintain", root, "--once", code=1)[1]
+    assert "may not admin topic 'orders'" in run("maintain", root, "--once", code=1)[1]
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
     run("access", "clear", root)
     assert run("access", "list", root) == ([], "")
+
+
+def test_verify_goes_on_behind_a_topic_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tmp_path / "root")
+    for topic in ("closed", "open"):
+        CommitLog(root).create_topic(topic)
+    run("access", "allow", root, "ops", "admin")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
+    run("access", "allow", root, "web", "read", "open")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
+    told, complained = run("verify", root, "--json", code=1)
+    assert [json.loads(line)["topic"] for line in told] == ["open"]
+    assert "'web' may not read topic 'closed'" in complained

@@ -114,3 +114,5 @@ def test_times_as_people_write_them() -> None:
     assert parse_time("2026-01-01") == parse_time("2026-01-01T02:00:00+02:00") == 1_767_225_600_000
     with pytest.raises(UsageError, match="--time yesterday: use latest, earliest"):
         parse_time("yesterday")
+    with pytest.raises(UsageError, match="--time -3: use latest"):
+        parse_time("-3")
