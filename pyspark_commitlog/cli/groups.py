@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, beside, complete_group, opened, print_lines
+from pyspark_commitlog.cli.shared import AsJson, Root, beside, complete_group, opened, parse_instant, print_lines
 from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import UsageError
 
@@ -60,17 +59,14 @@ def reset(
     to_current: Annotated[bool, typer.Option("--to-current", help="What is committed.")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
     to_datetime: Annotated[
-        datetime | None,
-        typer.Option(
-            "--to-datetime",
-            help="The first record that is not earlier, in UTC.",
-            formats=["%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
-        ),
+        str | None,
+        typer.Option("--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC."),
     ] = None,
     by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
     from_file: Annotated[str | None, typer.Option("--from-file", help="CSV lines: topic,partition,offset.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell, as without it.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,6 +74,8 @@ def reset(
     with opened(root) as log:
         if (topic is not None) + all_topics + (from_file is not None) != 1:
             raise UsageError("give one of --topic, --all-topics and --from-file")
+        if execute and dry_run:
+            raise UsageError("give one of --execute and --dry-run")
         named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
         to = _target([way for way, wanted in named.items() if wanted], from_file)
         moved = log.groups.reset(
@@ -85,7 +83,7 @@ def reset(
             _partitions(topic),
             to,
             offset=to_offset,
-            timestamp=None if to_datetime is None else to_datetime.replace(tzinfo=UTC),
+            timestamp=_instant(to_datetime),
             duration=by_duration,
             shift=shift_by,
             dry_run=not execute,
@@ -94,6 +92,13 @@ def reset(
             print_lines(json.dumps({"group": group, **asdict(row)}) for row in moved)
         else:
             print_lines(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
+
+
+def _instant(text: str | None) -> int | None:
+    found = None if text is None or text.lstrip("-").isdigit() else parse_instant(text)
+    if found is None and text is not None:
+        raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")
+    return found
 
 
 def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]] | None:

@@ -109,11 +109,12 @@ def test_a_reset_tells_first_and_does_it_when_told_to(root: str, log: Log) -> No
         (["--topic", "orders:1,0", "--to-offset", "2"], [2, 2]),
         (["--all-topics", "--to-current"], [3, 4]),
         (["--all-topics", "--to-datetime", "2020-01-01T00:00:02.000"], [2, 2]),
+        (["--all-topics", "--to-datetime", "2020-01-01T01:00:02+01:00"], [2, 2]),
         (["--all-topics", "--by-duration", "PT0S"], [4, 4]),
     ],
 )
 def test_where_resets_go(root: str, log: Log, given: list[str], expected: list[int]) -> None:
-    lines, _ = run("groups", "reset", root, "reports", *given, "--json")
+    lines, _ = run("groups", "reset", root, "reports", *given, "--json", "--dry-run")
     assert [json.loads(line)["after"] for line in lines] == expected
     assert offsets(log) == [3, None]
 
@@ -138,6 +139,8 @@ def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -
         (["--all-topics"], 2, "give exactly one of"),
         (["--all-topics", "--to-earliest", "--to-latest"], 2, "one target only"),
         (["--all-topics", "--to-earliest", "--shift-by", "1"], 2, "given: to, shift"),
+        (["--all-topics", "--to-earliest", "--dry-run"], 2, "give one of --execute and --dry-run"),
+        (["--all-topics", "--to-datetime", "yesterday"], 2, "--to-datetime yesterday: use a time"),
         (["--topic", "orders:x", "--to-earliest"], 2, "--topic orders:x"),
         (["--from-file", "/none/at/all"], 2, "no file /none/at/all"),
         (["--topic", "orders", "--to-offset", "5"], 1, "offsets 0 to 4"),
