@@ -48,6 +48,18 @@ class QueryLag:
         """Return the lag of all partitions together."""
         return sum(partition.lag for partition in self.partitions)
 
+    @property
+    def behind_bytes(self) -> int | None:
+        """Return the stored bytes that it has not read; None where they are not known of all partitions."""
+        known = [each.behind_bytes for each in self.partitions if each.behind_bytes is not None]
+        return sum(known) if len(known) == len(self.partitions) else None
+
+    @property
+    def behind_ms(self) -> int | None:
+        """Return the age of the oldest first record not read; None where it is not known of all partitions."""
+        known = [each.behind_ms for each in self.partitions if each.behind_ms is not None]
+        return max(known, default=0) if len(known) == len(self.partitions) else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         return {

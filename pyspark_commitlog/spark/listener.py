@@ -104,12 +104,13 @@ class CommitLogListener(StreamingQueryListener):
 
     def _repr_html_(self) -> str:
         """Return a table for a notebook."""
-        head = "".join(
-            f"<th>{name}</th>" for name in ("query", "batch", "topic", "partition", "offset", "lag", "behind")
-        )
+        names = (
+            "query", "batch", "arriving/s", "read/s", "topic", "partition", "offset", "high watermark", "lag",
+            "bytes behind", "time behind",
+        )  # fmt: skip
+        head = "".join(f"<th>{name}</th>" for name in names)
         rows = (
-            f"<tr><td>{html.escape(lag.query)}</td><td>{lag.batch}</td><td>{html.escape(each.topic)}</td>"
-            f"<td>{each.partition}</td><td>{each.offset:,}</td><td>{each.lag:,}</td><td>{_age(each)}</td></tr>"
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(lag, each))}</tr>"
             for lag in self.lags()
             for each in lag.partitions
         )
@@ -138,15 +139,29 @@ def _looked_up(root: CommitLog, each: PartitionLag, sizes: dict[str, StoredSizes
     return replace(each, behind_bytes=stored, behind_ms=age)
 
 
-def _age(each: PartitionLag) -> str:
-    return "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.1f} s"
+def _cells(lag: QueryLag, each: PartitionLag) -> tuple[str, ...]:
+    """Return a row of the table; empty cells for what is not known."""
+    return (
+        lag.query, f"{lag.batch}", f"{lag.input_rate:,.0f}", f"{lag.process_rate:,.0f}",
+        each.topic, f"{each.partition}", f"{each.offset:,}", f"{each.high_watermark:,}", f"{each.lag:,}",
+        "" if each.behind_bytes is None else f"{each.behind_bytes:,}",
+        "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.1f} s",
+    )  # fmt: skip
 
 
 def _log_line(lag: QueryLag) -> None:
-    """Log a line: the query, its lag and rates, and the partition that is furthest behind."""
-    worst = max(lag.partitions, key=lambda each: each.lag, default=None)
-    told = "" if worst is None or not worst.lag else f", most in {worst.topic} partition {worst.partition}: {worst.lag}"
+    """Log a line: the query, its rates and lag, and the partition that is furthest behind."""
     log.info(
-        "query %s batch %d: %d records, %.0f/s read, lag %d%s",
-        lag.query, lag.batch, lag.rows, lag.process_rate, lag.lag, told,
+        "query %s batch %d: %d records, %.0f/s arriving, %.0f/s read, lag %d%s",
+        lag.query, lag.batch, lag.rows, lag.input_rate, lag.process_rate, lag.lag, _details(lag),
     )  # fmt: skip
+
+
+def _details(lag: QueryLag) -> str:
+    """Return what a line tells of a lag: bytes and time behind where all are known, and where most of it is."""
+    if not lag.lag:
+        return ""
+    stored, age = lag.behind_bytes, lag.behind_ms
+    known = "" if stored is None or age is None else f" ({stored} bytes, {age / 1000:.1f} s behind)"
+    worst = max(lag.partitions, key=lambda each: each.lag)
+    return f"{known}, most in {worst.topic} partition {worst.partition}: {worst.lag}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 
 import pytest
@@ -61,6 +63,80 @@ def test_a_table_and_text_of_what_was_taken(root: str, log: CommitLog) -> None:
     shown = listener._repr_html_()
     assert "&lt;reports&gt;" in shown
     assert "<td>1,233</td>" in shown
+
+
+def report(end: str, latest: str) -> dict[str, object]:
+    """Return Spark's report of a micro-batch, with what its offsets tell of the topic's partitions."""
+    offset = '{{"orders": {}, "__topic_ids": {{"orders": "id"}}}}'
+    source = {
+        "endOffset": offset.format(end), "latestOffset": offset.format(latest), "numInputRows": 2000,
+        "inputRowsPerSecond": 1500.0, "processedRowsPerSecond": 2500.0,
+    }  # fmt: skip
+    return {"id": "1", "name": "reports", "batchId": 7, "timestamp": "", "sources": [source]}
+
+
+def written_an_hour_ago(log: CommitLog) -> str:
+    """Write 1,500 records to one partition of two; return the high watermarks."""
+    log.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
+    hour_ago = (int(time.time()) - 3600) * 1_000_000
+    append(log.topic(TOPIC), batch_of([b"x"] * 1500, partition=[1] * 1500, timestamp=[hour_ago] * 1500))
+    return '{"0": 0, "1": 1500}'
+
+
+def test_the_line_has_rates_records_bytes_and_time(root: str, log: CommitLog, caplog: pytest.LogCaptureFixture) -> None:
+    highs = written_an_hour_ago(log)
+    listener = CommitLogListener(root)
+    with caplog.at_level(logging.INFO, "pyspark_commitlog"):
+        listener.take(report('{"0": 0, "1": 250}', highs))
+        listener.take(report(highs, highs))
+    (lag,) = listener.lags()
+    assert (lag.behind_bytes, lag.behind_ms) == (0, 0)
+    assert {(line.name, line.levelname) for line in caplog.records} == {("pyspark_commitlog", "INFO")}
+    behind, caught_up = (line.getMessage() for line in caplog.records)
+    told = re.fullmatch(
+        r"query reports batch 7: 2000 records, 1500/s arriving, 2500/s read, lag 1250 "
+        r"\((\d+) bytes, (\d+\.\d) s behind\), most in orders partition 1: 1250",
+        behind,
+    )
+    assert told, behind
+    assert int(told[1]) > 0
+    assert 3600 <= float(told[2]) < 4000
+    assert caught_up == "query reports batch 7: 2000 records, 1500/s arriving, 2500/s read, lag 0"
+
+
+def test_the_line_without_a_root_has_what_spark_tells(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "pyspark_commitlog"):
+        CommitLogListener().take(report('{"0": 0, "1": 250}', '{"0": 3, "1": 1500}'))
+    assert caplog.messages == [
+        "query reports batch 7: 2000 records, 1500/s arriving, 2500/s read, lag 1253, most in orders partition 1: 1250"
+    ]
+
+
+def cells(listener: CommitLogListener) -> list[list[str]]:
+    """Return the table that a notebook shows, its head first."""
+    rows = re.findall("<tr>(.*?)</tr>", listener._repr_html_())
+    return [re.findall("<t[hd]>(.*?)</t[hd]>", row) for row in rows]
+
+
+def test_the_table_has_rates_high_watermark_bytes_and_time(root: str, log: CommitLog) -> None:
+    highs = written_an_hour_ago(log)
+    listener = CommitLogListener(root, tell=lambda lag: None)
+    listener.take(report('{"0": 0, "1": 250}', highs))
+    head, caught_up, behind = cells(listener)
+    assert head[:6] == ["query", "batch", "arriving/s", "read/s", "topic", "partition"]
+    assert head[6:] == ["offset", "high watermark", "lag", "bytes behind", "time behind"]
+    assert caught_up == ["reports", "7", "1,500", "2,500", "orders", "0", "0", "0", "0", "0", "0.0 s"]
+    assert behind[:9] == ["reports", "7", "1,500", "2,500", "orders", "1", "250", "1,500", "1,250"]
+    (lag,) = listener.lags()
+    assert behind[9] == f"{lag.partitions[1].behind_bytes:,}" != "0"
+    assert behind[10].startswith("3,6")
+    assert behind[10].endswith(" s")
+
+
+def test_the_table_without_a_root_leaves_bytes_and_time_empty() -> None:
+    listener = CommitLogListener(tell=lambda lag: None)
+    listener.take(report('{"0": 250}', '{"0": 1500}'))
+    assert cells(listener)[1][6:] == ["250", "1,500", "1,250", "", ""]
 
 
 def micro_batch(number: int, high: int) -> dict[str, object]:
