@@ -1,6 +1,7 @@
 """Compact a topic that is too large for one process, with Spark's executors. A job for spark-submit:
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf examples/compact.py --root /data/log --topic users
+    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+        examples/compact.py --root /data/log --topic users
 
 Executors must see the root under the same path. Writers and readers go on meanwhile; smaller topics are compacted by
 ``commitlog maintain``.
@@ -9,6 +10,8 @@ Executors must see the root under the same path. Writers and readers go on meanw
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +24,7 @@ def main() -> None:
     parser.add_argument("--root", required=True, help="root of the commit log")
     parser.add_argument("--topic", required=True, help="a topic with cleanup.policy=compact")
     args = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
     spark = SparkSession.builder.appName(f"compact-{args.topic}").getOrCreate()
     done = compact(spark, args.root, args.topic)
     for one in done:

@@ -1,6 +1,6 @@
 """The demo: a year of real flights goes through a commit log, and the writer is killed on the way.
 
-    make demo            or:  python examples/demo.py [--root DIR]
+    make demo            or:  .venv/bin/python examples/demo.py [--root DIR]
 
 1. A streaming query writes the 336,776 departures of 2013 into topic ``flights``, keyed by carrier. It is killed
    (SIGKILL, the whole process group) after some months and started again on the same checkpoint.

@@ -1,7 +1,7 @@
 """Stream Parquet files of flights into a topic, exactly once. A job for spark-submit:
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf examples/flights_ingest.py \\
-        --data examples/data --root /tmp/commitlog --checkpoint /tmp/checkpoint
+    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+        examples/flights_ingest.py --data examples/data --root /tmp/commitlog --checkpoint /tmp/checkpoint
 
 Key: the carrier. Value: the flight as JSON. Timestamp: the scheduled departure. Run it again with the same checkpoint
 and it goes on where it stopped, however it was stopped.
@@ -10,6 +10,8 @@ and it goes on where it stopped, however it was stopped.
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     with suppress(TopicExistsError):  # these flights are of 2013: keep them whatever their age
         CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config={"retention.ms": -1})
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
     spark = SparkSession.builder.appName("flights-ingest").getOrCreate()
     files = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
     flights = files.option("maxFilesPerTrigger", 1).parquet(args.data)

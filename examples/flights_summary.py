@@ -1,6 +1,7 @@
 """Summarise departure delays in a topic of flights, by carrier and by hour. A job for spark-submit:
 
-    spark-submit --properties-file spark-conf/spark-defaults.conf examples/flights_summary.py --root /tmp/commitlog
+    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+        examples/flights_summary.py --root /tmp/commitlog
 
 It reads the topic as a stream from the earliest offset, in bounded micro-batches, and stops at what is there now.
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +39,7 @@ def main() -> None:
 
 def session(name: str) -> SparkSession:
     """Return a session whose hours are New York's, where the flights depart."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
     builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "America/New_York")
     return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 

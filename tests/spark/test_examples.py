@@ -1,4 +1,4 @@
-"""The example jobs, run as their users do: through spark-submit with the configuration in spark-conf/."""
+"""The example jobs, run as their users do: through spark-submit with the configuration in spark-conf/, or by Python."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ def submit(job: str, *arguments: object) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def without_the_venv(tmp_path: Path) -> dict[str, str]:
+    """Return an environment that names this Python nowhere; python3 in PATH is another one, without this package."""
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "python3"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\necho this Python knows no commitlog >&2\nexit 1\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    unset = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    path = [part for part in env["PATH"].split(os.pathsep) if not (Path(part) / "spark-submit").exists()]
+    return env | {"PATH": os.pathsep.join([str(tmp_path / "bin"), *path])}
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +108,15 @@ def test_the_summary_gives_mean_delays_by_carrier_and_by_hour(ingested: Path) ->
     for key, found in delays.items():
         assert float(rows[key][2]) == pytest.approx(fmean(found), abs=0.051), key
     assert rows["1"] == ["1", "1", "(all", "cancelled)"]
+
+
+def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "flights_summary.py", "--root", ingested / "log", "--topic", TOPIC],
+        env=without_the_venv(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "mean delay" in done.stdout
