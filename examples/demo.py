@@ -71,23 +71,38 @@ def prepare(root: Path) -> int:
 
 
 def write_with_a_kill(root: Path, log: CommitLog, total: int) -> None:
-    """Write the topic in a process of its own; kill it in the middle, start it again, let it finish."""
+    """Write the topic in a process of its own; kill it in the middle, start it again, let it finish.
+
+    Raises:
+        SystemExit: the writer failed by itself; says where its log is.
+    """
     console.rule("writeStream.format('commitlog')")
     with bar(total) as (progress, task):
         writer = start_writer(root)
         while written(log) < KILL_AFTER * total and writer.poll() is None:
             progress.update(task, completed=written(log), description="writing")
             time.sleep(0.1)
-        os.killpg(writer.pid, signal.SIGKILL)
-        writer.wait()
-        progress.console.print(f"  writer killed (SIGKILL) with {written(log):,} flights in the log; starting it again")
-        writer = start_writer(root)
+        if killed(writer):
+            progress.console.print(
+                f"  writer killed (SIGKILL) with {written(log):,} flights in the log; starting it again"
+            )
+            writer = start_writer(root)
+        elif writer.returncode == 0:
+            progress.console.print("  the writer finished before it could be killed: nothing was killed this time")
         while writer.poll() is None:
             progress.update(task, completed=written(log), description="writing")
             time.sleep(0.1)
         progress.update(task, completed=written(log), description="written")
     if writer.returncode:
         raise SystemExit(f"the writer failed, see {root / 'writer.log'}")
+
+
+def killed(writer: subprocess.Popen[bytes]) -> bool:
+    """Kill the writer's process group; return False if the writer had ended by itself."""
+    if writer.poll() is not None:  # the number of its group may be another's by now
+        return False
+    os.killpg(writer.pid, signal.SIGKILL)
+    return writer.wait() == -signal.SIGKILL
 
 
 def start_writer(root: Path) -> subprocess.Popen[bytes]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
+from types import ModuleType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -120,3 +123,76 @@ def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tm
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "mean delay" in done.stdout
+
+
+# --- the demo ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_demo_kills_its_writer_and_finds_the_same_by_stream_and_by_batch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "demo.py", "--root", tmp_path / "demo"],
+        env={**os.environ, "SPARK_CONF_DIR": str(REPOSITORY / "spark-conf"), "COLUMNS": "120"},  # as `make demo` does
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    told = re.search(r"writer killed \(SIGKILL\) with ([\d,]+) flights in the log; starting it again", done.stdout)
+    assert told, done.stdout
+    total = pq.read_metadata(FLIGHTS).num_rows
+    assert 0 < int(told[1].replace(",", "")) < total
+    assert "stream and batch read give the same tables: True" in done.stdout
+    assert f"flights in the log {total:,}, in the file {total:,}" in done.stdout
+    assert "All is well" in done.stdout
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the demo as a module."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("demo")
+
+
+def writer_that_ended(code: int) -> subprocess.Popen[bytes]:
+    """Return a writer that ended with this exit code, and that nobody has waited for."""
+    writer = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"], start_new_session=True)
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
+    return writer
+
+
+def test_a_writer_that_fails_is_told_with_the_place_of_its_log(
+    demo: ModuleType,
+    log: CommitLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.create_topic(TOPIC)
+    monkeypatch.setattr(demo, "start_writer", lambda root: writer_that_ended(3))
+    with pytest.raises(SystemExit, match=re.escape(f"the writer failed, see {tmp_path / 'writer.log'}")):
+        demo.write_with_a_kill(tmp_path, log, total=10)
+    assert "killed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("total", [10, 0], ids=["before there is enough", "when there is enough"])
+def test_a_writer_that_finished_is_not_told_as_killed(
+    total: int, demo: ModuleType, log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log.create_topic(TOPIC)
+    monkeypatch.setattr(demo, "start_writer", lambda root: writer_that_ended(0))
+    demo.write_with_a_kill(tmp_path, log, total)
+    told = capsys.readouterr().out
+    assert "writer killed" not in told
+    assert "the writer finished before it could be killed" in told
+
+
+def test_a_writer_that_was_seen_running_and_finished_is_not_told_as_killed(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended between the look and the signal, which a process that nobody has waited for takes and ignores."""
+    writer = writer_that_ended(0)
+    monkeypatch.setattr(writer, "poll", lambda: None)
+    assert not demo.killed(writer)
+    assert writer.returncode == 0
