@@ -101,6 +101,24 @@ def codec_of(stored: Frame) -> str:
     return open_payload(stored).identity.codec
 
 
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({}, [8, 4, 0, 0]),
+        ({"partitioner": "sticky"}, [8, 4, 0, 0]),  # below batch.size: one partition per task
+        ({"partitioner": "RoundRobin"}, [3, 3, 3, 3]),
+    ],
+)
+def test_the_partitioner_spreads_the_records_without_a_key(
+    spark: SparkSession, root: str, log: CommitLog, options: dict[str, str], counts: list[int]
+) -> None:
+    log.create_topic(TOPIC, partitions=4)
+    write(frame(spark, [[Sent(value=b"v")] * 8, [Sent(value=b"v")] * 4]), root, TOPIC, **options)
+    assert ends(log, TOPIC) == counts
+    found = read(spark, root, TOPIC).groupBy("partition").count().collect()
+    assert {row.partition: row["count"] for row in found} == {p: n for p, n in enumerate(counts) if n}
+
+
 def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=3, config={"segment.bytes": 4096, "retention.ms": -1})
     model = Topic(3)

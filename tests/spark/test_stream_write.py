@@ -160,6 +160,17 @@ def test_a_copy_from_topic_to_topic_is_exact(spark: SparkSession, root: str, log
     assert read_topic(log.topic("copy")) == read_topic(log.topic(TOPIC))
 
 
+@pytest.mark.parametrize(("partitioner", "counts"), [("sticky", [8, 0, 0, 0]), ("roundrobin", [2, 2, 2, 2])])
+def test_the_partitioner_spreads_a_micro_batch_without_keys(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, partitioner: str,
+    counts: list[int],
+) -> None:  # fmt: skip
+    log.create_topic(TOPIC, partitions=4)
+    put_lines(incoming, "0", [f"{i}" for i in range(8)])
+    run(lines(spark, incoming), root, TOPIC, checkpoint, partitioner=partitioner)
+    assert ends(log, TOPIC) == counts
+
+
 # --- several topics ---------------------------------------------------------------------------------------
 
 
