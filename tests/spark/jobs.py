@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,30 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_commitlog import CommitLog
+from tests.spark.model import Sent, Stored
 
 #: Longer than any query here takes; a test of a query that never ends shall fail, not hang.
 PATIENCE_SECONDS = 60
 #: Columns, in the order in which the source gives them.
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 WITH_HEADERS = f"{COLUMNS}, headers array<struct<key: string, value: binary>>"
+#: Columns of a DataFrame that is to be written.
+SENT = "key binary, value binary, timestamp timestamp, partition int, headers array<struct<key: string, value: binary>>"
+
+
+def frame(spark: SparkSession, tasks: Sequence[Sequence[Sent]]) -> DataFrame:
+    """Return a DataFrame with one Spark partition per task."""
+    rows = [[(s.key, s.value, s.timestamp, s.partition, s.headers) for s in task] for task in tasks]
+    flat = spark.sparkContext.parallelize(rows, len(rows)).flatMap(lambda task: task)
+    return spark.createDataFrame(flat, SENT)
+
+
+def stored_frame(spark: SparkSession, stored: Sequence[Stored], topic: str) -> DataFrame:
+    """Return what a read with headers must give of a model's records."""
+    rows = [
+        (s.sent.key, s.sent.value, topic, s.partition, s.offset, s.sent.timestamp, 0, s.sent.headers) for s in stored
+    ]
+    return spark.createDataFrame(rows, WITH_HEADERS).coalesce(1)
 
 
 def write(df: DataFrame, root: str, topic: str | None = None, **options: Any) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+
+#: An hour that New York's clocks show twice, to the microsecond.
+AUTUMN = datetime(2013, 11, 3, 5, 30, 0, 123456, UTC)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,20 @@ class Stored:
     partition: int
     offset: int
     sent: Sent
+
+
+def mixed(count: int, task: int) -> list[Sent]:
+    """Return records with and without key, value, headers and partition; timestamps in and around AUTUMN."""
+    return [
+        Sent(
+            value=None if i % 11 == 0 else f"value {task}/{i}".encode(),
+            key=None if i % 5 == 0 else f"key-{i % 17}".encode(),
+            timestamp=AUTUMN + timedelta(minutes=7 * i, microseconds=i),
+            partition=i % 3 if i % 4 == 0 else None,
+            headers=None if i % 3 == 0 else [("trace", f"{i}".encode()), ("empty", b""), ("none", None)][: i % 4],
+        )
+        for i in range(count)
+    ]
 
 
 def murmur2(data: bytes) -> int:
@@ -67,3 +84,13 @@ class Topic:
     def in_order(self) -> list[Stored]:
         """Return the records partition by partition, by offset."""
         return sorted(self.records, key=lambda stored: (stored.partition, stored.offset))
+
+    def since(self, starts: Sequence[datetime]) -> list[Stored]:
+        """Return them from each partition's first record on that is not earlier than its start."""
+        found: list[Stored] = []
+        for partition, start in enumerate(starts):
+            records = [stored for stored in self.in_order() if stored.partition == partition]
+            while records and (at := records[0].sent.timestamp) is not None and at < start:
+                del records[0]
+            found += records
+        return found

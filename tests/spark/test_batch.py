@@ -10,49 +10,17 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.format.frame import Frame, open_payload, parse
 from pyspark_commitlog.model import OffsetRange
 from tests.spark.conftest import TIME_ZONE
-from tests.spark.jobs import COLUMNS, WITH_HEADERS, ends, read, values, write
-from tests.spark.model import Sent, Stored, Topic
+from tests.spark.jobs import COLUMNS, WITH_HEADERS, ends, frame, read, stored_frame, values, write
+from tests.spark.model import AUTUMN, Sent, Topic, mixed
 
 TOPIC = "orders"
-#: An hour that New York's clocks show twice, to the microsecond.
-AUTUMN = datetime(2013, 11, 3, 5, 30, 0, 123456, UTC)
-SENT = "key binary, value binary, timestamp timestamp, partition int, headers array<struct<key: string, value: binary>>"
-
-
-def frame(spark: SparkSession, tasks: list[list[Sent]]) -> DataFrame:
-    """Return a DataFrame with one Spark partition per task."""
-    rows = [[(s.key, s.value, s.timestamp, s.partition, s.headers) for s in task] for task in tasks]
-    flat = spark.sparkContext.parallelize(rows, len(rows)).flatMap(lambda task: task)
-    return spark.createDataFrame(flat, SENT)
-
-
-def expected(spark: SparkSession, stored: list[Stored], topic: str = TOPIC) -> DataFrame:
-    """Return what a read with headers must give."""
-    rows = [
-        (s.sent.key, s.sent.value, topic, s.partition, s.offset, s.sent.timestamp, 0, s.sent.headers) for s in stored
-    ]
-    return spark.createDataFrame(rows, WITH_HEADERS).coalesce(1)
-
-
-def mixed(count: int, task: int) -> list[Sent]:
-    """Return records with and without key, value, headers and partition; timestamps in and around AUTUMN."""
-    return [
-        Sent(
-            value=None if i % 11 == 0 else f"value {task}/{i}".encode(),
-            key=None if i % 5 == 0 else f"key-{i % 17}".encode(),
-            timestamp=AUTUMN + timedelta(minutes=7 * i, microseconds=i),
-            partition=i % 3 if i % 4 == 0 else None,
-            headers=None if i % 3 == 0 else [("trace", f"{i}".encode()), ("empty", b""), ("none", None)][: i % 4],
-        )
-        for i in range(count)
-    ]
 
 
 def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
@@ -66,7 +34,7 @@ def test_a_read_gives_what_was_written_at_the_offsets_of_the_model(
 
     found = read(spark, root, TOPIC, includeHeaders="true").orderBy("partition", "offset")
 
-    assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
+    assert_df_equality(found, stored_frame(spark, model.in_order(), TOPIC), ignore_nullable=True)
 
 
 def test_the_longest_range_is_read_first(spark: SparkSession, root: str, log: CommitLog) -> None:
@@ -133,7 +101,7 @@ def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str
 
     found = read(spark, root, TOPIC, includeHeaders="true").orderBy("partition", "offset")
 
-    assert_df_equality(found, expected(spark, model.in_order()), ignore_nullable=True)
+    assert_df_equality(found, stored_frame(spark, model.in_order(), TOPIC), ignore_nullable=True)
 
 
 def test_a_timestamp_is_the_same_instant_in_every_session_time_zone(
@@ -210,7 +178,7 @@ def test_a_users_schema_chooses_columns_and_their_order(
     found = read(spark, root, TOPIC, schema)
 
     assert found.schema == spark.createDataFrame([], schema).schema
-    wanted = expected(spark, model.in_order()).select(*found.columns)
+    wanted = stored_frame(spark, model.in_order(), TOPIC).select(*found.columns)
     order = [sf.col(name).cast("string") for name in found.columns]
     assert_df_equality(found.orderBy(*order), wanted.orderBy(*order), ignore_nullable=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from tests.spark.driver import Checkpoint, Driver
-from tests.spark.jobs import Seen, ended, put, read, stream, values
+from tests.spark.jobs import Seen, ended, frame, put, read, stored_frame, stream, values, write
+from tests.spark.model import AUTUMN, Sent, Topic
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of
 from tests.support.world import World
@@ -174,22 +176,24 @@ def spans(df: DataFrame) -> list[tuple[int, int, int]]:
 
 
 def test_large_ranges_are_cut_at_frames(spark: SparkSession, root: str, log: CommitLog) -> None:
-    log.create_topic(TOPIC, partitions=2, config={"batch.size": 1024, "compression.type": "none"})
-    fill(log, 100, 100)
-    fill(log, 1, 100, partition=1)
+    log.create_topic(TOPIC, partitions=2, config={"batch.size": 1024, "compression.type": "none", "retention.ms": -1})
+    at = [AUTUMN + timedelta(seconds=n) for n in range(101)]
+    tasks = [[Sent(b"%06d" % n + b"x" * 100, timestamp=at[n], partition=int(n == 100)) for n in range(101)]]
+    write(frame(spark, tasks), root, TOPIC)
     log.maintain(TOPIC)
-    whole = read(spark, root, TOPIC)
-    assert spans(whole) == [(0, 0, 99), (1, 0, 0)]
-    df = read(spark, root, TOPIC, minPartitions=5)
+    assert spans(read(spark, root, TOPIC)) == [(0, 0, 99), (1, 0, 0)]
+    df = read(spark, root, TOPIC, minPartitions=5, includeHeaders="true")
     parts = spans(df)
     assert len(parts) == 5
     assert parts[-1] == (1, 0, 0)
-    frame = [rows.frame.last_offset_delta + 1 for rows in located(log)]
-    borders = {sum(frame[:at]) for at in range(len(frame))}
+    held = [rows.frame.last_offset_delta + 1 for rows in located(log)]
+    borders = {sum(held[:n]) for n in range(len(held))}
     assert len(borders) > 8
     assert {first for p, first, _ in parts if p == 0} <= borders
-    key = ["partition", "offset"]
-    assert_df_equality(df.orderBy(*key), whole.orderBy(*key), ignore_nullable=True)
+    model = Topic(2)
+    model.write(tasks)
+    wanted = stored_frame(spark, model.in_order(), TOPIC)
+    assert_df_equality(df.orderBy("partition", "offset"), wanted, ignore_nullable=True)
 
 
 def located(log: CommitLog) -> list[Any]:
