@@ -1,4 +1,4 @@
-"""Spark's micro-batch loop without Spark: plans and pickles as Spark does, and runs the tasks one after the other.
+"""Spark's micro-batch loop and streaming writes without Spark: plans and pickles as it does, one task after the other.
 
 ``test_driver.py`` holds it to what Spark does, call by call.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
 
@@ -36,8 +40,9 @@ class Driver:
     def __init__(
         self, source: DefaultSource, checkpoint: Checkpoint, sink: Callable[[int, list[pa.RecordBatch]], None]
     ) -> None:
-        self._schema = source.schema()
+        self._source, self._schema = source, source.schema()
         self._reader = source.streamReader(self._schema)
+        self._in_tasks: DataSourceStreamReader | None = None
         self._checkpoint, self._sink = checkpoint, sink
 
     def run(self) -> None:
@@ -50,6 +55,7 @@ class Driver:
         while True:
             start = planned[-1] if planned else self._text(self._reader.initialOffset())
             end = self._text(self._reader.latestOffset(json.loads(start), limit))
+            self._text(self._reader.reportLatestOffset())
             if end == start:
                 return
             if planned:
@@ -65,10 +71,57 @@ class Driver:
         self._checkpoint.over = len(self._checkpoint.planned)
 
     def _task(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Read as a task does: from copies that were sent over."""
-        reader, partition = pickle.loads(pickle.dumps((self._reader, partition)))
+        """Read as a task does: from copies that were sent over, of a reader that is made once for all tasks."""
+        if self._in_tasks is None:
+            self._in_tasks = sent_over(self._source).streamReader(self._schema)
+        reader, partition = sent_over((self._in_tasks, partition))
         yield from reader.read(partition)
 
     @staticmethod
     def _text(offset: dict[str, Any]) -> str:
         return json.dumps(offset)
+
+
+class SinkDriver:
+    """The streaming writes of one query.
+
+    Args:
+        source: the data source, with its options.
+        schema: of the rows.
+        query: the query's id.
+    """
+
+    def __init__(self, source: DefaultSource, schema: StructType, query: str) -> None:
+        self._source, self._schema, self._query = source, schema, query
+
+    def write(self, batch: int, tasks: Sequence[Sequence[pa.RecordBatch]]) -> None:
+        """Write a micro-batch; each of the three steps is a process of its own in Spark."""
+        writer = self._writer()
+        messages: list[Any] = [None] * len(tasks)
+        try:
+            for number, rows in enumerate(tasks):
+                with in_task(self._query, number):
+                    messages[number] = sent_over(sent_over(writer).write(iter(rows)))
+            self._writer().commit(messages, batch)
+        except Exception:
+            self._writer().abort(messages, batch)
+            raise
+
+    def _writer(self) -> Any:
+        return sent_over(self._source).streamWriter(self._schema, overwrite=False)
+
+
+@contextmanager
+def in_task(query: str, number: int) -> Iterator[None]:
+    """Be in a task of a streaming query, as Spark's Python worker makes it known."""
+    context = TaskContext._getOrCreate()
+    context._partitionId, context._localProperties = number, {"sql.streaming.queryId": query}
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+def sent_over(value: Any) -> Any:
+    """Return what arrives in another process."""
+    return pickle.loads(pickle.dumps(value))

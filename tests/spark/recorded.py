@@ -1,7 +1,11 @@
-"""``commitlog`` with a note of every call that reaches its micro-batch reader, in a file beside the root."""
+"""``commitlog`` with a note of every call that reaches its streaming reader and writer, in a file beside the root.
+
+But for ``stop``: Spark kills the reader's process when a query ends, and mostly before it comes to that.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -9,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.sink import CommitLogStreamWriter, StagedMessage
 from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
 FORMAT = "commitlog-recorded"
@@ -31,16 +37,20 @@ class RecordedSource(DefaultSource):
 
     def streamReader(self, schema: StructType) -> RecordedReader:
         """Return the reader that takes notes."""
+        note(self.options["path"], "streamReader")
         return RecordedReader(self, source_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RecordedWriter:
+        """Return the writer that takes notes."""
+        note(self.options["path"], "streamWriter")
+        return RecordedWriter(self, schema, overwrite)
 
 
 class RecordedReader(CommitLogStreamReader):
     """Notes each call's name and its offsets; what it answers is the reader's own."""
 
     def _note(self, *call: object) -> None:
-        descriptor = os.open(notes(self._options.path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(descriptor, json.dumps(call).encode() + b"\n")  # one write: tasks run side by side
-        os.close(descriptor)
+        note(self._options.path, *call)
 
     def initialOffset(self) -> dict[str, Any]:
         """Note and answer."""
@@ -53,13 +63,23 @@ class RecordedReader(CommitLogStreamReader):
         self._note("prepareForTriggerAvailableNow")
         super().prepareForTriggerAvailableNow()
 
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Note and answer."""
+        answer = super().getDefaultReadLimit()
+        self._note("getDefaultReadLimit", limit_of(answer))
+        return answer
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Note and answer."""
         answer = super().latestOffset(start, limit)
-        self._note(
-            "latestOffset", told(start), limit.max_rows if isinstance(limit, ReadMaxRows) else "all", told(answer)
-        )
-        return answer  # fmt: skip
+        self._note("latestOffset", told(start), limit_of(limit), told(answer))
+        return answer
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Note and answer."""
+        answer = super().reportLatestOffset()
+        self._note("reportLatestOffset", told(answer))
+        return answer
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Note and answer."""
@@ -77,22 +97,64 @@ class RecordedReader(CommitLogStreamReader):
         super().commit(end)
 
 
+class RecordedWriter(CommitLogStreamWriter):
+    """Notes each call's name, its task or batch, and how many messages it has; what it does is the writer's own."""
+
+    def _note(self, *call: object) -> None:
+        note(self._options.path, *call)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Note and act."""
+        context = TaskContext.get()
+        assert context is not None
+        self._note("write", context.partitionId())
+        return super().write(iterator)
+
+    def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Note and act; if a test asked for it, fail behind that."""
+        self._note("commit", batchId, len(messages))
+        super().commit(messages, batchId)
+        if fails_next(self._options.path).exists():
+            fails_next(self._options.path).unlink()
+            raise CrashError("behind the commit")
+
+    def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Note and act."""
+        self._note("abort", batchId, len(messages))
+        super().abort(messages, batchId)
+
+
+class CrashError(Exception):
+    """A sink gives up."""
+
+
+def fails_next(root: str) -> Path:
+    """Return the file that has the next commit of a writer fail after it landed."""
+    return Path(f"{root}-fails-next")
+
+
+def note(root: str, *call: object) -> None:
+    """Write a call down."""
+    descriptor = os.open(notes(root), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, json.dumps(call).encode() + b"\n")  # one write: tasks run side by side
+    os.close(descriptor)
+
+
 def notes(root: str) -> Path:
-    """Return the file of the calls to readers of a root."""
+    """Return the file of the calls to readers and writers of a root."""
     return Path(f"{root}-calls")
 
 
 def calls(root: str) -> list[list[Any]]:
-    """Return the calls; reads in the order of their partitions, since tasks run side by side."""
-    found = [json.loads(line) for line in notes(root).read_text().splitlines()]
-    at = 0
-    while at < len(found):
-        end = at
-        while end < len(found) and found[end][0] == "read":
-            end += 1
-        found[at:end] = sorted(found[at:end])
-        at = end + 1
-    return found
+    """Return the calls; those of tasks in the order of their partitions, since tasks run side by side."""
+    found = [json.loads(line) for line in notes(root).read_text().splitlines()] if notes(root).exists() else []
+    grouped = itertools.groupby(found, lambda call: call[0] if call[0] in ("read", "write") else None)
+    return [call for name, same in grouped for call in (sorted(same) if name else same)]
+
+
+def limit_of(limit: ReadLimit) -> int | str:
+    """Return a trigger's limit in records, or that it takes all."""
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else "all"
 
 
 def told(offset: Mapping[str, Any]) -> Offsets:

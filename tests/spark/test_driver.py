@@ -11,19 +11,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import TopicChangedError
-from tests.spark.driver import Checkpoint, Driver
-from tests.spark.jobs import ended
-from tests.spark.recorded import FORMAT, RecordedSource, calls, notes
-from tests.support.records import append, batch_of
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import InvalidRecordError, TopicChangedError
+from tests.spark.driver import Checkpoint, Driver, SinkDriver
+from tests.spark.jobs import ended, ends, stream
+from tests.spark.recorded import FORMAT, CrashError, RecordedSource, calls, fails_next, notes
+from tests.support.records import append, batch_of, read_topic
 
 TOPIC = "orders"
 LIMIT = 6
-
-
-class CrashError(Exception):
-    """The sink of a test gives up."""
 
 
 def put(log: CommitLog, values: list[str], partition: int) -> None:
@@ -86,34 +82,51 @@ class InSpark:
 
 EXPECTED: list[list[Any]] = [
     # a new query, whose sink gives up in its second batch
+    ["streamReader"],
     ["prepareForTriggerAvailableNow"],
+    ["getDefaultReadLimit", LIMIT],
     ["initialOffset", {TOPIC: [0, 0]}],
     ["latestOffset", {TOPIC: [0, 0]}, LIMIT, {TOPIC: [3, 3]}],
+    ["reportLatestOffset", {TOPIC: [5, 5]}],
     ["initialOffset", {TOPIC: [0, 0]}],
     ["partitions", {TOPIC: [0, 0]}, {TOPIC: [3, 3]}],
+    ["streamReader"],
     ["read", TOPIC, 0, 0, 3],
     ["read", TOPIC, 1, 0, 3],
     ["latestOffset", {TOPIC: [3, 3]}, LIMIT, {TOPIC: [5, 5]}],
+    ["reportLatestOffset", {TOPIC: [5, 5]}],
     ["commit", {TOPIC: [3, 3]}],
     ["partitions", {TOPIC: [3, 3]}, {TOPIC: [5, 5]}],
     ["read", TOPIC, 0, 3, 5],
     ["read", TOPIC, 1, 3, 5],
     # started again: that batch is played again; then nothing is new
+    ["streamReader"],
     ["prepareForTriggerAvailableNow"],
+    ["getDefaultReadLimit", LIMIT],
     ["partitions", {TOPIC: [3, 3]}, {TOPIC: [5, 5]}],
+    ["streamReader"],
     ["read", TOPIC, 0, 3, 5],
     ["read", TOPIC, 1, 3, 5],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [5, 5]}],
+    ["reportLatestOffset", {TOPIC: [5, 5]}],
     # nothing new
+    ["streamReader"],
     ["prepareForTriggerAvailableNow"],
+    ["getDefaultReadLimit", LIMIT],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [5, 5]}],
+    ["reportLatestOffset", {TOPIC: [5, 5]}],
     # a record more, in one partition
+    ["streamReader"],
     ["prepareForTriggerAvailableNow"],
+    ["getDefaultReadLimit", LIMIT],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [6, 5]}],
+    ["reportLatestOffset", {TOPIC: [6, 5]}],
     ["commit", {TOPIC: [5, 5]}],
     ["partitions", {TOPIC: [5, 5]}, {TOPIC: [6, 5]}],
+    ["streamReader"],
     ["read", TOPIC, 0, 5, 6],
     ["latestOffset", {TOPIC: [6, 5]}, LIMIT, {TOPIC: [6, 5]}],
+    ["reportLatestOffset", {TOPIC: [6, 5]}],
 ]
 
 
@@ -141,6 +154,112 @@ def test_the_same_calls_are_made_in_the_driver_and_in_spark(
         (2, [b"0.5"]),
     ]
     notes(root).unlink()
+
+
+# --- the sink ---------------------------------------------------------------------------------------------
+
+INCOMING = "incoming"
+#: A record is copied with its partition's number.
+COPIED = {"subscribe": INCOMING, "startingOffsets": "earliest", "columns": "value,partition"}
+SINK_ERRORS = ("CrashError", "InvalidRecordError")
+
+
+class CopyInDriver:
+    """A query that copies a topic, in the driver without Spark; ``run`` tells which error stopped it."""
+
+    def __init__(self, root: str) -> None:
+        self._source = DefaultSource({"path": root, **COPIED})
+        sink = RecordedSource({"path": root, "topic": TOPIC})
+        self._sink, self._checkpoint = SinkDriver(sink, self._source.schema(), "query"), Checkpoint()
+
+    def run(self) -> str | None:
+        """Run what is available."""
+        try:
+            Driver(self._source, self._checkpoint, self._write).run()
+        except (CrashError, InvalidRecordError) as error:
+            return type(error).__name__
+        return None
+
+    def _write(self, batch: int, rows: list[pa.RecordBatch]) -> None:
+        self._sink.write(batch, [[each] for each in rows])  # the few rows of a partition are one batch
+
+
+class CopyInSpark:
+    """The query in Spark."""
+
+    def __init__(self, root: str, spark: SparkSession) -> None:
+        self._root, self._spark = root, spark
+
+    def run(self) -> str | None:
+        """Run what is available."""
+        self._spark.dataSource.register(RecordedSource)
+        df = stream(self._spark, self._root, INCOMING, **COPIED)
+        writer = df.writeStream.format(FORMAT).option("topic", TOPIC)
+        writer = writer.option("checkpointLocation", f"{self._root}-copy").trigger(availableNow=True)
+        try:
+            ended(writer.start(self._root))
+        except StreamingQueryException as error:
+            return next(name for name in SINK_ERRORS if name in str(error))
+        return None
+
+
+SINK_EXPECTED: list[list[Any]] = [
+    # two tasks
+    ["streamWriter"],
+    ["write", 0],
+    ["write", 1],
+    ["streamWriter"],
+    ["commit", 0, 2],
+    # a commit that landed but failed, and its batch again
+    ["streamWriter"],
+    ["write", 0],
+    ["streamWriter"],
+    ["commit", 1, 1],
+    ["streamWriter"],
+    ["abort", 1, 1],
+    ["streamWriter"],
+    ["write", 0],
+    ["streamWriter"],
+    ["commit", 1, 1],
+    # a task that fails, and its batch again
+    ["streamWriter"],
+    ["write", 0],
+    ["streamWriter"],
+    ["abort", 2, 1],
+    ["streamWriter"],
+    ["write", 0],
+    ["streamWriter"],
+    ["commit", 2, 1],
+]
+
+
+@pytest.fixture(params=["driver", "spark"])
+def copy(request: pytest.FixtureRequest, root: str) -> CopyInDriver | CopyInSpark:
+    """Return the query that copies, in both worlds."""
+    return CopyInDriver(root) if request.param == "driver" else CopyInSpark(root, request.getfixturevalue("spark"))
+
+
+def test_the_same_calls_reach_the_sink_in_the_driver_and_in_spark(
+    root: str, log: CommitLog, copy: CopyInDriver | CopyInSpark
+) -> None:
+    log.create_topic(INCOMING, partitions=4)
+    log.create_topic(TOPIC, partitions=2)
+    incoming = log.topic(INCOMING)
+    append(incoming, batch_of([b"a", b"b", b"c", b"d"], partition=[0, 0, 1, 1]))
+    assert copy.run() is None
+    append(incoming, batch_of([b"e"], partition=[0]))
+    fails_next(root).touch()
+    assert copy.run() == "CrashError"
+    assert ends(log, TOPIC) == [3, 2]
+    assert copy.run() is None
+    append(incoming, batch_of([b"f"], partition=[3]))
+    assert copy.run() == "InvalidRecordError"  # there is no partition 3
+    log.add_partitions(TOPIC, 4)
+    assert copy.run() is None
+    assert calls(root) == SINK_EXPECTED
+    assert [(r.partition, r.value) for r in read_topic(log.topic(TOPIC))] == [
+        (0, b"a"), (0, b"b"), (0, b"e"), (1, b"c"), (1, b"d"), (3, b"f"),
+    ]  # fmt: skip
 
 
 # --- in the driver only -----------------------------------------------------------------------------------

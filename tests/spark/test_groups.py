@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, Storage
 from pyspark_commitlog.storage import LocalStorage
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import ended, read, stream, values
-from tests.spark.test_driver import CrashError
+from tests.spark.recorded import CrashError
 from tests.support.faults import FaultyStorage, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, raising
