@@ -105,6 +105,7 @@ def test_a_send_that_waited_for_room_is_told_when_the_thread_died(
     waiting.thread.join(60)
     assert producer.flush(2) == 0, "nobody will ever send it"
     assert waiting.error
+    producer.close()  # pytest tells of a thread that dies behind the test in the next one
 
 
 def test_two_threads_that_wait_for_room_do_not_swap_their_sequences(world: World) -> None:
