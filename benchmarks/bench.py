@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from compare import Contender, Table, just
+from compare import Contender, Row, Table, just
 from data import prepare
 from kafka_peer import PARTITIONS, KafkaPeer
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ class Bench:
         delta: whether Delta's jars are there.
         quick: whether rows leave out what is not the strongest peer of its kind.
         warm_up: rounds of rates before the measured ones.
+        keep: is given each row.
     """
 
     def __init__(
@@ -46,12 +48,13 @@ class Bench:
         delta: bool,
         quick: bool = False,
         warm_up: int = 0,
+        keep: Callable[[Row], None] | None = None,
     ) -> None:
         self.spark, self.records, self.kafka, self.delta, self.quick = spark, records, kafka, delta, quick
         self.per_trigger = min(500_000, records // 4)
         self.events = prepare(work, records, self.per_trigger)
         self.scratch = work / "scratch"
-        self.table = Table(runs, os.sync, self.clean, warm_up)
+        self.table = Table(runs, os.sync, self.clean, warm_up, keep)
         self._kept: set[Path] = set()
         self._number = 0
 

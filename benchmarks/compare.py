@@ -67,7 +67,7 @@ HEAD = f"{'work':<46} {'peer':<38} {'unit':<10} {'ours':>12} {'peer':>12} {'rati
 
 
 class Table:
-    """Measures, prints each row as soon as it is known, and keeps them.
+    """Measures, and prints each row as soon as it is known.
 
     Args:
         runs: measured runs of each contender, in turn with the others. Right before each goes one that does not
@@ -76,16 +76,24 @@ class Table:
         clean: removes what a run left behind; called after each.
         warm_up: rounds before those, in which no run of ``rates`` counts: Java, in the session and in the broker,
             compiles by and by what runs often, and until then figures tell how far it has come.
+        keep: is given each row as soon as it is known.
     """
 
-    def __init__(self, runs: int, rest: Callable[[], None], clean: Callable[[], None], warm_up: int = 0) -> None:
-        self.runs, self._rest, self._clean, self._warm_up = runs, rest, clean, warm_up
-        self.rows: list[Row] = []
+    def __init__(
+        self,
+        runs: int,
+        rest: Callable[[], None],
+        clean: Callable[[], None],
+        warm_up: int = 0,
+        keep: Callable[[Row], None] | None = None,
+    ) -> None:
+        self.runs, self._rest, self._clean, self._warm_up, self._keep = runs, rest, clean, warm_up, keep
 
     def add(self, row: Row) -> None:
         """Print and keep a row."""
-        self.rows.append(row)
         print(row.told(), flush=True)
+        if self._keep is not None:
+            self._keep(row)
 
     def rates(self, work: str, records: int, ours: Contender, peers: Mapping[str, Contender]) -> None:
         """Compare how many records each gets done in a second."""

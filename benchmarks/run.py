@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -46,8 +47,11 @@ def main() -> None:
     elif not client_peer.is_there():
         print(NO_CLIENT)
     print(f"\n{HEAD}", flush=True)
-    rows = _measure(args, peers=peers)
-    target = _keep(HERE / "results" if args.keep else args.work, about, rows)
+    directory = HERE / "results" if args.keep else args.work
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f"{about['commit']}.jsonl"
+    _append(target, about)
+    _measure(args, peers=peers, keep=lambda row: _append(target, {**row.__dict__, "ratio": row.ratio}))
     print(f"\nkept in {target}")
 
 
@@ -71,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     return args
 
 
-def _measure(args: argparse.Namespace, *, peers: bool) -> list[Row]:
+def _measure(args: argparse.Namespace, *, peers: bool, keep: Callable[[Row], None]) -> None:
     scratch, broker = args.work / "scratch", args.work / "scratch-kafka"
     for left_behind in (scratch, broker):  # by a run that was killed
         shutil.rmtree(left_behind, ignore_errors=True)
@@ -80,25 +84,21 @@ def _measure(args: argparse.Namespace, *, peers: bool) -> list[Row]:
     try:
         with kafka_peer.running(spark, broker) if peers else nullcontext() as kafka:
             bench = Bench(
-                spark, args.work, args.records, args.runs, kafka, delta=peers, quick=args.quick, warm_up=args.warm_up
-            )
+                spark, args.work, args.records, args.runs, kafka,
+                delta=peers, quick=args.quick, warm_up=args.warm_up, keep=keep,
+            )  # fmt: skip
             for name in args.only:
                 ROWS[name](bench)
-            return bench.table.rows
     finally:
         spark.stop()
         for done_with in (scratch, broker):
             shutil.rmtree(done_with, ignore_errors=True)
 
 
-def _keep(directory: Path, about: dict[str, object], rows: list[Row]) -> Path:
-    """Append the machine and the rows to the file of this commit."""
-    directory.mkdir(parents=True, exist_ok=True)
-    target = directory / f"{about['commit']}.jsonl"
-    lines = [about, *({**row.__dict__, "ratio": row.ratio} for row in rows)]
+def _append(target: Path, line: Mapping[str, object]) -> None:
+    """Append a line to the file of this commit: the machine, or a row as soon as it is known."""
     with target.open("a") as out:
-        out.writelines(json.dumps(line) + "\n" for line in lines)
-    return target
+        out.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
