@@ -83,7 +83,7 @@ def reset(
             _partitions(topic),
             to,
             offset=to_offset,
-            timestamp=_instant(to_datetime),
+            timestamp=None if to_datetime is None else _instant(to_datetime),
             duration=by_duration,
             shift=shift_by,
             dry_run=not execute,
@@ -94,9 +94,9 @@ def reset(
             print_lines(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
 
 
-def _instant(text: str | None) -> int | None:
-    found = None if text is None or text.lstrip("-").isdigit() else parse_instant(text)
-    if found is None and text is not None:
+def _instant(text: str) -> int:
+    found = None if text.lstrip("-").isdigit() else parse_instant(text)
+    if found is None:
         raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")
     return found
 

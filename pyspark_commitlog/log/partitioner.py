@@ -27,9 +27,9 @@ def murmur2(keys: pa.BinaryArray) -> Words:
 
     Steps through the 4-byte words of all keys together: the number of steps is that of the longest key.
     """
-    data, starts, lengths = _layout(keys)
-    if not len(lengths):
+    if not len(keys):
         return np.zeros(0, np.uint32)
+    data, starts, lengths = _layout(keys)
     words = _every_word(data)
     hashes = _SEED ^ lengths.astype(np.uint32)
     with np.errstate(over="ignore"):
@@ -47,8 +47,6 @@ def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
     Four bytes at least lie before the end of each key; that takes a copy where the first is shorter.
     """
     _, offsets, data = keys.buffers()
-    if len(keys) == 0 or offsets is None:
-        return np.zeros(4, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     bounds = np.frombuffer(offsets, np.int32, len(keys) + 1, keys.offset * 4).astype(np.int64)
     bytes_ = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
     if bounds[1] < _WORD_BYTES:

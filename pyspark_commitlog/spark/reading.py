@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.errors import OptionError, UnknownTopicError
+from pyspark_commitlog.errors import OptionError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
@@ -104,16 +104,21 @@ class Reading:
 
     @contextmanager
     def _losses(self) -> Iterator[Tell]:
-        """Yield what is told of each loss: it warns once, or, with failOnDataLoss, all are one error at the end."""
+        """Yield what is told of each loss: it warns once, or, with failOnDataLoss, all are one error at the end.
+
+        What a group says of a topic that changed names no records: the losses that were told before are raised instead.
+        """
         if not self._options.fail_on_data_loss:
             yield self._warn
             return
         found: list[Loss] = []
         try:
             yield found.append
-        finally:
-            if found:
-                raise error_of(found)
+        except TopicChangedError:
+            if not found:
+                raise
+        if found:
+            raise error_of(found)
 
     def _warn(self, loss: Loss) -> None:
         if loss not in self._told:

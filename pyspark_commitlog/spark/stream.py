@@ -82,7 +82,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
         states, subscription = self._states(begin.topic_ids), self._options.subscription
-        with self._losses() as tell:  # what the group says of a topic that changed would hide which records are lost
+        with self._losses() as tell:
             found = backlog(begin, states, subscription, tell, lambda name, life: self._topic(name).ended(life))
             mark = self._follow(begin)
         ends, ids = dict(found.ends), found.topic_ids

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.options import SinkOptions, SourceOptions, source_options
 from pyspark_commitlog.spark.sink import CommitLogStreamWriter, StagedMessage
 from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
@@ -46,11 +46,17 @@ class RecordedSource(DefaultSource):
         return RecordedWriter(self, schema, overwrite)
 
 
-class RecordedReader(CommitLogStreamReader):
-    """Notes each call's name and its offsets; what it answers is the reader's own."""
+class Noting:
+    """What reader and writer share: their notes lie beside the root."""
+
+    _options: SourceOptions | SinkOptions
 
     def _note(self, *call: object) -> None:
         note(self._options.path, *call)
+
+
+class RecordedReader(Noting, CommitLogStreamReader):
+    """Notes each call's name and its offsets; what it answers is the reader's own."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Note and answer."""
@@ -97,11 +103,8 @@ class RecordedReader(CommitLogStreamReader):
         super().commit(end)
 
 
-class RecordedWriter(CommitLogStreamWriter):
+class RecordedWriter(Noting, CommitLogStreamWriter):
     """Notes each call's name, its task or batch, and how many messages it has; what it does is the writer's own."""
-
-    def _note(self, *call: object) -> None:
-        note(self._options.path, *call)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Note and act."""

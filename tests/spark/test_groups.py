@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, StorageError, UsageError
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, StorageError, TopicChangedError, UsageError
 from pyspark_commitlog.storage import LocalStorage
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import ended, read, stream, values
@@ -240,6 +240,19 @@ def test_a_reset_while_a_batch_runs_is_not_undone(root: str, log: CommitLog) -> 
 
     Driver(DefaultSource(query.options), query.checkpoint, sink).run()
     assert offsets(log) == [1, 1]
+
+
+def test_a_query_with_a_group_is_told_what_it_had_not_read_of_a_topic_made_again(root: str, log: CommitLog) -> None:
+    """The group, too, refuses such a topic, and without naming a record."""
+    query = Query(root)
+    query.run()
+    put(log, 0, 2)
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC, partitions=2)
+    with pytest.raises(
+        TopicChangedError, match=r"orders partition 0: .* offsets 5 to 6 of the topic with id .* not read"
+    ):
+        query.run()
 
 
 def test_a_deleted_group_stays_deleted_for_its_queries(root: str, log: CommitLog) -> None:
