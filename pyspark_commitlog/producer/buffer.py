@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from threading import Condition, Lock
+from threading import Condition, Lock, Thread, current_thread
 
-from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError
+from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError, UsageError
 
 
 class Buffer:
@@ -15,12 +15,14 @@ class Buffer:
         max_block_ms: how long ``take`` waits for room.
 
     ``lock`` guards this and the queues of all topics. ``work`` wakes their senders, ``room`` who waits for memory,
-    ``progress`` who flushes.
+    ``progress`` who flushes, ``ended`` the watchdog. ``threads`` are the producer's own: they call back, and must not
+    wait for each other.
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
         self.lock = Lock()
-        self.work, self.room, self.progress = (Condition(self.lock) for _ in range(3))
+        self.work, self.room, self.progress, self.ended = (Condition(self.lock) for _ in range(4))
+        self.threads: set[Thread] = set()
         self.closed = False
         self.blocked = 0
         self._limit, self._max_block_ms = limit, max_block_ms
@@ -59,6 +61,15 @@ class Buffer:
         """Give memory back; the lock is held."""
         self._used -= size
         self.room.notify_all()
+
+    def check_may_wait(self) -> None:
+        """Refuse to wait in a thread that others wait for.
+
+        Raises:
+            UsageError: this is a callback of a future.
+        """
+        if current_thread() in self.threads:
+            raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
 
     def check_open(self) -> None:
         """Refuse work behind ``close``.

@@ -30,6 +30,7 @@ from pyspark_commitlog.producer.records import (
     sizes_of,
 )
 from pyspark_commitlog.producer.sender import Sender
+from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topics import CommitLog
@@ -56,8 +57,10 @@ class Producer:
         partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both whatever the key), or
             a function (key, number of partitions) -> partition. A record's own partition comes before all of them.
         producer_id: makes the producer durable, see ``last_sequence``; one producer at a time can have it.
-        request_timeout_ms: how long the interpreter's end waits for what was sent.
-        delivery_timeout_ms: how long a record is tried before its future fails, from ``send`` on; at least
+        request_timeout_ms: how long one try may take before storage counts as silent, and a warning says so; and how
+            long the interpreter's end waits for what was sent.
+        delivery_timeout_ms: how long until a record's future is done, from ``send`` on: storage trouble is tried again
+            so long, and what a silent storage has not answered for by then fails; at least
             ``linger_ms + request_timeout_ms``.
         max_block_ms: how long ``send`` waits for room in the buffer.
         principal: who writes, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
@@ -110,6 +113,7 @@ class Producer:
         self._log = CommitLog.on(storage, principal)
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._senders: dict[str, Sender] = {}
+        self._watchdog = Watchdog(self._buffer, storage.clock, options, self._senders)
         self._opening = Lock()
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
@@ -260,6 +264,7 @@ class Producer:
         with self._buffer.lock:
             self._buffer.check_open()
             clock = self._storage.clock
+            self._watchdog.start()
             self._senders[topic] = Sender(topic, delivery, self._buffer, clock, self._options, landed)
             return self._senders[topic]
 
@@ -282,6 +287,7 @@ class Producer:
             How many records are still under way: 0 but for a timeout. Futures tell what failed.
         """
         self._check_process()
+        self._buffer.check_may_wait()
         with self._buffer.lock:
             waiting = [(sender, sender.flush()) for sender in self._senders.values()]
             self._buffer.work.notify_all()
@@ -301,6 +307,8 @@ class Producer:
         """
         if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send
             return
+        clock = self._storage.clock
+        until = None if timeout is None else clock.monotonic() + timeout
         left = self.flush(timeout)
         with self._buffer.lock:
             self._buffer.closed = True
@@ -308,11 +316,13 @@ class Producer:
             given_up = [sender.abandon() for sender in senders if left]
             self._buffer.work.notify_all()
             self._buffer.room.notify_all()
+            self._buffer.ended.notify_all()
         for fail in given_up:
             fail()
         if not left:
             for sender in senders:
-                sender.join()
+                sender.join(None if until is None else max(0.0, until - clock.monotonic()))
+            self._watchdog.join()
         _open.discard(self)
 
     def _end(self) -> None:

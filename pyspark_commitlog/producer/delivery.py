@@ -108,7 +108,8 @@ class Delivery:
     """One topic's way into the log, used by one thread.
 
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
-    producer: what comes behind a failed batch must not land before it was sent again.
+    producer: what comes behind a failed batch must not land before it was sent again. ``trying`` is the monotonic time
+    (s) at which the try under way began, None between tries.
     """
 
     def __init__(self, topic: TopicLog, identity: Identity, partitions: int, options: ProducerOptions) -> None:
@@ -118,6 +119,7 @@ class Delivery:
         self._encoder = Aside(f"commitlog-encoder-{topic.name}")
         self.partitions = partitions
         self.failed: CommitLogError | None = None
+        self.trying: float | None = None
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool]) -> None:
         """Commit items as one entry, and tell whoever waits for them.
@@ -131,7 +133,11 @@ class Delivery:
         clock, tries = self._topic.storage.clock, 0
         while True:
             try:
-                self._try(bundle)
+                self.trying = clock.monotonic()
+                try:
+                    self._try(bundle)
+                finally:
+                    self.trying = None
             except (InvalidRecordError, StagedExpiredError):  # the topic was altered since they were staged
                 bundle.staged = None
             except (CommitLogError, OSError) as error:
@@ -140,7 +146,7 @@ class Delivery:
                     self._fail(bundle, error, abandoned())
                     return
                 log.info("topic %r: trying again: %s", self._topic.name, error)
-                clock.sleep(self._back_off(tries))
+                clock.sleep(min(self._back_off(tries), max(0.0, deadline - clock.monotonic())))
                 tries += 1
             else:
                 return
@@ -228,6 +234,17 @@ class Delivery:
         return found
 
     # --- failing -----------------------------------------------------------------------------------------
+
+    def give_up(self, rows: int) -> OutcomeUnknownError:
+        """Return what records end with that storage does not answer for in time; a durable producer ends with them."""
+        name, limit = self._topic.name, self._options.delivery_timeout_ms
+        told = OutcomeUnknownError(
+            f"topic {name!r}: storage does not answer, and delivery_timeout_ms={limit} is over: {rows} records may or "
+            "may not have landed, or land later. Look whether the disk or the mount hangs"
+        )
+        if self._identity.durable:
+            self.failed = told
+        return told
 
     def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
         told = self._told(bundle, error, closed)

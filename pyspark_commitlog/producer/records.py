@@ -7,7 +7,8 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -64,11 +65,21 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent."""
+    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent. What it was told first holds."""
 
     def cancel(self) -> bool:
         """Return False."""
         return False
+
+    def set_result(self, result: _T) -> None:
+        """Tell the outcome, unless it failed: storage answered too late."""
+        with suppress(InvalidStateError):
+            super().set_result(result)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Tell that it failed, unless it is told already."""
+        with suppress(InvalidStateError):
+            super().set_exception(exception)
 
 
 @dataclass(slots=True)
@@ -84,7 +95,7 @@ class Run:
     headers: list[HeaderList | None] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     partitions: list[int | None] = field(default_factory=list)
-    futures: list[Future[RecordMetadata]] = field(default_factory=list)
+    futures: list[SentFuture[RecordMetadata]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -107,8 +118,7 @@ class Run:
     def fail(self, error: Exception) -> None:
         """Tell whoever waits for a record that is still open."""
         for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
+            future.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -120,7 +130,7 @@ class Whole:
     pieces: list[pa.RecordBatch]
     rows: int
     size: int
-    future: Future[BatchMetadata]
+    future: SentFuture[BatchMetadata]
     last: int = UNKNOWN
 
     def batches(self) -> list[pa.RecordBatch]:
@@ -129,8 +139,7 @@ class Whole:
 
     def fail(self, error: Exception) -> None:
         """Tell whoever waits for the batch, unless it is told already."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        self.future.set_exception(error)
 
 
 Item = Run | Whole

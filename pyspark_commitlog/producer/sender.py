@@ -8,11 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Thread, current_thread
+from functools import partial
+from itertools import takewhile
+from threading import Thread
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ProducerClosedError, UsageError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    DeliveryTimeoutError,
+    OutcomeUnknownError,
+    ProducerClosedError,
+    UsageError,
+)
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, behind
 from pyspark_commitlog.producer.options import ProducerOptions
@@ -34,6 +42,7 @@ log = logging.getLogger("pyspark_commitlog.producer")
 
 #: Bytes that go into one commit at most: so others can be gathered while it is under way.
 COMMIT_BYTES = 32 * 2**20
+_SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
 
 
 class Sender:
@@ -58,12 +67,17 @@ class Sender:
         self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
         self.landed, self._last = landed, UNKNOWN if landed is None else landed
+        self._delivery_timeout = options.delivery_timeout_ms / 1000
+        self._request_timeout = options.request_timeout_ms / 1000
         self._items: list[Item] = []
+        self._under_way: list[Item] = []
+        self._silent: float | None = None
         self._bytes = 0
         self._sent = self._done = self._flush_to = 0
         self._abandoned = False
         self._thread = Thread(target=self._work, name=f"commitlog-producer-{topic}", daemon=True)
         self._thread.start()
+        buffer.threads.add(self._thread)
 
     @property
     def partitions(self) -> int:
@@ -84,7 +98,7 @@ class Sender:
     ) -> Future[RecordMetadata]:
         """Gather one record of ``size`` bytes; raises as ``Producer.send`` does."""
         size += RECORD_BYTES
-        future: Future[RecordMetadata] = SentFuture()
+        future: SentFuture[RecordMetadata] = SentFuture()
         with self._buffer.lock:
             self._check()
             if sequence is not None:
@@ -108,7 +122,7 @@ class Sender:
 
     def send_batch(self, pieces: list[pa.RecordBatch], sequence: int | None) -> Future[BatchMetadata]:
         """Gather an Arrow batch; raises as ``Producer.send_batch`` does."""
-        future: Future[BatchMetadata] = SentFuture()
+        future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
         with self._buffer.lock:
             self._check()
@@ -174,8 +188,6 @@ class Sender:
 
     def flush(self) -> int:
         """Have all that was sent so far committed without lingering; return the number to wait for."""
-        if current_thread() is self._thread:
-            raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
         self._flush_to = self._sent
         return self._sent
 
@@ -202,9 +214,55 @@ class Sender:
             items, ProducerClosedError(f"topic {self._topic!r}: closed before {left} records were sent")
         )
 
-    def join(self) -> None:
-        """Wait for the thread to end; without the lock."""
-        self._thread.join()
+    def join(self, timeout: float | None) -> None:
+        """Wait for the thread to end, unless storage keeps it; without the lock."""
+        if self._silent is None:
+            self._thread.join(timeout)
+
+    @property
+    def busy(self) -> bool:
+        """Return whether records are on their way that nobody was told of."""
+        return self._done < self._sent
+
+    def overdue(self, now: float) -> list[Callable[[], None]]:
+        """Give up records whose time is over while storage does not answer; a try that hangs can't be stopped.
+
+        Args:
+            now: monotonic, s.
+
+        Returns:
+            What tells of it, to be called without the lock: futures call back.
+        """
+        began = self._delivery.trying
+        if began is None or now - began < self._request_timeout:
+            return []
+        told: list[Callable[[], None]] = []
+        if self._silent != began:
+            self._silent = began
+            told.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
+        late = [item for item in self._under_way if not self._is_early(item, now)]
+        if late:
+            items, self._under_way = self._under_way, []
+            self._counted(items)
+            told.append(partial(_fail, items, self._delivery.give_up(sum(item.rows for item in items))))
+        if self._delivery.failed is not None:
+            told.append(partial(_fail, self._dropped(), behind(self._delivery.failed, self._topic)))
+        waited = list(takewhile(lambda item: not self._is_early(item, now), self._items))
+        if waited:
+            del self._items[: len(waited)]
+            self._bytes -= sum(item.size for item in waited)
+            self._finished(waited)
+            told.append(partial(_fail, waited, self._not_sent(sum(item.rows for item in waited))))
+        return told
+
+    def _is_early(self, item: Item, now: float) -> bool:
+        return now - item.since < self._delivery_timeout
+
+    def _not_sent(self, rows: int) -> DeliveryTimeoutError:
+        return DeliveryTimeoutError(
+            f"topic {self._topic!r}: storage does not answer, and {rows} records waited behind others for "
+            f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. None of them is in the log"
+        )
 
     def _dropped(self) -> list[Item]:
         items, self._items, self._bytes = self._items, [], 0
@@ -232,7 +290,10 @@ class Sender:
     def _end_of(self, items: list[Item]) -> None:
         failed = self._delivery.failed
         with self._buffer.lock:
-            self._finished(items)
+            if self._under_way:
+                self._counted(items)
+            self._under_way, self._silent = [], None
+            self._buffer.give(sum(item.size for item in items))
             dropped = [] if failed is None else self._dropped()
         if failed is not None:
             _fail(dropped, behind(failed, self._topic))
@@ -252,6 +313,7 @@ class Sender:
                 taken, size = taken + 1, size + item.size
             items, self._items = self._items[:taken], self._items[taken:]
             self._bytes -= size
+            self._under_way = items
             return items
 
     def _is_ready(self) -> bool:
@@ -265,8 +327,11 @@ class Sender:
         )
 
     def _finished(self, items: list[Item]) -> None:
-        self._done += sum(item.rows for item in items)
+        self._counted(items)
         self._buffer.give(sum(item.size for item in items))
+
+    def _counted(self, items: list[Item]) -> None:
+        self._done += sum(item.rows for item in items)
         self._buffer.progress.notify_all()
 
 

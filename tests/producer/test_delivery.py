@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import enumerate as all_threads
 from typing import Any
 
 import pytest
@@ -27,11 +28,13 @@ from pyspark_commitlog.producer.delivery import is_retriable
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import Hook, io_error, on_path
-from tests.support.producers import Gate, producer_on
+from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising
 
 _JOURNAL = "topics/t/journal/"
+#: A watchdog that looks every 20 ms.
+_SHORT = {"request_timeout_ms": 50, "delivery_timeout_ms": 200}
 _CONFIGS = pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
 
 
@@ -96,6 +99,85 @@ def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) ->
         fails.clear()
         assert producer.send("t", b"later").result().offset == 0
     assert world.values() == [b"later"]
+
+
+def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way may land later; what waits behind it is certainly not there. Then all goes on."""
+    world.create()
+    gate = Gate()
+    with producer_on(world, gate, **_SHORT) as producer:
+        under_way = producer.send("t", b"first")
+        assert gate.reached.wait(60)
+        behind = producer.send("t", b"second")
+        world.clock.sleep(0.06)
+        wait_until(lambda: "has not answered for request_timeout_ms=50" in caplog.text)
+        assert not under_way.done()
+        assert not behind.done()
+        world.clock.sleep(0.2)
+        with pytest.raises(OutcomeUnknownError, match=r"'t': .* delivery_timeout_ms=200 is over: 1 records may or"):
+            under_way.result(60)
+        with pytest.raises(
+            DeliveryTimeoutError, match=r"'t': .*1 records waited .*ms=200\. None of them is in the log"
+        ):
+            behind.result(60)
+        assert producer.flush(60) == 0
+        gate.release()
+        assert producer.send("t", b"third").result(60).offset == 1
+    assert world.values() == [b"first", b"third"]
+    assert caplog.text.count("has not answered") == 1
+    assert not [thread for thread in all_threads() if thread.name.startswith("commitlog-producer")]
+
+
+def test_a_slow_storage_is_waited_for_until_delivery_timeout(world: World) -> None:
+    world.create()
+    gate = Gate()
+    with producer_on(world, gate, **_SHORT) as producer:
+        slow = producer.send("t", b"a")
+        assert gate.reached.wait(60)
+        world.clock.sleep(0.19)
+        with pytest.raises(TimeoutError):
+            slow.result(0.2)
+        gate.release()
+        assert slow.result(60).offset == 0
+
+
+def test_a_durable_producer_ends_with_a_storage_that_hangs(world: World) -> None:
+    world.create()
+    gate = Gate()
+    hooks: list[Hook] = []
+    with producer_on(
+        world, lambda *call: [hook(*call) for hook in hooks].clear(), producer_id="p", **_SHORT
+    ) as producer:
+        producer.last_sequence("t")
+        hooks.append(gate)  # opening puts an entry, too
+        under_way = producer.send("t", b"first")
+        assert gate.reached.wait(60)
+        behind = producer.send("t", b"second")
+        world.clock.sleep(0.3)
+        with pytest.raises(OutcomeUnknownError):
+            under_way.result(60)
+        with pytest.raises(NotSentError):
+            behind.result(60)
+        with pytest.raises(NotSentError, match="go on behind its last_sequence"):
+            producer.send("t", b"third")
+        gate.release()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 0
+
+
+def test_closing_waits_for_no_storage_that_hangs(world: World) -> None:
+    world.create()
+    gate = Gate()
+    producer = producer_on(world, gate, **_SHORT)
+    under_way = producer.send("t", b"first")
+    assert gate.reached.wait(60)
+    world.clock.sleep(0.3)
+    producer.close()
+    assert isinstance(under_way.exception(0), OutcomeUnknownError)
+    gate.release()
+    wait_until(lambda: world.values() == [b"first"])
 
 
 def test_failures_are_logged_with_their_number(world: World, caplog: pytest.LogCaptureFixture) -> None:

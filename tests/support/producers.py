@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from threading import Event
 from typing import Any
 
@@ -33,6 +35,14 @@ def options(**changed: Any) -> ProducerOptions:
 def producer_on(world: World, hook: Hook | None = None, **changed: Any) -> Producer:
     """Return a producer of a process of its own."""
     return Producer.on(world.storage(hook), options(**changed))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 class Gate:
