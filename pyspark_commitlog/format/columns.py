@@ -7,6 +7,7 @@ a thinned frame (after compaction or import) has ``offsetDelta int32`` behind th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import local
 
 import numpy as np
 import numpy.typing as npt
@@ -64,42 +65,72 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
     Raises:
         CorruptionError: the message does not parse.
     """
-    try:
-        return _decode(message, THINNED_SCHEMA if thinned else SCHEMA, names)
-    except (pa.ArrowException, OSError) as error:  # Arrow raises OSError for a message that is no flatbuffer
-        raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+    wanted = thinned, None if names is None else tuple(names)
+    found = _mine.decoders.get(wanted)
+    if found is None:
+        found = _mine.decoders[wanted] = _Decoder(*wanted)
+    return found.decode(message)
 
 
-def _decode(message: pa.Buffer, schema: pa.Schema, names: Sequence[str] | None) -> pa.RecordBatch:
-    # A stream even for all columns: ``read_record_batch`` has Arrow's threads decompress, and waits for them to wake.
-    options = pa.ipc.IpcReadOptions(
-        use_threads=False,
-        ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
-        included_fields=[i for i, field in enumerate(schema) if names is None or field.name in names],
-    )
-    stream = pa.PythonFile(_Chain((_HEADS[id(schema)], message)), mode="r")
-    return pa.ipc.open_stream(stream, options=options).read_next_batch()
+class _Decoder:
+    """Decodes one message after the other, as the batches of one Arrow stream.
+
+    To open a stream for each, schema and all, takes a sixth of what decoding a frame does. And a stream it is because
+    ``read_record_batch`` has Arrow's threads decompress, and waits for them to wake.
+    """
+
+    def __init__(self, thinned: bool, names: tuple[str, ...] | None) -> None:
+        self._schema = THINNED_SCHEMA if thinned else SCHEMA
+        self._options = pa.ipc.IpcReadOptions(
+            use_threads=False,
+            ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
+            included_fields=[i for i, field in enumerate(self._schema) if names is None or field.name in names],
+        )
+        self._feed = _Feed()
+        self._stream: pa.ipc.RecordBatchStreamReader | None = None
+
+    def decode(self, message: pa.Buffer) -> pa.RecordBatch:
+        """Return the rows of a message; raises as the function does. Behind an error the next one may be whole."""
+        try:
+            if self._stream is None:
+                self._feed.left = _HEADS[id(self._schema)]
+                self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=self._options)
+            self._feed.left = message
+            return self._stream.read_next_batch()
+        except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
+            self._stream = None
+            raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+        finally:
+            self._feed.left = _NOTHING
 
 
-class _Chain:
-    """A file that is a few buffers one after the other, read without copying."""
+class _Mine(local):
+    """What each thread has for itself."""
+
+    def __init__(self) -> None:
+        self.decoders: dict[tuple[bool, tuple[str, ...] | None], _Decoder] = {}
+
+
+_mine = _Mine()
+_NOTHING = pa.py_buffer(b"")
+#: More than the metadata of any message of ours.
+_COPIED_BYTES = 4096
+
+
+class _Feed:
+    """A file whose next bytes are those of ``left``, read without copying.
+
+    But for small reads: a stream holds a message's metadata until the next one comes, and with it the mapped file.
+    """
 
     closed = False
-
-    def __init__(self, parts: Sequence[pa.Buffer]) -> None:
-        self._parts = list(parts)
-        self._position = 0
+    left = _NOTHING
 
     def read(self, size: int) -> pa.Buffer | bytes:
-        """Return up to ``size`` bytes, never across two parts (Arrow reads message by message)."""
-        while self._parts and self._position == self._parts[0].size:
-            self._parts.pop(0)
-            self._position = 0
-        if not self._parts:
-            return b""
-        piece = self._parts[0].slice(self._position, min(size, self._parts[0].size - self._position))
-        self._position += piece.size
-        return piece
+        """Return up to ``size`` bytes."""
+        size = min(size, self.left.size)
+        found, self.left = self.left.slice(0, size), self.left.slice(size)
+        return found.to_pybytes() if size <= _COPIED_BYTES else found
 
     def readable(self) -> bool:
         """Return True."""
@@ -115,4 +146,3 @@ class _Chain:
 
     def close(self) -> None:
         """Nothing to close."""
-        self.closed = True
