@@ -1,4 +1,4 @@
-"""Many consumers tail one topic while one writer appends to it: is anything lost, and how late does it come?
+"""Many consumers tail one topic while one producer sends to it: is anything lost, and how late does it come?
 
     python benchmarks/consumers.py [--consumers 1000] [--seconds 60] [--records-as arrow|objects] [--groups 0]
         [--members] [--processes 2] [--threads 8] [--rate 10000] [--commits 10] [--partitions 4] [--root DIR]
@@ -8,7 +8,7 @@ consumers of a process are dealt out to ``--threads`` threads: each polls its ow
 them when none has got anything. Without groups each gets everything; with ``--groups 10 --partitions 100`` the members
 of a group share the partitions out, each a static share, and each group gets everything. With ``--members`` they
 subscribe: they join their groups, are assigned their shares, tell that they live and commit every five seconds, all by
-the defaults; the writer starts when all are in. A record's lag is the time from before it was staged until its consumer
+the defaults; the producer starts when all are in. A record's lag is the time from before it is sent until its consumer
 has it in hand, by the clock of this machine. Exits with 1 if anything was lost or came twice.
 """
 
@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.queues import Queue
@@ -34,9 +35,8 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyspark_commitlog import CommitLog, Consumer, Record, TopicPartition
-from pyspark_commitlog.log.settle import settle_after_commit
-from tests.support.records import append
+from pyspark_commitlog import CommitLog, Consumer, Producer, Record, TopicPartition
+from pyspark_commitlog.producer.records import BatchMetadata
 
 TOPIC = "load"
 VALUE_BYTES = 200
@@ -115,22 +115,23 @@ def words_of(values: pa.Array) -> Words:
 
 
 def write(load: Load, start: Barrier, told: Queue[object]) -> None:
-    """Append at the rate asked for; tell what was written."""
-    topic = CommitLog(load.root).topic(TOPIC)
-    topic_id = topic.newest()[1].topic_id
+    """Send at the rate asked for, through one producer; tell what was written."""
     seen, period = Seen(), 1 / load.commits
-    start.wait()
-    began = time.monotonic()
-    while (gone := time.monotonic() - began) < load.seconds:
-        due = int(load.rate * (gone + period)) - seen.count
-        if due > 0:
-            numbers = np.arange(seen.count, seen.count + due, dtype=np.uint64)
-            sent = time.time_ns() // 1000
-            spread = pa.array(np.arange(due) * load.partitions // due, pa.int32())
-            append(topic, pa.RecordBatch.from_pydict({"value": values_of(numbers, sent), "partition": spread}))
-            settle_after_commit(topic, topic_id)
-            seen.add(numbers, np.full(due, sent, np.uint64))
-        time.sleep(max(0.0, period - (time.monotonic() - began - gone)))
+    with Producer(load.root, linger_ms=0) as producer:
+        start.wait()
+        began, sent = time.monotonic(), list[Future[BatchMetadata]]()
+        while (gone := time.monotonic() - began) < load.seconds:
+            due = int(load.rate * (gone + period)) - seen.count
+            if due > 0:
+                numbers = np.arange(seen.count, seen.count + due, dtype=np.uint64)
+                now = time.time_ns() // 1000
+                spread = pa.array(np.arange(due) * load.partitions // due, pa.int32())
+                batch = pa.RecordBatch.from_pydict({"value": values_of(numbers, now), "partition": spread})
+                sent.append(producer.send_batch(TOPIC, batch))
+                seen.add(numbers, np.full(due, now, np.uint64))
+            time.sleep(max(0.0, period - (time.monotonic() - began - gone)))
+        for future in sent:
+            future.result()
     told.put(seen)
 
 
@@ -285,7 +286,7 @@ def main() -> None:
     parser.add_argument("--consumers", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rate", type=int, default=10_000, help="records per second")
-    parser.add_argument("--commits", type=int, default=10, help="commits per second")
+    parser.add_argument("--commits", type=int, default=10, help="batches sent per second")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=8, help="of each process")

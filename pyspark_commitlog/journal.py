@@ -200,7 +200,8 @@ class Journal:
         if entry.inline is None:
             return b""
         path = self._path(entry.sequence)
-        return entry.inline.check(self._storage.read(path, entry.line_bytes), f"inline frames of {path}")
+        found = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
+        return entry.inline.check(found, f"inline frames of {path}")
 
     def side(self, topic_id: str, named: Json) -> bytes:
         """Return a side file that an entry names, checked.
@@ -209,8 +210,8 @@ class Journal:
             FileNotFoundError: collected together with its entry.
             CorruptionError: length or CRC differ.
         """
-        path = self._sides(topic_id, named["file"])
-        return codec.Checked.from_json(named).check(self._storage.read(path), path)
+        path, checked = self._sides(topic_id, named["file"]), codec.Checked.from_json(named)
+        return checked.check(self._storage.read(path, 0, checked.at_most), path)
 
     def sync_exposed(self, stored: Stored) -> None:
         """Make a newly found entry durable before it is exposed to readers (rule R5); once per entry."""

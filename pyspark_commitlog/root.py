@@ -19,6 +19,9 @@ from pyspark_commitlog.storage import Storage, open_storage
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.group import GroupLog
 
+#: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
+_MARKER_BYTES = 2**16
+
 
 class Root:
     """A root of topics, opened.
@@ -59,7 +62,7 @@ class Root:
             UnsupportedError: made by another format version.
         """
         try:
-            data = self._storage.read(paths.ROOT_MARKER)
+            data = self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             raise RootNotFoundError(
                 f"there is no commit log at {self._storage.url}: check the path, or make it with "

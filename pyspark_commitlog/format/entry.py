@@ -54,12 +54,19 @@ class Checked:
         """Return length and CRC of ``data``."""
         return cls(len(data), google_crc32c.value(data))
 
+    @property
+    def at_most(self) -> int:
+        """Return how many bytes to read for ``check``: one more, if there is one, is too many."""
+        return self.length + 1
+
     def check(self, data: bytes, what: str) -> bytes:
-        """Return ``data`` if it is what was named.
+        """Return ``data``, of which ``at_most`` bytes were read, if it is what was named.
 
         Raises:
             CorruptionError: ``what``, with both lengths or CRCs.
         """
+        if len(data) > self.length:
+            raise CorruptionError(f"{what}: more than the expected {self.length} bytes")
         found = Checked.of(data)
         if found != self:
             raise CorruptionError(

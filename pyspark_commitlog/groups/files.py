@@ -11,6 +11,10 @@ from pyspark_commitlog.groups.members import MemberFile, Profile, TopicLife
 from pyspark_commitlog.groups.rebalance import wanted_topics
 from pyspark_commitlog.storage import Storage
 
+#: More than a member's file takes that wants 10,000 topics by name and has 100,000 partitions; a longer one is cut off,
+#: and is no member's.
+_MAX_BYTES = 16 * 2**20
+
 
 class MemberFiles:
     """The directory of one group's members."""
@@ -36,7 +40,7 @@ class MemberFiles:
         """Return what a member says; None where there is no such file, or none that a member wrote."""
         path = self._path(member_id)
         try:
-            return MemberFile.decode(self._storage.read(path), path)
+            return MemberFile.decode(self._storage.read(path, 0, _MAX_BYTES), path)
         except (FileNotFoundError, CorruptionError):
             return None
 

@@ -91,7 +91,7 @@ class MemberFile:
         try:
             fields = json.loads(data)
             return cls(Profile.from_json(fields), fields["generation"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptionError(
                 f"{where} is no member's file ({error!r}): delete it, its member writes it"
             ) from error

@@ -241,7 +241,8 @@ class TopicLog:
 
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
-        rows: list[list[int]] = json.loads(manifest.checked.check(self.storage.read(path), path))
+        found = self.storage.read(path, 0, manifest.checked.at_most)
+        rows: list[list[int]] = json.loads(manifest.checked.check(found, path))
         return rows
 
     def config(self, state: TopicState) -> TopicConfig:

@@ -129,7 +129,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return up to ``length`` bytes from ``start``.
+        """Return up to ``length`` bytes from ``start``; takes memory for those that are there, whatever is asked.
 
         Raises:
             FileNotFoundError: there is no such file.

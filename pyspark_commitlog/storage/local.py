@@ -299,9 +299,9 @@ class LocalStorage(Storage):
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See ``Storage.read``."""
         with _explained(self._root, f"read {path}"), open(self._name(path), "rb") as file:
-            if start:
-                file.seek(start)
-            return file.read() if length is None else file.read(length)
+            left = max(0, os.fstat(file.fileno()).st_size - start)
+            file.seek(start)
+            return file.read(left if length is None else min(length, left))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""

@@ -297,6 +297,11 @@ class StorageContract(ABC):
         assert storage.read("0/1.log", start, length) == data[start : start + length]
         assert storage.read("0/1.log", start) == data[start:]
 
+    @pytest.mark.parametrize("start", [0, 1, 5, 2**40])
+    def test_no_memory_is_taken_for_what_is_not_there(self, storage: Storage, start: int) -> None:
+        self.raw_write(storage, "d/f", b"abc")
+        assert storage.read("d/f", start, 2**50) == b"abc"[start:]
+
     def test_a_mapping_keeps_its_length_while_the_file_grows(self, storage: Storage) -> None:
         self.raw_write(storage, "0/1.log", b"published")
         mapped = storage.map("0/1.log", 0, 100)
