@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.events import Events
 
 #: Decoded bytes that are kept of each topic.
 CACHE_BYTES = 32 * 2**20
@@ -215,6 +217,10 @@ class SharedTopic:
                     f"CommitLog({self.storage.url!r}).create_topic({self.name!r}, partitions=…)"
                 )
             return self._view
+
+    def follow(self, events: Events) -> int | None:
+        """Have ``events`` tell of new entries; see ``Storage.follow``."""
+        return self.storage.follow(events, journal(self.name))
 
     def _read(self) -> None:
         stored = self._topic.journal.newest()

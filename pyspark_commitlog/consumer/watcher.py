@@ -1,21 +1,22 @@
 """Wakes consumers that wait: one thread for all topics of a process, and none where nobody waits.
 
-It looks for the next entry's name, often behind a commit and less often the longer nothing comes: a look takes some
-microseconds. Watching the directory instead (inotify) would save these, but sees nothing of what another machine writes
-on a shared mount, and has limits of its own on large machines.
+On local disks the system tells of the next entry (``storage.events``). Elsewhere, or where a user has no more of such
+watches, the thread looks for its name, often behind a commit and less often the longer nothing comes.
+docs/design/waking.md has what either costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from pyspark_commitlog.consumer.shared import SharedTopic
+from pyspark_commitlog.consumer.shared import RECHECK_SECONDS, SharedTopic
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
-from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
+from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
 #: Pauses between two looks, in seconds: the first behind news, and the longest.
@@ -40,10 +41,12 @@ def next_pause(pause: float, *, news: bool) -> float:
 
 
 class Watcher:
-    """Looks at the topics that somebody waits for."""
+    """Looks at the topics that somebody waits for, when there is something to see or nothing tells of it."""
 
     def __init__(self) -> None:
         self._waiting: dict[SharedTopic, set[Waiter]] = {}
+        self._followed: WeakKeyDictionary[SharedTopic, int] = WeakKeyDictionary()
+        self._events: Events | None = None
         self._thread = WhileNeeded("commitlog-watcher", self._watch)
         self._lock = self._thread.lock
         self._stopped = Event()
@@ -51,13 +54,18 @@ class Watcher:
     def add(self, waiter: Waiter) -> None:
         """Wake ``waiter`` when one of its topics is another than it has seen."""
         with self._lock:
+            new = [topic for topic in waiter.seen if topic not in self._waiting and topic not in self._followed]
             for topic in waiter.seen:
                 self._waiting.setdefault(topic, set()).add(waiter)
+            if new and self._events is not None:  # else it would not look at them for a second
+                self._events.wake()
         try:
             self._thread.needed()
         except BaseException:
             self.remove(waiter)
             raise
+        if any(topic.version != version for topic, version in waiter.seen.items()):  # told of before it waited
+            self._wake([waiter])
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter."""
@@ -69,21 +77,64 @@ class Watcher:
                     self._waiting.pop(topic, None)
 
     def _watch(self) -> None:
-        pause, alone = FIRST_PAUSE, 0.0
-        while True:
-            news = self._look()
-            pause = next_pause(pause, news=news)
-            self._stopped.wait(pause)
+        events = Events.open(TEMPORARY)
+        with self._lock:
+            self._events = events
+            self._followed.clear()
+        try:
+            self._run(events)
+        finally:
             with self._lock:
-                alone = 0.0 if self._waiting else alone + pause
+                if self._events is events:
+                    self._events = None
+            if events is not None:
+                events.close()
+
+    def _run(self, events: Events | None) -> None:
+        pause, alone, unseen, changed = FIRST_PAUSE, 0.0, 0.0, set[int]()
+        while True:
+            everything = unseen >= RECHECK_SECONDS
+            topics, blind = self._to_look_at(events, changed, everything=everything)
+            news = self._look(topics)
+            pause = next_pause(pause, news=news)
+            del topics  # they go with the last consumer that reads them
+            waited, changed = self._wait(events, pause if blind else RECHECK_SECONDS)
+            unseen = waited if everything else unseen + waited
+            with self._lock:
+                alone = 0.0 if self._waiting else alone + waited
                 if alone > _LINGER_SECONDS:
+                    self._events = None
                     self._thread.ends()
                     return
 
-    def _look(self) -> bool:
-        """Look at every topic once; return whether there was news."""
+    def _wait(self, events: Events | None, seconds: float) -> tuple[float, set[int]]:
+        if events is not None:
+            return events.wait(seconds)
+        self._stopped.wait(seconds)
+        return seconds, set()
+
+    def _to_look_at(
+        self, events: Events | None, changed: set[int], *, everything: bool
+    ) -> tuple[list[SharedTopic], bool]:
+        """Return the topics that may have changed, and whether nothing tells of some that somebody waits for.
+
+        A topic is followed before it is looked at: what comes in between is told.
+        """
         with self._lock:
-            topics = list(self._waiting)
+            waiting, followed = list(self._waiting), dict(self._followed)
+        if events is None:
+            return waiting, True
+        new = [topic for topic in waiting if not events.follows(followed.get(topic))]
+        numbers = {topic: number for topic in new if (number := topic.follow(events)) is not None}
+        with self._lock:
+            self._followed.update(numbers)
+            if everything:
+                events.keep(set(self._followed.values()))
+        told = [topic for topic, number in followed.items() if number in changed]
+        return waiting if everything else list({*new, *told}), len(numbers) < len(new)
+
+    def _look(self, topics: Iterable[SharedTopic]) -> bool:
+        """Look at topics; return whether there was news for somebody."""
         woken: list[Waiter] = []
         for topic in topics:
             failed = False
@@ -96,11 +147,14 @@ class Watcher:
             with self._lock:
                 found = self._waiting.get(topic, ())
                 woken += [waiter for waiter in found if failed or waiter.seen[topic] != topic.version]
-        for waiter in woken:
+        self._wake(woken)
+        return bool(woken)
+
+    def _wake(self, waiters: Iterable[Waiter]) -> None:
+        for waiter in waiters:
             self.remove(waiter)
             with suppress(RuntimeError):  # its event loop was closed meanwhile
                 waiter.wake()
-        return bool(woken)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,7 +170,10 @@ _process = _Process()
 
 
 def _begin_anew() -> None:
-    """Share nothing with the process that this one was forked from: its threads and locks are not here."""
+    """Share nothing with the process that this one was forked from: its threads and locks are not here.
+
+    Nor are its events taken from it: they are read by a thread only.
+    """
     global _process
     _process = _Process()
 

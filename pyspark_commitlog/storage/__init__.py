@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
-from pyspark_commitlog.storage.base import AppendFile, Clock, FileInfo, NotPutError, OutputFile, Storage
+from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, NotPutError, OutputFile, Storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.process import process_name
 
 __all__ = [
+    "TEMPORARY",
     "AppendFile",
     "Clock",
     "FileInfo",

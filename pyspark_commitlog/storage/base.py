@@ -27,6 +27,12 @@ from pyspark_commitlog.errors import StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_commitlog.storage.events import Events
+
+
+#: What the names of files under way begin with: nobody is shown, or told of, them.
+TEMPORARY = ".tmp-"
+
 
 class NotPutError(StorageError):
     """``put_if_absent`` failed before anything could become visible: the file is certainly not there."""
@@ -201,6 +207,13 @@ class Storage(ABC):
         wherever locks can't be waited for, it never comes.
         """
         yield False
+
+    def follow(self, events: Events, directory: str) -> int | None:
+        """Have ``events`` tell of new files in a directory; return its number there, None where nothing tells of them.
+
+        Then who waits has to look now and then.
+        """
+        return None
 
     @abstractmethod
     def new_id(self) -> str:

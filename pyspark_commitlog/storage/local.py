@@ -25,10 +25,10 @@ from pyspark_commitlog.errors import (
     SyncFailedError,
     UsageError,
 )
-from pyspark_commitlog.storage.base import Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.turns import Turns
 
-_TEMPORARY = ".tmp-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -160,7 +160,7 @@ class LocalStorage(Storage):
         self._sync_path(target.parent, path)
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
-        temporary = target.with_name(f"{_TEMPORARY}{self.new_id()}")
+        temporary = target.with_name(f"{TEMPORARY}{self.new_id()}")
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
@@ -289,10 +289,14 @@ class LocalStorage(Storage):
         removed = 0
         with suppress(FileNotFoundError), _explained(self._root, f"clean {directory}"):
             for found in os.scandir(self._full(directory)):
-                if found.name.startswith(_TEMPORARY) and found.stat().st_mtime_ns // 1_000_000 < before_ms:
+                if found.name.startswith(TEMPORARY) and found.stat().st_mtime_ns // 1_000_000 < before_ms:
                     os.unlink(found.path)
                     removed += 1
         return removed
+
+    def follow(self, events: Events, directory: str) -> int | None:
+        """See ``Storage.follow``: on local disks, since no other machine writes there."""
+        return events.follow(self._name(directory)) if self.can_append else None
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -336,7 +340,7 @@ class LocalStorage(Storage):
                 found = os.listdir(self._name(directory))
         except FileNotFoundError:
             return []
-        return sorted(name for name in found if not name.startswith(_TEMPORARY))
+        return sorted(name for name in found if not name.startswith(TEMPORARY))
 
     def new_id(self) -> str:
         """Return a fresh uuid."""
@@ -364,7 +368,7 @@ class LocalOutputFile:
 
     def __init__(self, storage: LocalStorage, target: Path, path: str) -> None:
         self._storage, self._target, self._path = storage, target, path
-        self._temporary = target.with_name(f"{_TEMPORARY}{storage.new_id()}")
+        self._temporary = target.with_name(f"{TEMPORARY}{storage.new_id()}")
         self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
         self._length = self._sent = 0
         self._crc = 0

@@ -1,0 +1,120 @@
+"""New names in directories, told by the system at once: Linux' inotify, by the C library.
+
+It tells of what any process of this machine does, and of nothing that another machine does on a shared mount.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import time
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+#: Of linux/inotify.h: flags, and the head of an event (watch descriptor, mask, cookie, length of the name behind it).
+_IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
+_IN_Q_OVERFLOW, _IN_IGNORED = 0x4000, 0x8000
+_HEAD = struct.Struct("=iIII")
+_READ_BYTES = 2**16
+
+
+@cache
+def _libc() -> Any:
+    found = ctypes.CDLL(None, use_errno=True)
+    return found if hasattr(found, "inotify_init1") and hasattr(os, "eventfd") else None
+
+
+class Events:
+    """Directories that are followed. ``wait`` is for one thread; ``close`` comes behind everything else.
+
+    Args:
+        ignored: what names that nobody is told of begin with.
+    """
+
+    def __init__(self, descriptor: int, ignored: str) -> None:
+        self._descriptor, self._ignored = descriptor, os.fsencode(ignored)
+        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        for each in (descriptor, self._woken):
+            self._poll.register(each, select.POLLIN)
+        self._numbers: set[int] = set()
+
+    @classmethod
+    def open(cls, ignored: str) -> Events | None:
+        """Return one that follows nothing yet; None where the system has no such thing, or no more of them."""
+        libc = _libc()
+        descriptor = -1 if libc is None else libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if descriptor < 0:
+            return None
+        try:
+            return cls(descriptor, ignored)
+        except OSError:  # no more descriptors
+            os.close(descriptor)
+            return None
+
+    def follow(self, directory: str) -> int | None:
+        """Return the number under which ``wait`` tells of a directory; None where it can't be followed.
+
+        It is the same for one directory under two names.
+        """
+        number = _libc().inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
+        if number < 0:
+            return None
+        self._numbers.add(number)
+        return int(number)
+
+    def follows(self, number: int | None) -> bool:
+        """Return whether a directory is still followed: one that was deleted is not."""
+        return number in self._numbers
+
+    def forget(self, number: int) -> None:
+        """Follow a directory no more."""
+        self._numbers.discard(number)
+        _libc().inotify_rm_watch(self._descriptor, number)
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all others."""
+        for number in self._numbers - numbers:
+            self.forget(number)
+
+    def wait(self, seconds: float) -> tuple[float, set[int]]:
+        """Wait for new names, or for ``wake``.
+
+        Returns:
+            How long it waited, in seconds, and the numbers of the directories with new names, or that were deleted.
+        """
+        began, found = time.monotonic(), set[int]()
+        for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
+            if descriptor == self._woken:
+                os.eventfd_read(descriptor)
+            else:
+                found |= self._read()
+        return time.monotonic() - began, found
+
+    def wake(self) -> None:
+        """End the wait of another thread, or the next one."""
+        with suppress(BlockingIOError):  # it is woken already, some 2**64 times
+            os.eventfd_write(self._woken, 1)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        os.close(self._descriptor)
+        os.close(self._woken)
+
+    def _read(self) -> set[int]:
+        found, data, position = set[int](), os.read(self._descriptor, _READ_BYTES), 0
+        while position < len(data):
+            number, mask, _, size = _HEAD.unpack_from(data, position)
+            name = data[position + _HEAD.size : position + _HEAD.size + size]
+            position += _HEAD.size + size
+            if mask & _IN_Q_OVERFLOW:  # some were lost
+                return set(self._numbers)
+            if name.startswith(self._ignored) or number not in self._numbers:
+                continue
+            found.add(number)
+            if mask & _IN_IGNORED:
+                self._numbers.discard(number)
+        return found

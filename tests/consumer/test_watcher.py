@@ -1,0 +1,199 @@
+"""What wakes consumers that wait: the system's events where there are some, else looks."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.consumer import watcher as module
+from pyspark_commitlog.consumer.shared import SharedTopic
+from pyspark_commitlog.consumer.watcher import Waiter, Watcher
+from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.events import Events
+from tests.support.records import append, batch_of
+
+LIMIT = 30.0
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    CommitLog(str(tmp_path / "root")).create_topic("t")
+    return tmp_path / "root"
+
+
+def put(root: Path, name: str = "t") -> None:
+    append(CommitLog(str(root)).topic(name), batch_of([b"x"]))
+
+
+def opened(root: Path, name: str = "t") -> SharedTopic:
+    return SharedTopic(LocalStorage(root), name)
+
+
+@contextmanager
+def waiting(watcher: Watcher, *topics: SharedTopic) -> Iterator[threading.Event]:
+    """Wait for topics, from what they were when they were looked at last."""
+    woken = threading.Event()
+    waiter = Waiter(woken.set, {topic: topic.version for topic in topics})
+    watcher.add(waiter)
+    yield woken
+    watcher.remove(waiter)
+
+
+def counting(topic: SharedTopic, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that gets the time of every look at the topic."""
+    looks, real = list[float](), topic.look
+    monkeypatch.setattr(topic, "look", lambda: (looks.append(time.monotonic()), real())[1])
+    return looks
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked at for its age: what wakes was told."""
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_who_waits_is_told_and_nobody_looks_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = opened(root)
+    topic.look()
+    looks = counting(topic, monkeypatch)
+    with waiting(Watcher(), topic) as woken:
+        assert not woken.wait(0.3)
+        assert len(looks) == 1
+        put(root)
+        assert woken.wait(LIMIT)
+    assert len(looks) <= 3  # a settler's lock file may have come as well
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_commit_before_its_topic_is_followed_is_not_missed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = opened(root)
+    topic.look()
+    follow = topic.follow
+
+    def late(events: Events) -> int | None:
+        put(root)
+        return follow(events)
+
+    monkeypatch.setattr(topic, "follow", late)
+    with waiting(Watcher(), topic) as woken:
+        assert woken.wait(LIMIT)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_what_was_told_before_somebody_waited_wakes_at_once(root: Path) -> None:
+    watcher, topic = Watcher(), opened(root)
+    topic.look()
+    with waiting(watcher, topic):
+        until(lambda: topic in watcher._followed)
+        seen = topic.version
+        put(root)
+        until(lambda: topic.version != seen)
+        woken = threading.Event()
+        watcher.add(Waiter(woken.set, {topic: seen}))
+        assert woken.is_set()
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_topic_that_comes_to_those_waited_for_is_followed_too(root: Path) -> None:
+    CommitLog(str(root)).create_topic("later")
+    watcher, first, later = Watcher(), opened(root), opened(root, "later")
+    with waiting(watcher, first):
+        until(lambda: first in watcher._followed)
+        later.look()
+        with waiting(watcher, later) as woken:
+            put(root, "later")
+            assert woken.wait(LIMIT)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_topic_that_is_made_while_somebody_waits(root: Path) -> None:
+    """Its directory cannot be followed before it is there."""
+    watcher, there, none = Watcher(), opened(root), opened(root, "none")
+    with waiting(watcher, there), waiting(watcher, none) as woken:
+        until(lambda: there in watcher._followed)
+        CommitLog(str(root)).create_topic("none")
+        assert woken.wait(LIMIT)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_root_that_is_put_in_the_place_of_another(root: Path) -> None:
+    watcher, topic = Watcher(), opened(root)
+    topic.look()
+    with waiting(watcher, topic):
+        until(lambda: topic in watcher._followed)
+        shutil.copytree(root, root.with_name("copy"))
+        shutil.rmtree(root)
+        root.with_name("copy").rename(root)
+        topic.look()
+        with waiting(watcher, topic) as woken:
+            put(root)
+            assert woken.wait(LIMIT)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("why", ["none for this process", "none for this directory"])
+def test_where_nothing_tells_it_looks(root: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = opened(root)
+    topic.look()
+    if why == "none for this process":
+        monkeypatch.setattr(Events, "open", lambda ignored: None)
+    else:
+        monkeypatch.setattr(topic, "follow", lambda events: None)
+    looks = counting(topic, monkeypatch)
+    with waiting(Watcher(), topic) as woken:
+        until(lambda: len(looks) > 5)
+        put(root)
+        assert woken.wait(LIMIT)
+
+
+def test_what_nothing_told_of_is_seen_in_a_second(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest entry itself may be gone (the anchor rule), and a file's events may be lost."""
+    topic = opened(root)
+    topic.look()
+    read = Events._read
+    monkeypatch.setattr(Events, "_read", lambda self: read(self) and set())
+    with waiting(Watcher(), topic) as woken:
+        put(root)
+        assert woken.wait(LIMIT)
+
+
+def test_the_thread_ends_and_closes_what_it_opened(root: Path) -> None:
+    watcher, topic = Watcher(), opened(root)
+    before = set(threading.enumerate())
+    with waiting(watcher, topic):
+        until(lambda: topic in watcher._followed)
+        events = watcher._events
+        assert events is not None
+    (thread,) = set(threading.enumerate()) - before
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        events.wake()
+    topic.look()
+    with waiting(watcher, topic) as woken:
+        put(root)
+        assert woken.wait(LIMIT)
+
+
+def test_many_commits_wake_many_times(root: Path) -> None:
+    watcher, topic = Watcher(), opened(root)
+    for _ in range(50):
+        topic.look()
+        with waiting(watcher, topic) as woken:
+            put(root)
+            assert woken.wait(LIMIT)
