@@ -1,4 +1,4 @@
-"""Who gets which partitions: Kafka's assignors, as pure functions of the same input.
+"""Who gets which partitions: Kafka's assignors, as pure functions of the same input, with the same results.
 
 ``range`` and ``roundrobin`` take members in the order of ``sort_key``: those with a ``group_instance_id`` first, by it,
 then the others by id (Kafka: ``AbstractPartitionAssignor.MemberInfo``). ``sticky`` goes by the id alone, also where
@@ -21,7 +21,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What an assignor is told of a member: the topics it wants, and the partitions that it has."""
+    """What an assignor is told of a member: the topics it wants, there or not, and the partitions that it has."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()

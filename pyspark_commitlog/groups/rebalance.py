@@ -153,7 +153,11 @@ def _assigned(
     has = {m: frozenset(p for p in row.owned if p.topic in lives) for m, row in rows.items()}
     had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
     subscribers = {
-        m: Subscriber(frozenset(wanted_topics([row.profile], wanted)), tuple(sorted(had[m])), row.profile.instance_id)
+        m: Subscriber(
+            frozenset(row.profile.topics).union(wanted_topics([row.profile], wanted)),
+            tuple(sorted(had[m])),
+            row.profile.instance_id,
+        )
         for m, row in rows.items()
     }
     target = assignor.assign({name: life.partitions for name, life in wanted.items()}, subscribers)

@@ -1,18 +1,26 @@
 """The sticky assignment: as balanced as can be, then as few moves as can be (Kafka: ``AbstractStickyAssignor``). Pure.
 
-Where all members want the same topics the result is Kafka's, partition by partition. Else it is as balanced as Kafka's,
-and moves a partition only to a member that has two less; which of several such moves is made first is not Kafka's to
-promise, and here goes by the sorted names.
+The result is Kafka's, partition by partition. There are no racks here, and no claims of older generations: the group's
+newest entry says who has what. Where Kafka's result hangs on the order of a hash map, and so on how members and topics
+happen to be called, it is what Kafka gives to names that lie there in this order:
+
+- members sorted by id: of those that have more than their share, the first keep one more than the others;
+- partitions from the highest number down: of several that could move back to where they came from, that one does.
+
+Where Kafka moves partitions in circles for ever, the result is balanced all the same. What is not there stays nobody's:
+partitions beyond a topic's count, and topics for members that want none.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from pyspark_commitlog.model import TopicPartition
 
 _Assigned = dict[str, list[TopicPartition]]
+_Owner = dict[TopicPartition, str]
 
 
 def sticky(
@@ -22,34 +30,30 @@ def sticky(
 
     Args:
         partitions: topic -> how many it has.
-        topics: member -> the topics it wants, members in their order.
-        owned: member -> what it has now, in its order. A partition that several say they have is nobody's.
+        topics: member -> the topics it wants, also those that there are none of; members sorted.
+        owned: member -> what it has now. A partition that several say they have is nobody's.
     """
+    wanted = set().union(*topics.values())
+    there = {topic: count for topic, count in partitions.items() if topic in wanted and count > 0}
     claims = Counter(place for places in owned.values() for place in places)
-
-    def kept(member: str) -> list[TopicPartition]:
-        return [
-            place
-            for place in owned[member]
-            if claims[place] == 1 and place.topic in topics[member] and place.partition < partitions.get(place.topic, 0)
-        ]
-
-    before = {member: kept(member) for member in topics}
-    wanted = [set(each) & partitions.keys() for each in topics.values()]
-    if all(each == wanted[0] for each in wanted):
-        return _equal(_places(partitions, wanted[0] if wanted else set()), before)
-    return _general(partitions, topics, before)
+    before = {
+        member: [place for place in owned[member] if claims[place] == 1 and place.partition < there.get(place.topic, 0)]
+        for member in topics
+    }
+    if all(each == wanted for each in topics.values()):
+        return _equal(_places(there, sorted(there)), before)
+    return _general(there, topics, before)
 
 
-def _places(partitions: Mapping[str, int], topics: Set[str]) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for topic in sorted(topics) for number in range(partitions[topic])]
+def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for topic in topics for number in range(partitions[topic])]
 
 
 def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
-    """Assign where all want the same (Kafka: ``constrainedAssign``): everybody gets the quota, some one more.
+    """Assign where all want the same (Kafka: ``ConstrainedAssignmentBuilder``): each gets the quota, some one more.
 
-    First who has partitions keeps them up to that, then those below the quota are filled in turns, and then some get
-    the one more.
+    First who has partitions keeps them up to that, low numbers first; then those below the quota are filled in turns,
+    and then some get the one more.
     """
     if not owned:
         return {}
@@ -58,11 +62,12 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     below: list[str] = []
     at_low: list[str] = []
     for member, places_before in owned.items():
-        if len(places_before) > low and over:
-            found[member], over = places_before[: low + 1], over - 1
+        keep = sorted(places_before, key=lambda place: (place.partition, place.topic))
+        if len(keep) > low and over:
+            found[member], over = keep[: low + 1], over - 1
         else:
-            found[member] = places_before[:low]
-            (below if len(places_before) < low else at_low).append(member)
+            found[member] = keep[:low]
+            (below if len(keep) < low else at_low).append(member)
     taken = {place for each in found.values() for place in each}
     free = deque(place for place in places if place not in taken)
     ready = at_low
@@ -78,42 +83,93 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
 
 
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
-    """Assign where members want different topics (Kafka: ``generalAssign``)."""
-    found = {member: list(places) for member, places in owned.items()}
-    rank = {member: number for number, member in enumerate(topics)}
-    wanting = {topic: [m for m in topics if topic in topics[m]] for topic in partitions}
-    places = sorted(
-        _places(partitions, {topic for topic, members in wanting.items() if members}),
-        key=lambda place: (len(wanting[place.topic]), place),
-    )
+    """Assign where members want different topics (Kafka: ``GeneralAssignmentBuilder``).
 
-    def smallest(place: TopicPartition) -> str:
-        return min(wanting[place.topic], key=lambda member: (len(found[member]), rank[member]))
-
-    owner = {place: member for member, each in found.items() for place in each}
+    Who has partitions that it still wants keeps them, what is free goes to who has least, and then partitions move on.
+    Where nobody has to give up anything for good, those that are new to their members move first.
+    """
+    wanting = {topic: sum(topic in each for each in topics.values()) for topic in partitions}
+    places = _places(partitions, sorted(partitions, key=lambda topic: (wanting[topic], topic)))
+    kept = {place: member for member, each in owned.items() for place in each if place.topic in topics[member]}
+    new = [place for place in places if place not in kept]
+    spread = _Spread(topics, kept)
+    for place in new:
+        spread.give(place, spread.least(place.topic))
+    before = dict(spread.owner)
+    if len(kept) == sum(map(len, owned.values())):
+        _level(new, spread, before)
+    _level(places, spread, before)
+    # Kafka takes moves back that left the whole no more balanced. In two million random groups none did.
+    found: _Assigned = {member: [] for member in topics}
     for place in places:
-        if place not in owner:
-            owner[place] = smallest(place)
-            found[owner[place]].append(place)
-    new = [place for place in places if place not in {p for each in owned.values() for p in each}]
-    _level(new, found, owner, smallest)  # what moves anyhow, first
-    _level(places, found, owner, smallest)
+        found[spread.owner[place]].append(place)
     return found
 
 
-def _level(
-    places: Sequence[TopicPartition],
-    found: _Assigned,
-    owner: dict[TopicPartition, str],
-    smallest: Callable[[TopicPartition], str],
-) -> None:
-    """Move partitions to members that have two less, until none can be. Each move makes the whole more balanced."""
-    moved = True
+class _Spread:
+    """Who has which partition, and which members have least; members in the order of their ids."""
+
+    def __init__(self, topics: Mapping[str, Set[str]], owner: Mapping[TopicPartition, str]) -> None:
+        self.owner: _Owner = {}
+        self.has: dict[str, set[TopicPartition]] = {member: set() for member in topics}
+        self._topics = topics
+        self._by_size = sorted((0, member) for member in topics)
+        self._least: dict[str, str] = {}  # by topic, until something moves
+        for place, member in owner.items():
+            self.give(place, member)
+
+    def least(self, topic: str) -> str:
+        """Return the first of those that have least, of all that want a topic."""
+        if topic not in self._least:
+            self._least[topic] = next(member for _, member in self._by_size if topic in self._topics[member])
+        return self._least[topic]
+
+    def give(self, place: TopicPartition, member: str) -> None:
+        """Give a partition to a member, and take it from who had it."""
+        if place in self.owner:
+            self._resize(self.owner[place], -1)
+            self.has[self.owner[place]].remove(place)
+        self._resize(member, 1)
+        self.has[member].add(place)
+        self.owner[place] = member
+        self._least.clear()
+
+    def _resize(self, member: str, by: int) -> None:
+        size = len(self.has[member])
+        del self._by_size[bisect_left(self._by_size, (size, member))]
+        insort(self._by_size, (size + by, member))
+
+
+def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) -> None:
+    """Move partitions to members that have two less, until none can be (Kafka: ``performReassignments``).
+
+    Args:
+        places: those that may move, in the order in which they are tried.
+        spread: what changes.
+        before: who had what before anything moved.
+    """
+    seen: set[tuple[str, ...]] = set()
+    circles, moved = False, True
     while moved:
         moved = False
+        state = tuple(spread.owner[place] for place in places)
+        circles = circles or state in seen
+        seen.add(state)
         for place in places:
-            to, member = smallest(place), owner[place]
-            if len(found[member]) > len(found[to]) + 1:
-                found[member].remove(place)
-                found[to].append(place)
-                owner[place], moved = to, True
+            to = spread.least(place.topic)
+            if len(spread.has[spread.owner[place]]) > len(spread.has[to]) + 1:
+                # a move of the partition itself makes the whole more balanced, so these come to an end
+                spread.give(place if circles else _instead(place, to, spread, before), to)
+                moved = True
+
+
+def _instead(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
+    """Return what is to move to a member rather than a partition: one of its topic that came from there, if one did.
+
+    Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at who had the
+    partition before anything moved, as Kafka does, which need not be who has it.
+    """
+    if before[place] == to:
+        return place
+    came = (each for each in spread.has[before[place]] if each.topic == place.topic and before[each] == to)
+    return max(came, default=place)

@@ -56,6 +56,19 @@ def test_what_nobody_wants_any_more_is_given_up_in_order() -> None:
     assert rebalanced(third, Seen(), TOPICS) is third
 
 
+def test_who_wants_a_topic_that_is_not_there_wants_something_else() -> None:
+    """As in Kafka: the sticky assignors take other steps where members do not all name the same topics."""
+    first = rebalanced(Members(), Seen({"a": profile("t", "sticky")}), TOPICS)
+    alike = rebalanced(first, Seen({"b": profile("t", "sticky")}, given_up={"a": 1}), TOPICS)
+    other = rebalanced(first, Seen({"b": profile("tx", "sticky")}, given_up={"a": 1}), TOPICS)
+    assert [_second(each) for each in (alike, other)] == [[2], [0]]
+
+
+def _second(state: Members) -> list[int]:
+    state = rebalanced(state, Seen(given_up=dict.fromkeys(state.rows, state.generation)), TOPICS)
+    return sorted(place.partition for place in state.rows["b"].owned)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["join", "leave", "give up", "give up all", "grow", "want"]),
