@@ -21,7 +21,7 @@ TOOL_SECONDS = 120
 LEAST_JAVA = 17
 _COMPLETE = "complete"
 _PR_SET_PDEATHSIG = 1
-_TOOL_FLAGS = (
+TOOL_FLAGS = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -49,7 +49,7 @@ class Java:
     program: str
     jars: Path
 
-    def command(self, main: str, arguments: Sequence[str], flags: Sequence[str] = _TOOL_FLAGS) -> list[str]:
+    def command(self, main: str, arguments: Sequence[str], flags: Sequence[str] = TOOL_FLAGS) -> list[str]:
         """Return the command line that runs ``main``."""
         return [self.program, *flags, "-cp", f"{self.jars}/*", main, *arguments]
 
