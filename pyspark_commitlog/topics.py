@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import overload
 
@@ -26,7 +26,7 @@ from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
+from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.retention import delete_records
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
@@ -303,6 +303,28 @@ class CommitLog(Root):
         for partition in times:
             check_partition(name, state, partition)
         return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
+
+    def max_timestamps(
+        self, name: str, partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp | None]:
+        """Return, per partition, the record with the largest timestamp (Kafka: ``OffsetSpec.maxTimestamp``, KIP-734).
+
+        Args:
+            name: of the topic.
+            partitions: their numbers; None for all.
+
+        Returns:
+            Offset and timestamp, in ms, of that record, of several the first; None where there is no record.
+
+        Raises:
+            UsageError: a partition that does not exist.
+        """
+        topic = self.topic(name)
+        _, state = topic.newest()
+        chosen = range(state.partitions) if partitions is None else tuple(partitions)
+        for partition in chosen:
+            check_partition(name, state, partition)
+        return {partition: find_max_timestamp(topic, state.topic_id, partition) for partition in chosen}
 
     def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records below an offset of each partition given: readers no longer see them, at once.

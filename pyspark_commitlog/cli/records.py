@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_instant, parse_partitions
 from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.log.find import OffsetAndTimestamp
 from pyspark_commitlog.model import PartitionDescription
 from pyspark_commitlog.topics import CommitLog
+
+_MAX_TIMESTAMP = "max-timestamp"
 
 
 def offsets(
@@ -18,11 +22,18 @@ def offsets(
     topic: Topics = None,
     at: Annotated[
         str,
-        typer.Option("--time", help="latest, earliest, milliseconds since 1970, or UTC as 2026-01-31T12:00:00."),
+        typer.Option(
+            "--time",
+            help="latest (-1), earliest (-2), max-timestamp (-3), milliseconds since 1970, or UTC as "
+            "2026-01-31T12:00:00.",
+        ),
     ] = "latest",
     as_json: AsJson = False,
 ) -> None:
-    """Show topic:partition:offset of each partition at a time: the first record that is not earlier."""
+    """Show topic:partition:offset of each partition at a time: the first record that is not earlier.
+
+    max-timestamp: the record with the largest timestamp, of several the first. No offset where there is no such record.
+    """
     with opened(root) as log:
         time = parse_time(at)
         for name in topic or log.topics():
@@ -32,27 +43,32 @@ def offsets(
 
 
 def parse_time(text: str) -> int | str:
-    """Return milliseconds since the epoch, or ``earliest`` or ``latest`` (pure).
+    """Return milliseconds since the epoch, or ``earliest``, ``latest`` or ``max-timestamp`` (pure; ``OffsetSpec``).
 
     Raises:
         UsageError: it is none of them.
     """
-    named = {"-1": "latest", "latest": "latest", "-2": "earliest", "earliest": "earliest"}
-    if text in named:
-        return named[text]
+    named = {"-1": "latest", "-2": "earliest", "-3": _MAX_TIMESTAMP}
+    if text in named or text in named.values():
+        return named.get(text, text)
     found = parse_instant(text)
-    if found is None or found < 0:  # Kafka's -3 to -5 are no times
-        told = "use latest, earliest, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
+    if found is None or found < 0:  # Kafka's -4 and -5 are of tiered storage
+        told = "use latest, earliest, max-timestamp, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
         raise UsageError(f"--time {text}: {told}")
     return found
 
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:
+    if time == _MAX_TIMESTAMP:
+        return _found(log.max_timestamps(name))
     found = log.describe(name).partitions
     if isinstance(time, str):
         return {each.partition: _end(each, time) for each in found}
-    times = log.offsets_for_times(name, {each.partition: time for each in found})
-    return {partition: None if at is None else at.offset for partition, at in times.items()}
+    return _found(log.offsets_for_times(name, {each.partition: time for each in found}))
+
+
+def _found(records: Mapping[int, OffsetAndTimestamp | None]) -> dict[int, int | None]:
+    return {partition: None if at is None else at.offset for partition, at in records.items()}
 
 
 def _end(partition: PartitionDescription, which: str) -> int:

@@ -1,16 +1,18 @@
 """Find an offset by timestamp: the first whose record is as late as asked, as Kafka answers ``offsetsForTimes``.
 
 By segment (largest timestamp), then by time index, then by walking: Kafka's ``UnifiedLog.fetchOffsetByTimestamp`` and
-``LogSegment.findOffsetByTimestamp``. An index is a hint: the frame that it leads to is checked.
+``LogSegment.findOffsetByTimestamp``. An index is a hint: the frame that it leads to is checked. And the record with the
+largest timestamp (KIP-734), in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import lookup_time
@@ -37,13 +39,31 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
         CorruptionError: the frames that would tell are damaged.
         TopicChangedError: the topic was deleted or made again.
     """
+    return _searched(topic, partition, lambda: _Search(topic, topic_id, partition, timestamp_ms).run())
+
+
+def find_max_timestamp(topic: TopicLog, topic_id: str, partition: int) -> OffsetAndTimestamp | None:
+    """Return the first of a partition's records with the largest timestamp, in ms; None where there is no record.
+
+    Kafka: ``ListOffsetsRequest.MAX_TIMESTAMP`` (KIP-734), but never a record below the log start offset.
+
+    Raises:
+        CorruptionError: the frames that would tell are damaged.
+        TopicChangedError: the topic was deleted or made again.
+    """
+    return _searched(topic, partition, lambda: _Latest(topic, topic_id, partition).run())
+
+
+def _searched(
+    topic: TopicLog, partition: int, search: Callable[[], OffsetAndTimestamp | None]
+) -> OffsetAndTimestamp | None:
     for _ in range(_TRIES - 1):
         try:
-            return _Search(topic, topic_id, partition, timestamp_ms).run()
+            return search()
         except (OffsetOutOfRangeError, FileNotFoundError):  # retention or a collector overtook the search
             continue
     try:
-        return _Search(topic, topic_id, partition, timestamp_ms).run()
+        return search()
     except FileNotFoundError as error:
         raise CorruptionError(
             f"topic {topic.name!r} partition {partition}: {error.filename or error} is missing, and the newest entries "
@@ -131,5 +151,89 @@ class _Search:
         if not len(late):
             return None
         at = int(late[0])
-        offset = rows.first_offset + at if rows.offsets is None else int(rows.offsets[at])
-        return OffsetAndTimestamp(offset, int(times[at]) // _US_PER_MS)
+        return OffsetAndTimestamp(rows.offset_of(at), int(times[at]) // _US_PER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Offsets [start, end) none of whose records is later than ``max_timestamp`` (ms), and the segment they are in."""
+
+    max_timestamp: int
+    start: int
+    end: int
+    segment: Sealed | Active | None
+
+    def promise(self) -> tuple[int, int]:
+        """Return the best rank that one of its records can have."""
+        return self.max_timestamp, -self.start
+
+
+class _Latest:
+    """A search for the largest timestamp.
+
+    What is stored of a segment's timestamps is an upper bound only: the log start offset may cut off the record that
+    had the largest, and a frame that stands in for what was compacted or voided has a timestamp and no record.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, partition: int) -> None:
+        self._topic, self._id, self._partition = topic, topic_id, partition
+        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",))
+        state = self._reader.view.topic
+        self._low, self._high = state.log_start[partition], state.log_end[partition]
+
+    def run(self) -> OffsetAndTimestamp | None:
+        best: OffsetAndTimestamp | None = None
+        for place in sorted(self._places(), key=_Place.promise, reverse=True):
+            if best is not None and place.promise() < _rank(best):
+                break
+            best = max(best, self._in_place(place), key=_rank)
+        return best
+
+    def _places(self) -> Iterator[_Place]:
+        """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
+        row = self._reader.view.settle.partition(self._partition)
+        settled = min(row.settled, self._high)
+        for sealed in self._topic.segments(self._id, row).not_before(-LONG_MAX, self._low):
+            end = min(sealed.end_offset, self._high)
+            yield _Place(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
+        if row.active.base_offset < settled:
+            yield _Place(row.active.max_timestamp, max(self._low, row.active.base_offset), settled, row.active)
+        yield _Place(LONG_MAX, max(self._low, settled), self._high, None)
+
+    def _in_place(self, place: _Place) -> OffsetAndTimestamp | None:
+        hinted = self._in_hinted(place, place.segment) if place.segment else None
+        return hinted or self._in_range(place.start, place.end)
+
+    def _in_hinted(self, place: _Place, segment: Sealed | Active) -> OffsetAndTimestamp | None:
+        """Return the answer for a segment from its first frame that is as late; None where that has no such record."""
+        try:
+            offset = self._hint(segment)
+            frame = None if offset is None else self._reader.frame_at(offset)
+        except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
+            return None
+        if frame is None or frame.next_offset - 1 != offset:
+            return None
+        found = self._in_range(max(place.start, frame.base_offset), min(place.end, frame.next_offset))
+        return found if found is not None and found.timestamp == segment.max_timestamp else None
+
+    def _hint(self, segment: Sealed | Active) -> int | None:
+        """Return the last offset of the first frame with a segment's largest timestamp; None where nothing tells."""
+        if isinstance(segment, Active):
+            return segment.index.max_timestamp_offset
+        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
+        entry = lookup_time(self._topic.storage.map(path, 0, segment.time_bytes), segment.base_offset, LONG_MAX)
+        return entry.offset if entry.timestamp == segment.max_timestamp else None
+
+    def _in_range(self, start: int, end: int) -> OffsetAndTimestamp | None:
+        best: OffsetAndTimestamp | None = None
+        for rows in self._reader.read(start, end) if start < end else ():
+            assert rows.batch is not None
+            times = instants(rows.batch.column("timestamp")) // _US_PER_MS
+            at = int(times.argmax())  # the first of the largest
+            best = max(best, OffsetAndTimestamp(rows.offset_of(at), int(times[at])), key=_rank)
+        return best
+
+
+def _rank(found: OffsetAndTimestamp | None) -> tuple[int, int]:
+    """Return what the record that is asked for has the largest of: the latest, of those the first."""
+    return (-LONG_MAX, 0) if found is None else (found.timestamp, -found.offset)

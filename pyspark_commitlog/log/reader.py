@@ -68,6 +68,10 @@ class Rows:
     batch: pa.RecordBatch | None
     log_append_time: bool
 
+    def offset_of(self, row: int) -> int:
+        """Return the offset of a row."""
+        return self.first_offset + row if self.offsets is None else int(self.offsets[row])
+
 
 @dataclass(frozen=True, slots=True)
 class View:

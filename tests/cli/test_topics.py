@@ -93,6 +93,8 @@ def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None
     log.create_topic("events", 2, config={"retention.ms": -1})
     times = [1_767_225_600_000_000 + 1_000_000 * n for n in range(4)]  # from 2026-01-01 on
     append(log.topic("events"), batch_of([b"v"] * 4, partition=[0, 0, 0, 1], timestamp=times))
+    for late in ("max-timestamp", "-3"):
+        assert run("offsets", root, "events", "--time", late)[0] == ["events:0:2", "events:1:0"]
     assert run("offsets", root)[0] == ["events:0:3", "events:1:1"]
     assert run("offsets", root, "events", "--time", "earliest")[0] == ["events:0:0", "events:1:0"]
     assert run("offsets", root, "events", "--time", "2026-01-01T00:00:02")[0] == ["events:0:2", "events:1:0"]
@@ -104,15 +106,19 @@ def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None
         "events:1 low_watermark: 1",
     ]
     assert run("offsets", root, "--time", "-2")[0] == ["events:0:2", "events:1:1"]
+    assert run("offsets", root, "--time", "-3")[0] == ["events:0:2", "events:1:"]
+    assert json.loads(run("offsets", root, "--time", "-3", "--json")[0][1])["offset"] is None
     assert "use partition:offset" in run("delete-records", root, "events", "--offset", "0", code=2)[1]
     assert "high watermark" in run("delete-records", root, "events", "--offset", "0:9", code=1)[1]
 
 
 def test_times_as_people_write_them() -> None:
     assert parse_time("-1") == parse_time("latest") == "latest"
+    assert parse_time("-2") == parse_time("earliest") == "earliest"
+    assert parse_time("-3") == parse_time("max-timestamp") == "max-timestamp"
     assert parse_time("0") == 0
     assert parse_time("2026-01-01") == parse_time("2026-01-01T02:00:00+02:00") == 1_767_225_600_000
     with pytest.raises(UsageError, match="--time yesterday: use latest, earliest"):
         parse_time("yesterday")
-    with pytest.raises(UsageError, match="--time -3: use latest"):
-        parse_time("-3")
+    with pytest.raises(UsageError, match="--time -4: use latest"):
+        parse_time("-4")

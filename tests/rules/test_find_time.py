@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, UsageError
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
+from pyspark_commitlog.format.frame import Payload
+from pyspark_commitlog.format.index import TimeEntry, encode_time
+from pyspark_commitlog.log import reader
+from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, find_time
+from pyspark_commitlog.log.frames import Located, Span, check
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
@@ -50,12 +54,19 @@ def walked(records: list[Record], at: int) -> OffsetAndTimestamp | None:
     return None
 
 
+def latest(records: list[Record]) -> OffsetAndTimestamp | None:
+    """Return the first of the records with the largest timestamp in ms."""
+    told = [OffsetAndTimestamp(record.offset, record.timestamp // 1000) for record in records]
+    return next((each for each in told if each.timestamp == max(other.timestamp for other in told)), None)
+
+
 def agree(topic: TopicLog) -> None:
-    """Compare the answers for every timestamp around every record."""
+    """Compare the answers for every timestamp around every record, and for the largest."""
     topic_id = topic.newest()[1].topic_id
     records = read_partition(topic, 0)
     for at in [0, START_MS - 1, *range(START_MS, START_MS + 1300, 15), START_MS + 10**6]:
         assert find_time(topic, topic_id, 0, at) == walked(records, at), at
+    assert find_max_timestamp(topic, topic_id, 0) == latest(records)
 
 
 def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
@@ -95,6 +106,63 @@ def test_segments_that_are_too_early_are_not_opened(world: World, topic: TopicLo
     assert len(opened) < len(world.files(".log"))
 
 
+def test_the_largest_timestamp_is_looked_up_in_one_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That which the time index of a sealed segment names, or the settle entry for the active one."""
+    topic = world.create(1, CONFIG)
+    for at in (50, 10, 60, 60, 20, 99, 99, 30, 40, 70, 99, 80, 80, 5, 5):
+        append(topic, batch([START_MS + at] * 5))
+        settle(topic, topic.newest()[1].topic_id)
+    topic_id = topic.newest()[1].topic_id
+    decoded: list[int] = []
+
+    def noted(located: Located, span: Span) -> Payload:
+        decoded.append(located.base_offset)
+        return check(located, span)
+
+    monkeypatch.setattr(reader, "check", noted)
+    assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(25, START_MS + 99)
+    assert set(decoded) == {25}
+    append(topic, batch([START_MS + 200] * 5))
+    settle(topic, topic_id)
+    decoded.clear()
+    assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(75, START_MS + 200)
+    assert set(decoded) == {75}
+
+
+def test_the_largest_timestamp_behind_a_log_start_that_cuts_its_frame(world: World) -> None:
+    """What is left of the frame is earlier than a record behind it."""
+    topic = world.create(1, CONFIG)
+    for times in ([START_MS + 50, START_MS + 10], [START_MS + 20] * 4):
+        append(topic, batch(times))
+        settle(topic, topic.newest()[1].topic_id)
+    topic_id = topic.newest()[1].topic_id
+    assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(0, START_MS + 50)
+    world.log().delete_records("t", {0: 1})
+    assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(2, START_MS + 20)
+
+
+def test_a_time_index_that_leads_into_a_later_frame_of_the_same_time_is_not_believed(world: World) -> None:
+    topic = world.create(1, CONFIG)
+    for _ in range(8):
+        append(topic, batch([START_MS] * 5))
+        settle(topic, topic.newest()[1].topic_id)
+    topic_id = topic.newest()[1].topic_id
+    first = next(path for path in world.files(".timeindex") if path.endswith("/00000000000000000000.timeindex"))
+    (world.path / first).write_bytes(encode_time(TimeEntry(START_MS, 7), 0))
+    assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(0, START_MS)
+
+
+def test_a_search_for_the_largest_that_retention_overtakes_is_made_again(world: World, topic: TopicLog) -> None:
+    def let_go() -> None:
+        world.log().delete_records("t", {0: 90})
+        for _ in range(3):
+            world.maintain()
+            world.clock.advance(DELAY_MS)
+
+    late = world.handle(on_path("/manifests/", "read", once(let_go)))
+    assert find_max_timestamp(late, topic.newest()[1].topic_id, 0) is None
+
+
 def test_retention_that_overtakes_the_search_is_searched_again(world: World, topic: TopicLog) -> None:
     def let_go() -> None:
         world.log().delete_records("t", {0: 58})
@@ -116,6 +184,11 @@ def test_offsets_for_times_answers_for_each_partition(world: World, tmp_path: Pa
     assert log.offsets_for_times("t", {0: 6}) == {0: None}
     with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
         log.offsets_for_times("t", {2: 0})
+    assert log.max_timestamps("t") == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
+    log.delete_records("t", {1: -1})
+    assert log.max_timestamps("t", [1]) == {1: None}
+    with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
+        log.max_timestamps("t", [2])
 
 
 def test_a_missing_manifest_is_an_error_that_names_it(world: World, topic: TopicLog) -> None:
@@ -126,3 +199,5 @@ def test_a_missing_manifest_is_an_error_that_names_it(world: World, topic: Topic
     (world.path / path).unlink()
     with pytest.raises(CorruptionError, match=f"{path} is missing, and the newest entries still name it"):
         find_time(world.handle(), topic_id, 0, START_MS)
+    with pytest.raises(CorruptionError, match=f"{path} is missing, and the newest entries still name it"):
+        find_max_timestamp(world.handle(), topic_id, 0)
