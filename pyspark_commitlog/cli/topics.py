@@ -11,12 +11,15 @@ import typer
 from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_config, print_lines
 from pyspark_commitlog.cli.tell import topic_lines
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
+from pyspark_commitlog.topics import CommitLog
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 
 Config = Annotated[
     list[str] | None, typer.Option("--config", help="A topic config, as in retention.ms=-1. Several times.")
 ]
+
+AsDescribed = Annotated[bool, typer.Option("--json", help="Tell what it is then, as describe --json does.")]
 
 
 @topics.command()
@@ -26,6 +29,7 @@ def create(
     partitions: Annotated[int, typer.Option("--partitions", help="How many; they can grow, never shrink.")] = 1,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
+    as_json: AsDescribed = False,
 ) -> None:
     """Make a topic, and the root with the first."""
     with opened(root) as log:
@@ -34,6 +38,12 @@ def create(
         except TopicExistsError:
             if not if_not_exists:
                 raise
+        _describe(log, topic, wanted=as_json)
+
+
+def _describe(log: CommitLog, topic: str, *, wanted: bool) -> None:
+    if wanted:
+        typer.echo(json.dumps(asdict(log.describe(topic))))
 
 
 @topics.command("list")
@@ -65,6 +75,7 @@ def alter(
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", help="Take a config back to its default. Several times.")
     ] = None,
+    as_json: AsDescribed = False,
 ) -> None:
     """Change configs of a topic, or add partitions."""
     with opened(root) as log:
@@ -75,6 +86,7 @@ def alter(
             log.alter_topic(topic, changed)
         if partitions is not None:
             log.add_partitions(topic, partitions)
+        _describe(log, topic, wanted=as_json)
 
 
 @topics.command()
@@ -82,11 +94,16 @@ def delete(
     root: Root,
     topic: Topic,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if it is not there.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a topic, at once; maintain removes its files."""
     with opened(root) as log:
+        deleted = True
         try:
             log.delete_topic(topic)
         except UnknownTopicError:
             if not if_exists:
                 raise
+            deleted = False
+        if as_json:
+            typer.echo(json.dumps({"topic": topic, "deleted": deleted}))

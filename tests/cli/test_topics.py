@@ -70,6 +70,23 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
     run("topics", "delete", root, "events", "--if-exists")
 
 
+def test_what_was_made_altered_or_deleted_is_told_as_json(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+
+    def told(verb: str, *arguments: str) -> dict[str, object]:
+        (line,) = run("topics", verb, root, "events", *arguments, "--json")[0]
+        found: dict[str, object] = json.loads(line)
+        return found
+
+    made = told("create", "--partitions", "2")
+    assert made == told("create", "--if-not-exists") == told("describe")
+    altered = told("alter", "--partitions", "3", "--config", "segment.ms=7")
+    assert len(altered["partitions"]) == 3  # type: ignore[arg-type]
+    assert altered == told("describe")
+    assert told("delete") == {"topic": "events", "deleted": True}
+    assert told("delete", "--if-exists") == {"topic": "events", "deleted": False}
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
