@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from pyspark_commitlog.access import ALL
-from pyspark_commitlog.cli.shared import AsJson, Root, opened
+from pyspark_commitlog.cli.shared import AsJson, Root, opened, print_lines
+from pyspark_commitlog.topics import CommitLog
 
 access = typer.Typer(
-    help="Show and change who may do what. Who you are is in COMMITLOG_PRINCIPAL.", no_args_is_help=True
+    help="Show and change who may do what. Who you are: commitlog --principal NAME, or COMMITLOG_PRINCIPAL.",
+    no_args_is_help=True,
 )
 
 Principal = Annotated[str, typer.Argument(help="Who may; * for everybody.")]
@@ -19,31 +21,44 @@ What = Annotated[str, typer.Argument(metavar="OPERATION", help="read, write, or 
 Topic = Annotated[str, typer.Argument(help="A topic, a prefix as in 'orders-*', or * for all.")]
 
 
+AsRules = Annotated[bool, typer.Option("--json", help="Tell all rules there are then, as list --json does.")]
+
+
 @access.command("list")
 def list_rules(root: Root, as_json: AsJson = False) -> None:
     """Show all rules; none: everybody may do everything."""
     with opened(root) as log:
-        for rule in log.access.rules():
-            row = {"principal": rule.principal, "operation": rule.operation.value, "topic": rule.topic}
-            typer.echo(json.dumps(row) if as_json else f"{rule.principal} may {rule.operation} {rule.topic}")
+        if as_json:
+            _tell(log, wanted=True)
+        else:
+            print_lines(f"{rule.principal} may {rule.operation} {rule.topic}" for rule in log.access.rules())
+
+
+def _tell(log: CommitLog, *, wanted: bool) -> None:
+    for rule in log.access.rules() if wanted else ():
+        row = {"principal": rule.principal, "operation": rule.operation.value, "topic": rule.topic}
+        typer.echo(json.dumps(row))
 
 
 @access.command()
-def allow(root: Root, principal: Principal, operation: What, topic: Topic = ALL) -> None:
+def allow(root: Root, principal: Principal, operation: What, topic: Topic = ALL, as_json: AsRules = False) -> None:
     """Add a rule."""
     with opened(root) as log:
         log.access.allow(principal, operation, topic)
+        _tell(log, wanted=as_json)
 
 
 @access.command()
-def revoke(root: Root, principal: Principal, operation: What, topic: Topic = ALL) -> None:
+def revoke(root: Root, principal: Principal, operation: What, topic: Topic = ALL, as_json: AsRules = False) -> None:
     """Remove a rule."""
     with opened(root) as log:
         log.access.revoke(principal, operation, topic)
+        _tell(log, wanted=as_json)
 
 
 @access.command()
-def clear(root: Root) -> None:
+def clear(root: Root, as_json: AsRules = False) -> None:
     """Remove all rules: everybody may do everything again."""
     with opened(root) as log:
         log.access.clear()
+        _tell(log, wanted=as_json)

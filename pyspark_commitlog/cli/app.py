@@ -1,6 +1,6 @@
 """The commands of ``commitlog``: what they take, what they print, how they end.
 
-Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the command line is.
+Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the command line is (``shared.exit_code``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
@@ -23,10 +22,23 @@ from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
-from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, beside, progress_bars
-from pyspark_commitlog.cli.tell import fault_lines, maintained_lines, void_lines
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    Root,
+    Topic,
+    Topics,
+    ask_as,
+    beside,
+    complain,
+    ended_by_errors,
+    exit_code,
+    opened,
+    print_lines,
+    progress_bars,
+)
+from pyspark_commitlog.cli.tell import dumped_line, fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
-from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
+from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError
 from pyspark_commitlog.log.dump import dump as dump_file
 from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
@@ -42,7 +54,6 @@ app.command()(produce)
 app.command()(cat)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
-_errors = Console(stderr=True)
 
 
 def _tell_version(wanted: bool) -> None:
@@ -56,11 +67,16 @@ def _commands(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Log what the library does to stderr; else warnings only.")
     ] = False,
+    principal: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who you are, for access rules; wins over COMMITLOG_PRINCIPAL."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Kafka's commit log without brokers."""
+    ask_as(principal)
     if verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
@@ -79,11 +95,11 @@ def maintain(
     Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step.
     """
     stop = _stop_on_signals()
-    log = CommitLog(root)
-    while True:
-        failed = _round(log, topic, stop, as_json=as_json)
-        if once or stop.is_set() or stop.wait(every):
-            raise typer.Exit(1 if failed and once else 0)
+    with opened(root) as log:
+        while True:
+            code = _round(log, topic, stop, as_json=as_json)
+            if once or stop.is_set() or stop.wait(every):
+                raise typer.Exit(code if once else 0)
 
 
 def _stop_on_signals() -> threading.Event:
@@ -97,10 +113,15 @@ class _StoppedError(Exception):
     """A signal came; what was being done is left between two steps."""
 
 
-def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> bool:
-    """Maintain each topic once; return whether one failed."""
-    names, failed = _names(log, only), False
-    for name, show in _progress(names or []):
+def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> int:
+    """Maintain each topic once; return the exit code: the highest of what failed."""
+    try:
+        names = only or log.every_name()
+    except CommitLogError as error:
+        complain(f"error: {error}")
+        return exit_code(error)
+    code = 0
+    for name, show in _progress(names):
 
         def progress(what: str, done: int, total: int, show: Progress = show) -> None:
             if stop.is_set():
@@ -112,48 +133,47 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
         except _StoppedError:
             break
         except CommitLogError as error:
-            failed = True
-            _complain(f"{name}: error: {error}")
-    return failed or names is None
+            complain(f"{name}: error: {error}")
+            code = max(code, exit_code(error))
+    return code
 
 
 def _tell(done: Maintained, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(asdict(done)))
-    else:
-        for line in maintained_lines(done):
-            typer.echo(line)
+    print_lines([json.dumps(asdict(done))] if as_json else maintained_lines(done))
 
 
 @app.command()
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
-    log, failed = CommitLog(root), False
-    names = _names(log, topic)
-    if names is None:
-        raise typer.Exit(1)
+    with opened(root) as log:
+        code = 1 if _root_faults(log, as_json=as_json) else 0
+        for name, show in _progress(topic or log.every_name()):
+            try:
+                report = log.verify(name, progress=show)
+            except CommitLogError as error:
+                if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
+                    complain(f"error: {error}")
+                    code = max(code, exit_code(error))
+                continue
+            code = max(code, 1 if report.faults else 0)
+            print_lines([json.dumps(asdict(report))] if as_json else fault_lines(report))
+        raise typer.Exit(code)
+
+
+def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
+    """Tell what is wrong with what belongs to no topic: defaults, rules, groups; return whether something is."""
+    log.every_name()  # without a root there is nothing to look at
     try:
         log.defaults()
         log.access.rules()
         faults = log.groups.verify()
     except CommitLogError as error:
         faults = (f"error: {error}",)
-    for fault in faults:
-        failed = True
-        _complain(fault)
-    for name, show in _progress(names):
-        try:
-            report = log.verify(name, progress=show)
-        except CommitLogError as error:
-            if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
-                failed = True
-                _complain(f"error: {error}")
-            continue
-        failed = failed or bool(report.faults)
-        lines: Iterable[str] = [json.dumps(asdict(report))] if as_json else fault_lines(report)
-        for line in lines:
-            typer.echo(line)
-    raise typer.Exit(1 if failed else 0)
+    if faults and as_json:
+        typer.echo(json.dumps({"topic": None, "faults": faults}))
+    elif faults:
+        complain("\n".join(faults))
+    return bool(faults)
 
 
 @app.command()
@@ -171,47 +191,24 @@ def void(
 
     Without a range: all that can't be read. Nothing is changed without --execute.
     """
-    given = (partition, first, end)
-    if None in given and given != (None, None, None):
-        _complain("error: --partition, --from and --to go together")
-        raise typer.Exit(2)
-    ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
-    try:
-        found = CommitLog(root).void(topic, ranges, force=force, dry_run=not execute)
-    except CommitLogError as error:
-        _complain(f"error: {error}")
-        raise typer.Exit(1) from error
-    lines: Iterable[str] = (
-        (json.dumps(asdict(each)) for each in found) if as_json else void_lines(topic, found, execute=execute)
-    )
-    for line in lines:
-        typer.echo(line)
-
-
-def _names(log: CommitLog, only: list[str] | None) -> list[str] | None:
-    """Return the topics that are meant; None, told, where there is no root to look in."""
-    try:
-        return only or log.every_name()
-    except CommitLogError as error:
-        _complain(f"error: {error}")
-        return None
-
-
-def _complain(told: str) -> None:
-    _errors.print(told, markup=False, highlight=False, soft_wrap=True)
+    with opened(root) as log:
+        given = (partition, first, end)
+        if None in given and given != (None, None, None):
+            raise UsageError("--partition, --from and --to go together")
+        ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
+        found = log.void(topic, ranges, force=force, dry_run=not execute)
+        lines = void_lines(topic, found, execute=execute)
+        print_lines((json.dumps(asdict(each)) for each in found) if as_json else lines)
 
 
 @app.command()
 def probe(
     path: Annotated[str, typer.Argument(help="Where a root is, or is to be.")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves nothing behind."""
-    try:
+    with ended_by_errors():
         found = probe_storage(open_storage(path))
-    except CommitLogError as error:
-        _complain(f"error: {error}")
-        raise typer.Exit(1) from error
     for each in found:
         mark = "ok" if each.held else "NO" if each.safe else "UNSAFE"
         typer.echo(json.dumps(asdict(each)) if as_json else f"{mark:<6}  {each.what:<13}  {each.told}")
@@ -221,19 +218,17 @@ def probe(
 @app.command()
 def dump(
     path: Annotated[str, typer.Argument(help="A file of a root: .log, .chunk, .index, .timeindex or .json.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Show what a file holds, a JSON object per frame or entry; exit code 1 if something in it is damaged."""
+    """Show what a file holds, a line per frame or entry; exit code 1 if something in it is damaged."""
     damaged = False
-    try:
-        for row in dump_file(*beside(path)):
-            damaged = damaged or "fault" in row
-            typer.echo(json.dumps(row))
-    except FileNotFoundError as error:
-        _complain(f"error: there is no file {path}")
-        raise typer.Exit(1) from error
-    except CommitLogError as error:
-        _complain(f"error: {error}")
-        raise typer.Exit(1) from error
+    with ended_by_errors():
+        try:
+            for row in dump_file(*beside(path)):
+                damaged = damaged or "fault" in row
+                typer.echo(json.dumps(row) if as_json else dumped_line(row))
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no file {path}") from None
     raise typer.Exit(1 if damaged else 0)
 
 

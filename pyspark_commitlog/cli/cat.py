@@ -20,6 +20,7 @@ from pyspark_commitlog.cli.shared import (
     complete_topic,
     ended_by_signals,
     opened,
+    principal,
     unescape,
 )
 from pyspark_commitlog.cli.starts import Span, parse_partitions, parse_span
@@ -140,7 +141,9 @@ def _check_group(request: _Request) -> None:
 def _run(root: str, request: _Request) -> None:
     output = _Output()
     reset = "latest" if request.group is not None and request.span.name == "end" else "earliest"
-    with Consumer(root, group_id=request.group, auto_offset_reset=reset, enable_auto_commit=False) as consumer:
+    with Consumer(
+        root, group_id=request.group, auto_offset_reset=reset, enable_auto_commit=False, principal=principal()
+    ) as consumer:
         ends = _begin(consumer, request)
         left = request.count
         while left != 0 and not _is_done(consumer, request, ends):

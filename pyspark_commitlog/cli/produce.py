@@ -15,7 +15,7 @@ import pyarrow as pa
 import typer
 
 from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
-from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, progress_bars, unescape
+from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, principal, progress_bars, unescape
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.records import BATCH_ROWS, BatchMetadata
@@ -71,7 +71,9 @@ def produce(
         if file and shape != Shape(None, False, None, (), False):
             raise UsageError("--file goes without -K, -Z, -p, -H and --json: the columns tell all that")
         stop = _Signals()
-        with Producer(root, acks=acks, compression=compression, producer_id=producer_id) as producer:
+        with Producer(
+            root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
+        ) as producer:
             sent = _Sent(producer, topic, numbered=producer_id is not None)
             batches = _file_batches(file, stop) if file else _line_batches(shape, stop)
             error = sent.send(batches)

@@ -1,4 +1,4 @@
-"""What the commands share: the arguments that most of them take, and how errors end them."""
+"""What the commands share: the arguments that most of them take, who asks, and how errors end them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Annotated
@@ -19,11 +20,24 @@ from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.topics import CommitLog
 
+_asking: ContextVar[str | None] = ContextVar("asking", default=None)
+
+
+def ask_as(principal: str | None) -> None:
+    """Have the command ask as this principal; None: as ``COMMITLOG_PRINCIPAL`` says."""
+    _asking.set(principal)
+
+
+def principal() -> str | None:
+    """Return who the command line says is asking; None where it does not."""
+    return _asking.get()
+
 
 def _root_of(context: typer.Context) -> CommitLog | None:
     """Return the log of a command line that is being completed; None where there is none yet."""
     root = context.params.get("root")
-    return CommitLog(root) if isinstance(root, str) else None
+    asking = context.find_root().params.get("principal")
+    return CommitLog(root, principal=asking) if isinstance(root, str) else None
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
@@ -66,14 +80,31 @@ def progress_bars() -> Bars:
     return Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
+def complain(told: str) -> None:
+    """Say on standard error what is wrong."""
+    typer.echo(told, err=True)
+
+
+def exit_code(error: CommitLogError) -> int:
+    """Return what a command ends with by an error: 2 the command line is wrong, 1 all else."""
+    return 2 if isinstance(error, UsageError) else 1
+
+
+@contextmanager
+def ended_by_errors() -> Iterator[None]:
+    """Have an error in the block end the command, told in one line."""
+    try:
+        yield
+    except CommitLogError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(exit_code(error)) from error
+
+
 @contextmanager
 def opened(root: str) -> Iterator[CommitLog]:
-    """Yield the log at a root; an error in the block ends the command: 2 the command line is wrong, 1 all else."""
-    try:
-        yield CommitLog(root)
-    except CommitLogError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
+    """Yield the log at a root, asked by who the command line says; an error in the block ends the command."""
+    with ended_by_errors():
+        yield CommitLog(root, principal=principal())
 
 
 def print_lines(lines: Iterable[str]) -> None:

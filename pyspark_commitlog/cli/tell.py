@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark_commitlog.groups.groups import GroupDescription, Moved
 from pyspark_commitlog.log.verify import Report
@@ -59,6 +61,12 @@ def fault_lines(report: Report) -> Iterator[str]:
         f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
         f"{report.entries:,} journal entries and {report.chunks:,} chunks"
     )
+
+
+def dumped_line(row: Mapping[str, Any]) -> str:
+    """Return what a file holds at a place, as Kafka's ``DumpLogSegments`` tells it: ``baseOffset: 0 lastOffset: 9``."""
+    cells = {name: each if isinstance(each, str) else json.dumps(each) for name, each in row.items()}
+    return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
 
 
 def topic_lines(found: TopicDescription) -> Iterator[str]:

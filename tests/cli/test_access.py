@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
-from tests.cli.test_maintain import run
+from pyspark_commitlog.cli.app import app
+from tests.cli.test_app import completions
+from tests.cli.test_maintain import COMMAND, run
 
 
 def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +34,61 @@ def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "ops")
     run("access", "clear", root)
     assert run("access", "list", root) == ([], "")
+
+
+def test_rules_as_json_behind_each_change(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    CommitLog(root).create_topic("orders")
+    admin = {"principal": "ops", "operation": "admin", "topic": "*"}
+    writer = {"principal": "etl", "operation": "write", "topic": "orders"}
+    for arguments, expected in (
+        (["allow", root, "ops", "admin"], [admin]),
+        (["allow", root, "etl", "write", "orders"], [writer, admin]),
+        (["revoke", root, "etl", "write", "orders"], [admin]),
+        (["clear", root], []),
+    ):
+        lines = run("--principal", "ops", "access", *arguments, "--json")[0]
+        assert [json.loads(line) for line in lines] == expected
+
+
+def test_who_asks_is_said_before_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts for every verb that opens a root, and wins over the environment."""
+    root, log = str(tmp_path / "root"), CommitLog(str(tmp_path / "root"), principal="ops")
+    log.create_topic("orders")
+    log.access.allow("ops", "admin")
+    monkeypatch.setenv("COMMITLOG_PRINCIPAL", "nobody")
+    for words in (["cat", root, "orders", "-e"], ["maintain", root, "--once"]):
+        assert "'nobody' may not" in run(*words, code=1)[1]
+        run("--principal", "ops", *words)
+    produced = [*COMMAND, "--principal", "ops", "produce", root, "orders"]
+    done = subprocess.run(produced, input=b"a\n", capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"orders: sent 1 records to 1 partitions\n")
+    log.groups.commit("g", {"orders": {0: 0}})
+    describe = ["groups", "describe", root, "g"]
+    rows = [CliRunner().invoke(app, [*who, *describe]).stdout.count("orders") for who in ([], ["--principal", "ops"])]
+    assert rows == [0, 1], "topics that may not be seen are left out"
+    (tmp_path / "file").write_text("orders,0,1")
+    from_file = ["--from-file", str(tmp_path / "file"), "--execute"]
+    for words in (
+        ["topics", "describe", root, "orders"],
+        ["topics", "create", root, "more"],
+        ["topics", "alter", root, "orders", "--config", "segment.ms=7"],
+        ["topics", "delete", root, "more"],
+        ["offsets", root, "orders"],
+        ["groups", "reset", root, "g", *from_file],
+        ["groups", "delete", root, "g"],
+        ["access", "allow", root, "web", "read"],
+        ["verify", root],
+        ["void", root, "orders"],
+        ["delete-records", root, "orders", "--offset", "0:1"],
+    ):
+        refused, told = (CliRunner().invoke(app, [*who, *words]) for who in ([], ["--principal", "ops"]))
+        assert (refused.exit_code, told.exit_code) == (1, 0), words
+        assert "'nobody' may not" in refused.stderr
+    assert run("topics", "list", root)[0] == []
+    assert run("--principal", "ops", "topics", "list", root)[0] == ["orders"]
+    assert completions("--principal", "ops", "cat", root, "or") == ["orders"]
+    assert completions("cat", root, "or") == []
 
 
 def test_verify_goes_on_behind_a_topic_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,21 @@ def test_names_of_topics_and_groups_are_completed(root: str) -> None:
     assert completions("cat", f"{root}-none", "or") == []
 
 
+def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str, tmp_path: Path) -> None:
+    none = str(tmp_path / "none")
+    for verb in ("maintain", "verify"):
+        once = ["--once"] if verb == "maintain" else []
+        assert "topic name 'bad/name' is not allowed" in run(verb, root, "bad/name", "orders", *once, code=2)[1]
+        assert "unknown topic 'gone'" in run(verb, root, "gone", *once, code=1)[1]
+        assert "there is no commit log at" in run(verb, none, *once, code=1)[1]
+    for words in (["maintain", "--once"], ["verify"], ["void", "orders"], ["topics", "list"], ["probe"]):
+        verb = words[: 2 if words[0] == "topics" else 1]
+        lines, told = run(*verb, "s3://bucket/root", *words[len(verb) :], code=1)
+        assert lines == []
+        assert told.startswith("error: ")
+        assert "Traceback" not in told
+
+
 def test_the_version_is_told() -> None:
     assert run("--version")[0] == [f"commitlog {__version__}"]
 

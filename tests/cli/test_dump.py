@@ -27,8 +27,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def dumped(path: Path, code: int = 0) -> list[dict[str, object]]:
-    """Return the objects that dump prints."""
-    return [json.loads(line) for line in run("dump", str(path), code=code)[0]]
+    """Return the objects that dump prints with ``--json``."""
+    return [json.loads(line) for line in run("dump", str(path), "--json", code=code)[0]]
 
 
 def files(root: Path, pattern: str) -> list[Path]:
@@ -42,6 +42,15 @@ def test_frames_follow_each_other_and_tell_whose_they_are(root: Path) -> None:
     assert {(row["topicId"], row["codec"], row["kind"]) for row in rows} == {
         (files(root, "*/staged")[0].parent.name, "none", "arrow-ipc")
     }
+
+
+def test_without_json_a_line_tells_names_and_values(root: Path) -> None:
+    """As Kafka's ``DumpLogSegments``; what is nested in an entry stays JSON."""
+    lines, _ = run("dump", str(files(root, "*/0/*.log")[0]))
+    assert lines[0].startswith("position: 0  baseOffset: 0  lastOffset: 9  bytes: ")
+    assert "  timestampType: CreateTime  crc: " in lines[0]
+    assert run("dump", str(files(root, "*/0/*.timeindex")[0]))[0][-1] == "slot: 0  timestamp: 9  offset: 9"
+    assert '  state: {"deleted": false, ' in run("dump", str(files(root, "journal/*.json")[-1]))[0][0]
 
 
 def test_indexes_are_shown_up_to_their_preallocated_zeros(root: Path) -> None:
@@ -82,10 +91,10 @@ def test_damage_is_told_and_what_lies_behind_is_shown(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nothing.log", "there is no file"), ("commitlog.txt", "no file of a commit log")]
+    ("name", "code", "told"), [("nothing.log", 1, "there is no file"), ("commitlog.txt", 2, "no file of a commit log")]
 )
-def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, told: str) -> None:
-    lines, errors = run("dump", str(root / name), code=1)
+def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, code: int, told: str) -> None:
+    lines, errors = run("dump", str(root / name), code=code)
     assert lines == []
     assert told in errors
     assert "Traceback" not in errors

@@ -183,6 +183,9 @@ def test_verify_tells_damaged_defaults_and_goes_on(root: str, log: Log) -> None:
     assert len(lines) == 2
     assert all("no fault" in line for line in lines)
     assert f"config/journal/{newest.name}" in errors
+    rows = [json.loads(line) for line in run("verify", root, "--json", code=1)[0]]
+    assert [row["topic"] for row in rows] == [None, "flights", "orders"]
+    assert newest.name in rows[0]["faults"][0]
     assert run("maintain", root, "--once", code=1)[0] == []
 
 

@@ -58,4 +58,4 @@ def test_a_mount_without_append_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_can_hold_no_log(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "file is no directory" in run("probe", str(tmp_path / "file"), code=1)[1]
+    assert "file is no directory" in run("probe", str(tmp_path / "file"), code=2)[1]

@@ -53,8 +53,8 @@ def test_a_range_as_json(root: str, log: Log) -> None:
 def test_what_is_wrong_is_one_line_and_changes_nothing(root: str, log: Log) -> None:
     for arguments, code, told in (
         (["--partition", "0"], 2, "--partition, --from and --to go together"),
-        (["--partition", "0", "--from", "0", "--to", "1"], 1, "can be read; nothing was voided"),
-        (["--force"], 1, "say which"),
+        (["--partition", "0", "--from", "0", "--to", "1"], 2, "can be read; nothing was voided"),
+        (["--force"], 2, "say which"),
     ):
         lines, errors = run("void", root, "orders", "--execute", *arguments, code=code)
         assert lines == []
