@@ -75,8 +75,8 @@ def cat(
         typer.Option(
             "-f",
             "--format",
-            help="%s value, %S its bytes (-1: null), %k key, %K its bytes, %t topic, %p partition, %o offset, "
-            r"%T timestamp in ms, %h headers, %%; \n \r \t \\ \xHH.",
+            help="%s value, %S its bytes (-1: null), %R the same as big-endian int32, %k key, %K its bytes, %t topic, "
+            r"%p partition, %o offset, %T timestamp in ms, %h headers, %%; \n \r \t \\ \xHH.",
         ),
     ] = None,
     delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="Behind each record; escapes as in -f.")] = r"\n",

@@ -33,6 +33,9 @@ def produce(
     key_separator: Annotated[
         str | None, typer.Option("-K", "--key-separator", help=r"A key stands before the first of these; \t, \xHH.")
     ] = None,
+    delimiter: Annotated[
+        str, typer.Option("-D", "--delimiter", help=r"Ends a record, in place of a newline; escapes as in -K.")
+    ] = r"\n",
     null: Annotated[bool, typer.Option("-Z", "--null-value", help="Empty keys and values are null.")] = False,
     partition: Annotated[int | None, typer.Option("-p", "--partition", help="Where all go; else by key.")] = None,
     header: Annotated[list[str] | None, typer.Option("-H", "--header", help="name=value. Several times.")] = None,
@@ -54,7 +57,7 @@ def produce(
         str | None, typer.Option(help="Run again with the same input, only what did not land is sent.")
     ] = None,
 ) -> None:
-    """Send each line of the standard input as a record; a newline ends it, and all other bytes count.
+    """Send each line of the standard input as a record; a newline, or -D, ends it, and all other bytes count.
 
     SIGINT and SIGTERM end it: whole lines that were read are sent.
     """
@@ -68,14 +71,17 @@ def produce(
         )
         if key_separator == "" or (as_json and (null or key_separator is not None)):
             raise UsageError("-K takes one byte or more, and neither -K nor -Z goes with --json")
-        if file and shape != Shape(None, False, None, (), False):
-            raise UsageError("--file goes without -K, -Z, -p, -H and --json: the columns tell all that")
+        end = unescape(delimiter, "-D")
+        if not end:
+            raise UsageError("-D takes one byte or more")
+        if file and (shape, end) != (Shape(None, False, None, (), False), b"\n"):
+            raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns tell all that")
         stop = _Signals()
         with Producer(
             root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
         ) as producer:
             sent = _Sent(producer, topic, numbered=producer_id is not None)
-            batches = _file_batches(file, stop) if file else _line_batches(shape, stop)
+            batches = _file_batches(file, stop) if file else _line_batches(shape, end, stop)
             error = sent.send(batches)
     typer.echo(sent.told(), err=True)
     if error is not None:
@@ -111,15 +117,15 @@ class _Signals:
             self._reads = False
 
 
-def _line_batches(shape: Shape, stop: _Signals) -> _Batches:
-    """Yield the records of the standard input.
+def _line_batches(shape: Shape, end: bytes, stop: _Signals) -> _Batches:
+    """Yield the records of the standard input, each ended by ``end``; the last one need not be.
 
     Raises:
         InvalidRecordError: behind the records before it, the line that is none.
     """
     first, rest = 1, b""
     while chunk := stop.read():
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = (rest + chunk).split(end)
         if lines:
             yield from _parsed(lines, first, shape)
             first += len(lines)

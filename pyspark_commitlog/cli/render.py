@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import UsageError
 Part = bytes | str
 #: The columns that the tokens of a format need.
 _COLUMNS: Mapping[str, str] = {
-    "s": "value", "S": "value", "k": "key", "K": "key", "t": "topic", "p": "partition", "o": "offset",
+    "s": "value", "S": "value", "R": "value", "k": "key", "K": "key", "t": "topic", "p": "partition", "o": "offset",
     "T": "timestamp", "h": "headers",
 }  # fmt: skip
 JSON_COLUMNS = ("topic", "partition", "offset", "timestampType", "timestamp", "key", "value", "headers")
@@ -29,7 +29,7 @@ _BINARY = pa.binary()
 
 
 def parse_format(text: str) -> list[Part]:
-    """Return the parts of a format: ``%s %S %k %K %t %p %o %T %h``, ``%%``, and escapes.
+    """Return the parts of a format: ``%s %S %R %k %K %t %p %o %T %h``, ``%%``, and escapes.
 
     Raises:
         UsageError: names the token, and those there are.
@@ -67,12 +67,20 @@ def _piece(batch: pa.RecordBatch, token: str, null: bytes) -> pa.Array:
     if token in "sk":
         return column.fill_null(null) if column.null_count else column
     if token in "SK":
-        return _digits(pc.fill_null(pc.binary_length(column), -1))
+        return _digits(_lengths(column))
+    if token == "R":
+        packed = pa.py_buffer(_lengths(column).to_numpy().astype(">i4"))
+        return pa.Array.from_buffers(pa.binary(4), len(column), [None, packed]).cast(_BINARY)
     if token == "T":
         return _digits(_milliseconds(column))
     if token == "h":
         return pa.array([b",".join(map(_header, each or ())) for each in column.to_pylist()], _BINARY)
     return _digits(column)
+
+
+def _lengths(column: pa.Array) -> pa.Array:
+    """Return how many bytes each value has; -1 for null."""
+    return pc.fill_null(pc.binary_length(column), -1)
 
 
 def _digits(column: pa.Array) -> pa.Array:

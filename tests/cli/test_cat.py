@@ -90,6 +90,7 @@ def test_formats_are_kcats(root: str, log: Log) -> None:
     assert (
         cat(root, "f", "-e", "-Z", "-f", form) == b"f[0]0 1 -1:NULL 2:v\xff a=1,b=NULL%!\nf[0]1 2000 1:k -1:NULL %!\n"
     )
+    assert cat(root, "f", "-e", "-f", "%R%s") == b"\0\0\0\2v\xff" + b"\xff" * 4
     assert cat(root, "f", "-e", "-K", ":") == b":v\xff\nk:\n"
     assert cat(root, "f", "-e", "-f", r"x\t") == b"x\tx\t"
     row = json.loads(cat(root, "f", "-o", "1", "-e", "-J"))

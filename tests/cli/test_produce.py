@@ -57,6 +57,24 @@ def test_any_bytes_come_back_as_they_were(root: str) -> None:
     assert cat(root, "t", "-e", "-p", "1") == given + b"\n"
 
 
+def test_records_may_end_with_any_bytes(root: str, log: Log) -> None:
+    """Also where a read ends in the middle of them: newlines, and parts of a delimiter, are bytes as others."""
+    produce(b"a\nb\0\0c\n\0", root, "t", "-p", "0", "-D", r"\x00")
+    assert [each.value for each in records(log)] == [b"a\nb", b"", b"c\n"]
+    chance = random.Random(5)
+    given = bytes(chance.choices(b"<->\n", k=2_000_000))
+    log.create_topic("d")
+    produce(given, root, "d", "-D", "<->")
+    values = given.split(b"<->")
+    assert [each.value for each in records(log, "d")] == values
+    assert cat(root, "d", "-e", "-D", "<->") == given + b"<->"
+    produce(b'{"value": "x"};{"value": "y"}', root, "d", "-D", ";", "--json")
+    assert cat(root, "d", "-e", "-o", "-2", "-D", "") == b"xy"
+    assert "-D takes one byte or more" in produce(b"", root, "d", "-D", "", code=2)
+    assert "escapes" in produce(b"", root, "d", "-D", r"\q", code=2)
+    assert "--file goes without" in produce(b"", root, "d", "-D", ";", "--file", "x", code=2)
+
+
 def test_keys_nulls_and_headers(root: str, log: Log) -> None:
     produce(b"a::1\n::2\nb::\n", root, "t", "-K", "::", "-Z", "-p", "0", "-H", "x=1=2", "-H", "y")
     assert [(each.key, each.value) for each in records(log)] == [(b"a", b"1"), (None, b"2"), (b"b", None)]

@@ -67,6 +67,7 @@ def test_a_slice_of_a_batch_is_rendered_alone() -> None:
     assert bytes(render(batch, parse_format("%s,"), b"-")) == b"bb,-,"
     assert bytes(render(batch.slice(0, 0), parse_format("%s,"), b"-")) == b""
     assert bytes(render(batch, parse_format("x%%"), b"-")) == b"x%x%"
+    assert bytes(render(batch, parse_format("%R%s"), b"-")) == b"\0\0\0\2bb\xff\xff\xff\xff-"
 
 
 def test_records_before_the_line_that_is_none_are_kept() -> None:
