@@ -31,7 +31,7 @@ from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.groups")
 
 #: All rows of an entry together: bounds what a commit writes, and what a look reads.
 MAX_STATE_BYTES = 2**20

@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.groups")
 
 #: Looks at a member per heartbeat interval: it tells that it lives at most this part of one late.
 _LOOKS = 4

@@ -35,7 +35,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name
 from pyspark_commitlog.storage.process import process_id
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.groups")
 
 #: How much sooner than a heartbeat a member looks while it waits for something.
 _QUICK = 20

@@ -40,7 +40,7 @@ from pyspark_commitlog.log.state import (
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import is_whole, read_pending
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 #: Changed writer rows in an entry before a new snapshot is taken.
 WRITER_ROWS = 64

@@ -23,7 +23,7 @@ from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 # What a round holds for an offset that turns out superseded.
 _BYTES_AN_OFFSET = 8

@@ -25,7 +25,7 @@ from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pyspark_commitlog.log.reader import PartitionReader, Rows
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 
 def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:

@@ -48,7 +48,7 @@ from pyspark_commitlog.log.unsettled import (
 )
 from pyspark_commitlog.model import OffsetRange
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 _MAX_LOOKS = 20
 _LOOK_SECONDS = 0.005

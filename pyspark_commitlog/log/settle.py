@@ -28,7 +28,7 @@ from pyspark_commitlog.log.void import void_unsynced
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import share_out
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 # Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
 # compared after compression, which the header knows).

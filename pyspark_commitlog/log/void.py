@@ -19,7 +19,7 @@ from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.log")
 
 _LOCK_TRIES = 100
 _LOCK_SECONDS = 0.1

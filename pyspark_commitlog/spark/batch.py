@@ -21,7 +21,7 @@ from pyspark_commitlog.spark.reading import Reading, Starting
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.spark")
 
 
 class CommitLogReader(Reading, DataSourceReader):

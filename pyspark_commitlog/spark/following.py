@@ -24,7 +24,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.options import Group
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.spark")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, promethe
 from pyspark_commitlog.spark.live import POINTS, Live, draw, svg
 from pyspark_commitlog.topics import CommitLog
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.spark")
 
 
 class CommitLogListener(StreamingQueryListener):

@@ -23,7 +23,7 @@ from pyspark_commitlog.spark.splits import Split
 from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
 from pyspark_commitlog.storage import environment
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.spark")
 
 EARLIEST, LATEST = -2, -1
 #: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).

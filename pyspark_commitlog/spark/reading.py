@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.following import GroupProgress, GroupStart
     from pyspark_commitlog.spark.source import DefaultSource
 
-log = logging.getLogger("pyspark_commitlog")
+log = logging.getLogger("pyspark_commitlog.spark")
 
 
 @dataclass(frozen=True)

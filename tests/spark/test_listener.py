@@ -91,7 +91,7 @@ def test_the_line_has_rates_records_bytes_and_time(root: str, log: CommitLog, ca
         listener.take(report(highs, highs))
     (lag,) = listener.lags()
     assert (lag.behind_bytes, lag.behind_ms) == (0, 0)
-    assert {(line.name, line.levelname) for line in caplog.records} == {("pyspark_commitlog", "INFO")}
+    assert {(line.name, line.levelname) for line in caplog.records} == {("pyspark_commitlog.spark", "INFO")}
     behind, caught_up = (line.getMessage() for line in caplog.records)
     told = re.fullmatch(
         r"query reports batch 7: 2000 records, 1500/s arriving, 2500/s read, lag 1250 "

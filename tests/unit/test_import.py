@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import pyspark_commitlog
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "fsspec", "pandas")
 
@@ -15,6 +19,18 @@ def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_modules_log_under_the_name_of_their_room() -> None:
+    """README, "Logging": who turns a room's logger up or down hears all of that room, and nothing else."""
+    package = Path(pyspark_commitlog.__file__).parent
+    named = [
+        (path.relative_to(package).parts[0], name)
+        for path in package.rglob("*.py")
+        for name in re.findall(r'^log = logging.getLogger\("(.*)"\)', path.read_text(), re.MULTILINE)
+    ]
+    assert {room for room, _ in named} == {"log", "groups", "consumer", "producer", "spark"}
+    assert all(name == f"pyspark_commitlog.{room}" for room, name in named)
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
