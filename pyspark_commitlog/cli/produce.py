@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import sys
 from collections import deque
@@ -56,6 +57,10 @@ def produce(
     producer_id: Annotated[
         str | None, typer.Option(help="Run again with the same input, only what did not land is sent.")
     ] = None,
+    tell_offsets: Annotated[
+        bool,
+        typer.Option("--offsets", help="Tell on stdout, as JSON, where records went: from start to before end."),
+    ] = False,
 ) -> None:
     """Send each line of the standard input as a record; a newline, or -D, ends it, and all other bytes count.
 
@@ -80,7 +85,7 @@ def produce(
         with Producer(
             root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
         ) as producer:
-            sent = _Sent(producer, topic, numbered=producer_id is not None)
+            sent = _Sent(producer, topic, numbered=producer_id is not None, tell_offsets=tell_offsets)
             batches = _file_batches(file, stop) if file else _line_batches(shape, end, stop)
             error = sent.send(batches)
     typer.echo(sent.told(), err=True)
@@ -182,10 +187,11 @@ class _Sent:
         producer: sends.
         topic: its name.
         numbered: give each record its number in the input as sequence.
+        tell_offsets: print where records went, as soon as they are committed.
     """
 
-    def __init__(self, producer: Producer, topic: str, *, numbered: bool) -> None:
-        self._producer, self._topic, self._numbered = producer, topic, numbered
+    def __init__(self, producer: Producer, topic: str, *, numbered: bool, tell_offsets: bool) -> None:
+        self._producer, self._topic, self._numbered, self._tells = producer, topic, numbered, tell_offsets
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0
         self._partitions: set[int] = set()
@@ -218,7 +224,12 @@ class _Sent:
         except InvalidRecordError as error:
             raise InvalidRecordError(f"{what}: none of them was sent: {error}") from error
         self._records += done.records
-        self._partitions |= {number for number, (start, end) in done.offsets.items() if end > start}
+        for number, (start, end) in sorted(done.offsets.items()):
+            if end > start:
+                self._partitions.add(number)
+                if self._tells:
+                    row = {"topic": self._topic, "partition": number, "start": start, "end": end}
+                    typer.echo(json.dumps(row))
 
     def told(self) -> str:
         """Return what was sent, in one line."""

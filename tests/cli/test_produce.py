@@ -118,6 +118,21 @@ def test_a_line_that_is_no_record_ends_it_and_is_named(
     assert len(records(log)) == 2
 
 
+def test_where_records_went_is_told_as_json(root: str, log: Log) -> None:
+    def told(given: bytes) -> list[dict[str, object]]:
+        command = [*COMMAND, "produce", root, "t", "--json", "--offsets"]
+        done = subprocess.run(command, input=given, capture_output=True, timeout=120, check=True)
+        assert b"t: sent 3 records to 2 partitions" in done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    given = b"".join(b'{"value": "v", "partition": %d}\n' % number for number in (1, 0, 1))
+    assert told(given) == [
+        {"topic": "t", "partition": 0, "start": 0, "end": 1},
+        {"topic": "t", "partition": 1, "start": 0, "end": 2},
+    ]
+    assert [(row["start"], row["end"]) for row in told(given)] == [(1, 2), (2, 4)]
+
+
 def test_what_the_topic_refuses_is_named(root: str, log: Log) -> None:
     errors = produce(b"a\n" + b"b" * 101 + b"\n", root, "small", code=1)
     assert "lines 1 to 2: none of them was sent: " in errors
