@@ -34,6 +34,9 @@ def session(said: Path) -> SparkSession:
         # For ours and the floors alike; why they are not in spark-defaults.conf is told there.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+        "spark.driver.extraJavaOptions": (
+            "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+        ),
         # For all streams: by default each trigger of any of them waits for processes that rename checkpoint files.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.driver.memory": "4g",
