@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.consumers import SMALL, at, by_partition, consumer, numbered, put
@@ -42,16 +42,17 @@ class Model:
         """Return the next offset that is still there."""
         return max(self.position[partition], self.start[partition])
 
-    def take(self, partition: int, rows: list[tuple[int, bytes | None]]) -> None:
-        """Check rows of one partition, and move on."""
+    def take(self, partition: int, rows: list[tuple[int, bytes | None]], *, fetched: bool = False) -> None:
+        """Check rows of one partition, and move on; what was fetched before may have been deleted since."""
         assert partition not in self.paused
-        first = self.here(partition)
+        first = self.position[partition] if fetched else self.here(partition)
         assert rows == [*enumerate(self.values[partition])][first : first + len(rows)]
         self.position[partition] = first + len(rows)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=30))
+@example([("append", 0, 3), ("iterate", 1, None), ("delete", 0, 0.5), ("iterate", 1, None)])
 def test_a_consumer_hands_out_what_the_lists_say(steps: list[tuple[str, object, object]]) -> None:
     with TemporaryDirectory() as directory:
         world, model = World(Path(directory) / "root"), Model()
@@ -88,8 +89,9 @@ def step(world: World, model: Model, each, what: str, one, two) -> None:  # type
             model.take(partition, taken)
     elif what == "iterate":
         for _ in range(min(one, model.left())):
+            fetched = bool(each._ahead)
             record = next(each)
-            model.take(record.partition, [(record.offset, record.value)])
+            model.take(record.partition, [(record.offset, record.value)], fetched=fetched)
     elif what == "seek":
         offset = round(two * len(model.values[one]))
         model.position[one] = offset

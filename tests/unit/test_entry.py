@@ -94,13 +94,20 @@ def test_a_line_cut_off_anywhere_is_noticed() -> None:
             decode(line[:length])
 
 
-@pytest.mark.parametrize("damaged", [INLINE[:-1], INLINE + b"\0", b"F" + INLINE[1:]])
-def test_inline_bytes_are_checked_by_length_and_crc(damaged: bytes) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (INLINE[:-1], f"{len(INLINE) - 1} bytes with CRC-32C"),
+        (INLINE + b"\0", f"more than the expected {len(INLINE)} bytes"),
+        (b"F" + INLINE[1:], f"{len(INLINE)} bytes with CRC-32C"),
+    ],
+)
+def test_inline_bytes_are_checked_by_length_and_crc(damaged: bytes, told: str) -> None:
     named = decode(codec.encode(ENTRY, INLINE)).inline
     assert named is not None
 
     assert named.check(INLINE, "inline") == INLINE
-    with pytest.raises(CorruptionError, match=f"inline frames: {len(damaged)} bytes with CRC-32C"):
+    with pytest.raises(CorruptionError, match=f"inline frames: {told}"):
         named.check(damaged, "inline frames")
 
 
