@@ -86,22 +86,27 @@ class _Decoder:
             ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
             included_fields=[i for i, field in enumerate(self._schema) if names is None or field.name in names],
         )
-        self._feed = _Feed()
-        self._stream: pa.ipc.RecordBatchStreamReader | None = None
+        self._open: tuple[_Feed, pa.ipc.RecordBatchStreamReader] | None = None
 
     def decode(self, message: pa.Buffer) -> pa.RecordBatch:
-        """Return the rows of a message; raises as the function does. Behind an error the next one may be whole."""
+        """Return the rows of a message; raises as the function does. Behind an error the next one may be whole.
+
+        A stream that stopped within a message, whatever stopped it (Ctrl-C), would take the next one for its rest.
+        """
+        opened, self._open = self._open, None
         try:
-            if self._stream is None:
-                self._feed.left = _HEADS[id(self._schema)]
-                self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=self._options)
-            self._feed.left = message
-            return self._stream.read_next_batch()
+            feed, stream = opened or self._begin()
+            feed.left = message
+            found = stream.read_next_batch()
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
-            self._stream = None
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-        finally:
-            self._feed.left = _NOTHING
+        feed.left = _NOTHING
+        self._open = feed, stream
+        return found
+
+    def _begin(self) -> tuple[_Feed, pa.ipc.RecordBatchStreamReader]:
+        feed = _Feed(_HEADS[id(self._schema)])
+        return feed, pa.ipc.open_stream(pa.PythonFile(feed, mode="r"), options=self._options)
 
 
 class _Mine(local):
@@ -124,7 +129,9 @@ class _Feed:
     """
 
     closed = False
-    left = _NOTHING
+
+    def __init__(self, left: pa.Buffer) -> None:
+        self.left = left
 
     def read(self, size: int) -> pa.Buffer | bytes:
         """Return up to ``size`` bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -128,6 +129,30 @@ def test_refuses_a_message_that_is_cut_off(cut: int) -> None:
     with pytest.raises(CorruptionError, match="does not parse"):
         columns.decode(whole.slice(0, whole.size - cut), thinned=False)
     assert columns.decode(whole, thinned=False).equals(batch())
+
+
+@pytest.mark.parametrize("names", [None, ("timestamp",)], ids=["all", "one"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_interrupt_within_a_message_spoils_nothing_of_the_next(
+    codec: str, names: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a notebook, say, whose next cell goes on reading."""
+    messages, real = [columns.encode(batch(rows), codec) for rows in (4000, 3000)], columns._Feed.read
+    for before in range(4):
+        reads = iter([False] * before)
+
+        def read(feed: columns._Feed, size: int, reads: Iterator[bool] = reads) -> pa.Buffer | bytes:
+            if next(reads, True):
+                raise KeyboardInterrupt
+            return real(feed, size)
+
+        columns.decode(messages[1], thinned=False, names=names)
+        with monkeypatch.context() as patched:
+            patched.setattr(columns._Feed, "read", read)
+            with pytest.raises(KeyboardInterrupt):
+                columns.decode(messages[0], thinned=False, names=names)
+        found = columns.decode(messages[1], thinned=False, names=names)
+        assert found.equals(batch(3000).select(names or SCHEMA.names)), f"interrupted behind {before} reads"
 
 
 @pytest.mark.parametrize("claimed", [2**31, 2**40, 2**62, -7])
