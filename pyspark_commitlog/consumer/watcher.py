@@ -118,20 +118,28 @@ class Watcher:
     ) -> tuple[list[SharedTopic], bool]:
         """Return the topics that may have changed, and whether nothing tells of some that somebody waits for.
 
-        A topic is followed before it is looked at: what comes in between is told.
+        A topic is followed before it is looked at: what comes in between is told. All are followed anew where all are
+        looked at: another directory may stand where theirs was moved away.
         """
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
         if events is None:
             return waiting, True
-        new = [topic for topic in waiting if not events.follows(followed.get(topic))]
-        numbers = {topic: number for topic in new if (number := topic.follow(events)) is not None}
+        told = [topic for topic, number in followed.items() if number in changed]
+        new = [topic for topic in waiting if everything or not events.follows(followed.get(topic))]
+        numbers = {topic: topic.follow(events) for topic in new}
         with self._lock:
-            self._followed.update(numbers)
+            for topic in told:
+                if not events.follows(followed[topic]):
+                    self._followed.pop(topic, None)
+            for topic, number in numbers.items():
+                if number is None:
+                    self._followed.pop(topic, None)
+                else:
+                    self._followed[topic] = number
             if everything:
                 events.keep(set(self._followed.values()))
-        told = [topic for topic, number in followed.items() if number in changed]
-        return waiting if everything else list({*new, *told}), len(numbers) < len(new)
+        return list({*new, *told}), None in numbers.values()
 
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
         """Look at topics; return whether there was news for somebody."""

@@ -146,6 +146,58 @@ def test_a_root_that_is_put_in_the_place_of_another(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
+def test_a_root_that_is_put_in_the_place_of_another_while_nobody_waits(root: Path) -> None:
+    CommitLog(str(root.with_name("elsewhere"))).create_topic("t")
+    watcher, topic, other = Watcher(), opened(root), opened(root.with_name("elsewhere"))
+    topic.look()
+    with waiting(watcher, other):
+        with waiting(watcher, topic):
+            until(lambda: topic in watcher._followed)
+        number, events = watcher._followed[topic], watcher._events
+        assert events is not None
+        shutil.copytree(root, root.with_name("copy"))
+        shutil.rmtree(root)
+        root.with_name("copy").rename(root)
+        until(lambda: not events.follows(number))
+        topic.look()
+        with waiting(watcher, topic) as woken:
+            put(root)
+            assert woken.wait(LIMIT)
+
+
+def test_a_root_that_was_moved_away_for_another_is_followed_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing tells of that; it must not be looked at once a second from then on."""
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.1)
+    watcher, topic = Watcher(), opened(root)
+    topic.look()
+    with waiting(watcher, topic):
+        until(lambda: topic in watcher._followed)
+        before = watcher._followed[topic]
+        shutil.copytree(root, root.with_name("copy"))
+        root.rename(root.with_name("old"))
+        until(lambda: topic not in watcher._followed)
+        root.with_name("copy").rename(root)
+        until(lambda: topic in watcher._followed)
+        assert watcher._followed[topic] != before
+        assert watcher._events is not None
+        assert not watcher._events.follows(before)
+
+
+def test_what_is_told_when_all_are_looked_at_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumer looked just before, and is about to wait."""
+    monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)  # at any time
+    CommitLog(str(root)).create_topic("other")
+    watcher, topic, other = Watcher(), opened(root), opened(root, "other")
+    topic.look()
+    with waiting(watcher, other):
+        with waiting(watcher, topic):
+            until(lambda: topic in watcher._followed)
+        seen = topic.version
+        put(root)
+        until(lambda: topic.version != seen)
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("why", ["none for this process", "none for this directory"])
 def test_where_nothing_tells_it_looks(root: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = opened(root)
