@@ -165,6 +165,7 @@ class Delivery:
         done = commit(topic, topic_id, bundle.staged, bundle.batch, durable=self._options.durable)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
+        self.trying = None  # callbacks may take their time: that is not storage's
         _tell(bundle, ranges)
         self._settler.committed(topic_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from threading import enumerate as all_threads
 from typing import Any
 
@@ -170,6 +171,31 @@ def test_a_durable_producer_ends_with_a_storage_that_hangs(world: World) -> None
         wait_until(lambda: world.values() == [b"first"])
     with producer_on(world, producer_id="p") as producer:
         assert producer.last_sequence("t") == 0
+
+
+@pytest.mark.parametrize("producer_id", [None, "p"])
+def test_a_callback_that_takes_its_time_is_no_storage_that_hangs(
+    world: World, producer_id: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.create()
+    called, go = Event(), Event()
+
+    def slow(_: object) -> None:
+        called.set()
+        assert go.wait(60)
+
+    with producer_on(world, producer_id=producer_id, linger_ms=150, **_SHORT) as producer:
+        first, second = producer.send("t", b"first"), producer.send("t", b"second")
+        first.add_done_callback(slow)
+        assert called.wait(60)
+        world.clock.sleep(0.3)
+        with producer._buffer.lock:
+            given_up = producer._senders["t"].overdue(world.clock.monotonic())
+        go.set()
+        assert not given_up
+        assert second.result(60).offset == 1
+        assert producer.send("t", b"third").result(60).offset == 2
+    assert not caplog.records
 
 
 def test_closing_waits_for_no_storage_that_hangs(world: World) -> None:
