@@ -251,6 +251,7 @@ class Producer:
             return self._senders.get(topic) or self._open(topic)
 
     def _open(self, topic: str) -> Sender:
+        self._buffer.check_open()
         handle = self._log.topic(topic, Operation.WRITE)
         name = self._options.producer_id
         landed: int | None = None
@@ -260,11 +261,11 @@ class Producer:
             topic_id, row = init_producer(handle, f"{PRODUCER}{name}")
             identity, landed = Identity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
         _, state = handle.newest()
-        delivery = Delivery(handle, identity, state.partitions, self._options)
         with self._buffer.lock:
             self._buffer.check_open()
             clock = self._storage.clock
             self._watchdog.start()
+            delivery = Delivery(handle, identity, state.partitions, self._options)
             self._senders[topic] = Sender(topic, delivery, self._buffer, clock, self._options, landed)
             return self._senders[topic]
 

@@ -473,6 +473,21 @@ def test_after_close_it_is_closed(world: World) -> None:
     assert world.values() == [b"a"]
 
 
+def test_a_topic_that_is_first_used_after_close_starts_no_thread(world: World) -> None:
+    world.create()
+    before = set(all_threads())
+    producer = producer_on(world, producer_id="p")
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.send("t", b"a")
+    assert not set(all_threads()) - before
+    with producer_on(world, producer_id="p") as other:
+        other.last_sequence("t")
+        with pytest.raises(ProducerClosedError):
+            producer.last_sequence("t")
+        assert other.send("t", b"b").result().offset == 0, "it was not fenced"
+
+
 def test_close_in_time_fails_what_was_not_sent_and_says_how_many(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
