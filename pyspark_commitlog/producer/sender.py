@@ -203,6 +203,7 @@ class Sender:
         """
         self._abandoned = True
         items = self._dropped()
+        self._counted(items)  # who closes calls back, and may flush there
         left = sum(item.rows for item in items)
         under_way = self._sent - self._done
         if left or under_way:
@@ -243,16 +244,15 @@ class Sender:
         late = [item for item in self._under_way if not self._is_early(item, now)]
         if late:
             items, self._under_way = self._under_way, []
-            self._counted(items)
-            told.append(partial(_fail, items, self._delivery.give_up(sum(item.rows for item in items))))
+            told.append(partial(self._tell, items, self._delivery.give_up(sum(item.rows for item in items))))
         if self._delivery.failed is not None:
-            told.append(partial(_fail, self._dropped(), behind(self._delivery.failed, self._topic)))
+            told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
         waited = list(takewhile(lambda item: not self._is_early(item, now), self._items))
         if waited:
             del self._items[: len(waited)]
             self._bytes -= sum(item.size for item in waited)
-            self._finished(waited)
-            told.append(partial(_fail, waited, self._not_sent(sum(item.rows for item in waited))))
+            self._buffer.give(sum(item.size for item in waited))
+            told.append(partial(self._tell, waited, self._not_sent(sum(item.rows for item in waited))))
         return told
 
     def _is_early(self, item: Item, now: float) -> bool:
@@ -266,8 +266,16 @@ class Sender:
 
     def _dropped(self) -> list[Item]:
         items, self._items, self._bytes = self._items, [], 0
-        self._finished(items)
+        self._buffer.give(sum(item.size for item in items))
         return items
+
+    def _tell(self, items: list[Item], error: CommitLogError) -> None:
+        """Fail items that were taken out; whoever flushes goes on when their futures are done. Without the lock."""
+        try:
+            _fail(items, error)
+        finally:
+            with self._buffer.lock:
+                self._counted(items)
 
     # --- the thread --------------------------------------------------------------------------------------
 
@@ -296,7 +304,7 @@ class Sender:
             self._buffer.give(sum(item.size for item in items))
             dropped = [] if failed is None else self._dropped()
         if failed is not None:
-            _fail(dropped, behind(failed, self._topic))
+            self._tell(dropped, behind(failed, self._topic))
 
     def _next(self) -> list[Item]:
         """Wait for records, and for more of them; return what goes into the next commit, nothing at the end."""
@@ -325,10 +333,6 @@ class Sender:
             or self._flush_to > self._done
             or self._abandoned
         )
-
-    def _finished(self, items: list[Item]) -> None:
-        self._counted(items)
-        self._buffer.give(sum(item.size for item in items))
 
     def _counted(self, items: list[Item]) -> None:
         self._done += sum(item.rows for item in items)

@@ -198,6 +198,30 @@ def test_a_callback_that_takes_its_time_is_no_storage_that_hangs(
     assert not caplog.records
 
 
+def test_what_is_flushed_is_done_even_if_storage_hangs(world: World) -> None:
+    world.create()
+    gate, called, go = Gate(), Event(), Event()
+
+    def slow(_: object) -> None:
+        called.set()
+        assert go.wait(60)
+
+    with producer_on(world, gate, **_SHORT) as producer:
+        first = producer.send("t", b"first")
+        first.add_done_callback(slow)
+        assert gate.reached.wait(60)
+        second = producer.send("t", b"second")
+        world.clock.sleep(0.3)
+        assert called.wait(60)
+        left = producer.flush(0.05)
+        done = second.done()
+        go.set()
+        assert (left, done) == (2, False)
+        assert producer.flush(60) == 0
+        assert second.done()
+        gate.release()
+
+
 def test_closing_waits_for_no_storage_that_hangs(world: World) -> None:
     world.create()
     gate = Gate()
