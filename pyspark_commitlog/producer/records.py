@@ -6,9 +6,9 @@ they are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,8 @@ import pyarrow as pa
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.records import check_columns
+
+log = logging.getLogger("pyspark_commitlog.producer")
 
 #: What a record counts for in the buffer beside its key, value and headers, bytes: its future and its places in lists.
 RECORD_BYTES = 512
@@ -73,13 +75,28 @@ class SentFuture(Future[_T]):
 
     def set_result(self, result: _T) -> None:
         """Tell the outcome, unless it failed: storage answered too late."""
-        with suppress(InvalidStateError):
+        try:
             super().set_result(result)
+        except BaseException as error:  # noqa: BLE001 raised or logged there
+            _called_back(error)
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Tell that it failed, unless it is told already."""
-        with suppress(InvalidStateError):
+        try:
             super().set_exception(exception)
+        except BaseException as error:  # noqa: BLE001 raised or logged there
+            _called_back(error)
+
+
+def _called_back(error: BaseException) -> None:
+    """Keep what a callback raised from the thread that tells: others are still to be told by it.
+
+    Futures log every ``Exception`` by themselves; ``sys.exit()`` raises none.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    if not isinstance(error, InvalidStateError):
+        log.error("a callback of a future raised %r: it ended nothing", error, exc_info=error)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from threading import Event
 from threading import enumerate as all_threads
@@ -196,6 +197,25 @@ def test_a_callback_that_takes_its_time_is_no_storage_that_hangs(
         assert second.result(60).offset == 1
         assert producer.send("t", b"third").result(60).offset == 2
     assert not caplog.records
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_callback_that_exits_ends_no_thread(world: World, hangs: bool, caplog: pytest.LogCaptureFixture) -> None:
+    world.create()
+    gate = Gate()
+    with producer_on(world, gate, **_SHORT) as producer:
+        first = producer.send("t", b"first")
+        first.add_done_callback(lambda _: sys.exit(1))
+        assert gate.reached.wait(60)
+        second = producer.send("t", b"second")
+        if hangs:
+            world.clock.sleep(0.3)
+            with pytest.raises(DeliveryTimeoutError):
+                second.result(60)
+        gate.release()
+        assert producer.flush(60) == 0
+        assert producer.send("t", b"third").result(60).has_offset()
+    assert "a callback of a future raised SystemExit(1)" in caplog.text
 
 
 def test_what_is_flushed_is_done_even_if_storage_hangs(world: World) -> None:
