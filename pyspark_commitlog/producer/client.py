@@ -300,7 +300,7 @@ class Producer:
             return left()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was sent, then end; twice is once.
+        """Send what was sent, then settle what is due for at most ``delivery_timeout_ms``, and end; twice is once.
 
         Args:
             timeout: seconds. Records that are not under way by then fail with ``ProducerClosedError``, and a warning
@@ -321,8 +321,10 @@ class Producer:
         for fail in given_up:
             fail()
         if not left:
+            settled = clock.monotonic() + self._options.delivery_timeout_ms / 1000
+            until = settled if until is None else min(until, settled)
             for sender in senders:
-                sender.join(None if until is None else max(0.0, until - clock.monotonic()))
+                sender.join(max(0.0, until - clock.monotonic()))
             self._watchdog.join()
         _open.discard(self)
 

@@ -133,7 +133,7 @@ def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
         assert fourth.done(), "nothing was counted twice"
     assert world.values() == [b"first", b"third", b"fourth"]
     assert caplog.text.count("has not answered") == 1
-    assert not [thread for thread in all_threads() if thread.name.startswith("commitlog-producer")]
+    wait_until(lambda: not [thread for thread in all_threads() if thread.name.startswith("commitlog-producer")])
 
 
 def test_a_slow_storage_is_waited_for_until_delivery_timeout(world: World) -> None:

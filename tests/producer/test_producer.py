@@ -604,3 +604,20 @@ def test_records_do_not_wait_for_settling(world: World) -> None:
     _, settled = topic.settled(topic.newest()[1].topic_id)
     assert settled.partition(0).settled >= 10
     assert len(world.values()) == 11
+
+
+def test_closing_waits_for_no_settling_that_hangs(world: World) -> None:
+    """What it holds is in the log: whoever writes next settles it."""
+    world.create(1, {**_INLINE, "settle.entries": 2})
+    gate = Gate("/settle/")
+    producer = producer_on(world, gate, request_timeout_ms=50, delivery_timeout_ms=200)
+    for number in range(10):
+        producer.send("t", b"%d" % number).result(60)
+    assert gate.reached.wait(60)
+    closing = Thread(target=producer.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    hangs = closing.is_alive()
+    gate.release()
+    closing.join(60)
+    assert not hangs
