@@ -76,6 +76,12 @@ class Watcher:
                 if not waiting:
                     self._waiting.pop(topic, None)
 
+    def close(self) -> None:
+        """Close what a forked child has of its parent's; without the lock, which nobody may give back here."""
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+
     def _watch(self) -> None:
         events = Events.open(TEMPORARY)
         with self._lock:
@@ -180,9 +186,11 @@ _process = _Process()
 def _begin_anew() -> None:
     """Share nothing with the process that this one was forked from: its threads and locks are not here.
 
-    Nor are its events taken from it: they are read by a thread only.
+    Nor are its events taken from it: as long as a child had them open, they would count as the user's and gather,
+    whether or not the parent still reads them.
     """
     global _process
+    _process.watcher.close()
     _process = _Process()
 
 

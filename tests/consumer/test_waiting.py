@@ -14,11 +14,13 @@ from unittest import mock
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Record
+from pyspark_commitlog.consumer import watcher
 from pyspark_commitlog.consumer.shared import ENTRY_BYTES, Fetched, FrameCache, Key
 from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.storage.events import Events
 from tests.support.consumers import SMALL, at, drain, numbered, values
 from tests.support.records import append, batch_of
 
@@ -234,17 +236,24 @@ def test_a_child_of_a_fork_makes_its_own_consumer_and_refuses_the_parents(root: 
     assert len(each.poll()) == 3
     thread = in_thread(lambda: each.poll(LONG))  # the watcher runs, and holds what a fork copies
     waiting(each)
+    while (events := watcher._process.watcher._events) is None:
+        pass
     child = os.fork()
     if child == 0:
         signal.alarm(int(LIMIT))
-        os._exit(_in_child(root, each))
+        os._exit(_in_child(root, each, events))
     put(root, 3, 4)
     assert joined(thread)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def _in_child(root: str, inherited: Consumer) -> int:
-    """Return 0 if all is well: the parent's consumer refuses, an own one reads and is woken."""
+def _in_child(root: str, inherited: Consumer, events: Events) -> int:
+    """Return 0 if all is well: the parent's events are closed, its consumer refuses, an own one reads and is woken."""
+    try:
+        events.wake()
+        return 3
+    except OSError:
+        pass
     try:
         inherited.poll()
     except UsageError as error:
