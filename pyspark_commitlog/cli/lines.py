@@ -16,6 +16,8 @@ from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 
 _US_PER_MS = 1000
+_MAX_TIMESTAMP_MS = (2**63 - 1) // _US_PER_MS
+MAX_PARTITION = 2**31 - 1
 _Header = tuple[str, bytes | None]
 #: What a line of JSON may have; kcat's names for a value and a timestamp count, and what else it tells is left out.
 _NAMES = frozenset(
@@ -53,10 +55,18 @@ def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
     found: list[_Header] = []
     for each in given:
         name, equals, value = each.partition("=")
-        if not name:
-            raise UsageError(f"-H {each}: use name=value")
+        if not name or not _is_utf8(name):
+            raise UsageError(f"-H {each!r}: use name=value; the name is UTF-8")
         found.append((name, value.encode(errors="surrogateescape") if equals else None))
     return tuple(found)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # other bytes of a command line, or half a character of JSON
+        return False
+    return True
 
 
 def parse_lines(lines: Sequence[bytes], first: int, shape: Shape) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
@@ -80,7 +90,7 @@ def _rows(lines: Sequence[bytes], first: int, shape: Shape) -> Iterator[_Row]:
     for number, line in enumerate(lines, first):
         try:
             yield _json_row(line, shape) if shape.as_json else _row(line, shape)
-        except ValueError as error:  # a UsageError is one
+        except (ValueError, RecursionError) as error:  # a UsageError is one
             raise InvalidRecordError(f"line {number}: {error}") from error
 
 
@@ -107,8 +117,8 @@ def _json_row(line: bytes, shape: Shape) -> _Row:
     if name not in told and f"{name}_base64" not in told:
         raise InvalidRecordError("there is no value; null is one")
     partition = told.get("partition", shape.partition)
-    if partition is not None and type(partition) is not int:
-        raise InvalidRecordError(f"partition {partition!r} is no number")
+    if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_PARTITION):
+        raise InvalidRecordError(f"partition {partition!r} is no number from 0 to {MAX_PARTITION}")
     return _Row(
         _bytes(told, name),
         _bytes(told, "key"),
@@ -140,8 +150,8 @@ def _headers(told: Any) -> tuple[_Header, ...]:
     pairs = list(told.items()) if isinstance(told, dict) else None
     if isinstance(told, list) and len(told) % 2 == 0:
         pairs = list(zip(told[::2], told[1::2], strict=True))
-    if pairs is None or not all(isinstance(name, str) for name, _ in pairs):
-        raise InvalidRecordError("headers are an object, or a list of names and values by turns")
+    if pairs is None or not all(isinstance(name, str) and _is_utf8(name) for name, _ in pairs):
+        raise InvalidRecordError("headers are an object, or a list of names and values by turns; names are text")
     return tuple((name, _header(value)) for name, value in pairs)
 
 
@@ -155,7 +165,7 @@ def _header(value: object) -> bytes | None:
 
 def _timestamp(told: object) -> int | None:
     found = None if told is None or isinstance(told, bool) else parse_instant(str(told))
-    if told is not None and found is None:
+    if told is not None and (found is None or abs(found) > _MAX_TIMESTAMP_MS):
         raise InvalidRecordError(f"timestamp {told!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
     return found
 

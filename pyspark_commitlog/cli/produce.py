@@ -15,7 +15,7 @@ from typing import Annotated, cast
 import pyarrow as pa
 import typer
 
-from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
+from pyspark_commitlog.cli.lines import MAX_PARTITION, Shape, parse_headers, parse_lines
 from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, principal, progress_bars, unescape
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.producer.client import Producer
@@ -38,7 +38,10 @@ def produce(
         str, typer.Option("-D", "--delimiter", help=r"Ends a record, in place of a newline; escapes as in -K.")
     ] = r"\n",
     null: Annotated[bool, typer.Option("-Z", "--null-value", help="Empty keys and values are null.")] = False,
-    partition: Annotated[int | None, typer.Option("-p", "--partition", help="Where all go; else by key.")] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("-p", "--partition", help="Where all go; else by key.", min=0, max=MAX_PARTITION),
+    ] = None,
     header: Annotated[list[str] | None, typer.Option("-H", "--header", help="name=value. Several times.")] = None,
     as_json: Annotated[
         bool,

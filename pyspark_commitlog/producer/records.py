@@ -166,12 +166,15 @@ def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
     """Return a key or a value as bytes; text as UTF-8.
 
     Raises:
-        InvalidRecordError: it is something else.
+        InvalidRecordError: it is something else, or text with half a character.
     """
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRecordError(f"a record's {what} is no text that UTF-8 can hold: {error}") from None
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidRecordError(f"a record's {what} is a {type(value).__name__}: it takes bytes, str or None")
@@ -187,6 +190,7 @@ def as_headers(headers: Headers) -> HeaderList:
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise InvalidRecordError(f"a record's header is {pair!r}: it takes pairs of a str and bytes, str or None")
+        as_bytes(pair[0], "header name")
         found.append((pair[0], as_bytes(pair[1], f"header {pair[0]!r}")))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -107,6 +108,7 @@ def test_json_lines_and_what_cat_writes(root: str, log: Log) -> None:
         (b'{"value":"1"}\n{"value":"2"}\n{"value":3}\n{"value":"4"}', ["--json"], "line 3: value is no string"),
         (b'{"value":"1"}\n{"value":"2"}\n{]\n', ["--json"], "line 3: "),
         (b'{"value":"1"}\n{"value":"2"}\n{"values":"3"}\n', ["--json"], "line 3: unknown values: "),
+        (b'{"value":"1"}\n{"value":"2"}\n{"value":"3","timestamp":1%018d}\n' % 0, ["--json"], "line 3: timestamp 1"),
     ],
 )
 def test_a_line_that_is_no_record_ends_it_and_is_named(
@@ -142,6 +144,8 @@ def test_what_the_topic_refuses_is_named(root: str, log: Log) -> None:
     assert "unknown topic 'none' in" in produce(b"", root, "none", code=1)
     assert "acks='2'" in produce(b"a\n", root, "t", "--acks", "2", code=2)
     assert "--file goes without" in produce(b"", root, "t", "--file", "x", "-Z", code=2)
+    assert "--partition" in produce(b"a\n", root, "t", "-p", "9223372036854775808", code=2)
+    assert "-H '\\udcff=1': use name=value" in produce(b"a\n", root, "t", "-H", os.fsdecode(b"\xff=1"), code=2)
     assert records(log) == records(log, "small") == []
 
 

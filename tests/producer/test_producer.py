@@ -256,6 +256,8 @@ def test_a_compacted_topic_refuses_records_without_a_key_also_when_it_became_one
         ({"value": b"", "key": 1.0}, "key is a float"),
         ({"value": b"", "headers": ["h"]}, "header is 'h'"),
         ({"value": b"", "headers": {"h": 1}}, "header 'h' is a int"),
+        ({"value": "\ud800"}, "value is no text that UTF-8 can hold"),
+        ({"value": b"", "headers": {"\ud800": b""}}, "header name is no text"),
         ({"value": b"", "timestamp": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
         ({"value": b"", "timestamp": "now"}, "milliseconds since 1970"),
         ({"value": b"", "timestamp": 2**62}, "milliseconds since 1970"),

@@ -80,7 +80,9 @@ def test_records_before_the_line_that_is_none_are_kept() -> None:
     "line",
     [b"[1]", b"1", b"{}", b'{"key": "a"}', b'{"value": {}}', b'{"value": "a", "partition": "1"}', b"\xff",
      b'{"value": "a", "headers": ["x"]}', b'{"value": "a", "headers": {"x": 1}}', b'{"value": "a", "timestamp": true}',
-     b'{"value": "a", "timestamp": "now"}', b'{"value_base64": "?"}'],
+     b'{"value": "a", "timestamp": "now"}', b'{"value_base64": "?"}', b'{"value": "a", "timestamp": 9223372036854775807}',
+     b'{"value": "a", "partition": 9223372036854775808}', b'{"value": "a", "partition": -1}', b'{"value": "\\ud800"}',
+     b'{"value": "a", "headers": {"\\ud800": "x"}}', b"[" * 100_000],
 )  # fmt: skip
 def test_a_line_of_json_that_is_no_record_is_named(line: bytes) -> None:
     batch, error = parse_lines([line], 3, Shape(None, False, None, (), True))
