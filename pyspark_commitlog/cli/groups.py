@@ -127,6 +127,8 @@ def _from_file(path: str) -> dict[str, dict[int, int]]:
         lines = storage.read(name).decode().splitlines()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no text of lines topic,partition,offset") from None
     found: dict[str, dict[int, int]] = {}
     for number, line in enumerate(lines, 1):
         topic, *numbers = [part.strip(' "') for part in line.split(",")]

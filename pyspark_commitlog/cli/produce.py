@@ -179,7 +179,9 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
                 yield batch.slice(start, step), found.metadata.num_rows
     except FileNotFoundError:
         raise InvalidRecordError(f"there is no file {path}") from None
-    except pa.ArrowInvalid as error:
+    except CommitLogError:
+        raise
+    except (pa.ArrowException, OSError) as error:  # OSError: its pages do not decompress
         raise InvalidRecordError(f"{path} is no Parquet file that can be read: {error}") from error
 
 

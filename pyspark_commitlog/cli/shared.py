@@ -92,12 +92,20 @@ def exit_code(error: CommitLogError) -> int:
 
 @contextmanager
 def ended_by_errors() -> Iterator[None]:
-    """Have an error in the block end the command, told in one line."""
+    """Have an error in the block end the command, told in one line; also one of the system, as of a full disk.
+
+    A closed pipe is not told: who reads has ended.
+    """
     try:
         yield
     except CommitLogError as error:
         complain(f"error: {error}")
         raise typer.Exit(exit_code(error)) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(1) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, __version__
-from tests.cli.test_maintain import run
+from tests.cli.test_maintain import COMMAND, run
 
 
 @pytest.fixture
@@ -62,6 +62,15 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str,
         assert lines == []
         assert told.startswith("error: ")
         assert "Traceback" not in told
+
+
+def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, "topics", "list", root], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"error: [Errno 28] No space left on device\n")
+    (tmp_path / "file").touch()
+    told = run("topics", "create", str(tmp_path / "file"), "orders", code=1)[1]
+    assert told == f"error: [Errno 17] File exists: '{tmp_path / 'file'}'\n"
 
 
 def test_the_version_is_told() -> None:

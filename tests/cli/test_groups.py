@@ -130,6 +130,9 @@ def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -
     file.write_text("orders,0\n")
     told = run("groups", "reset", root, "reports", "--from-file", str(file), code=2)[1]
     assert "line 1: 'orders,0' is not topic,partition,offset" in told
+    file.write_bytes(b"\xff")
+    told = run("groups", "reset", root, "reports", "--from-file", str(file), code=2)[1]
+    assert told == f"error: {file} is no text of lines topic,partition,offset\n"
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,12 @@ def test_parquet_files_are_sent_as_the_sink_takes_them(root: str, log: Log, tmp_
     (tmp_path / "no.parquet").write_bytes(b"no")
     assert "is no Parquet file" in produce(b"", root, "t", "--file", str(tmp_path / "no.parquet"), code=1)
     assert "there is no file" in produce(b"", root, "t", "--file", str(tmp_path / "none"), code=1)
+    damaged = bytearray((tmp_path / "b.parquet").read_bytes())
+    damaged[20 : len(damaged) // 2] = bytes(len(damaged) // 2 - 20)
+    (tmp_path / "b.parquet").write_bytes(damaged)
+    told = produce(b"", root, "t", *files, code=1)
+    assert "t: sent 2,000 records to 1 partitions" in told
+    assert "b.parquet is no Parquet file that can be read" in told
     pq.write_table(pa.table({"value": ["x"], "more": [1]}), tmp_path / "more.parquet")
     assert "unknown column 'more'" in produce(b"", root, "t", "--file", str(tmp_path / "more.parquet"), code=1)
 
