@@ -32,26 +32,28 @@ _BITMAP_BITS = 32_768
 _TASK_SEGMENTS = 4
 
 
-def compact(spark: SparkSession, root: str, topic: str) -> list[Compacted]:
+def compact(spark: SparkSession, root: str, topic: str, principal: str | None = None) -> list[Compacted]:
     """Compact what is due of a topic with Spark's executors. Settle it before (``maintain``) if writers don't.
 
     Args:
         spark: the session, not a Connect one. Its shuffle partitions share the keys.
         root: of the commit log, under a path that all executors see.
         topic: its name; ``cleanup.policy`` must name compact, or nothing is due.
+        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
 
     Raises:
         UnknownTopicError: there is no such topic.
+        AccessDeniedError: the principal is no admin of the topic.
         PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped.
     """
-    log = CommitLog(root).topic(topic, Operation.ADMIN)
-    return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark))
+    log = CommitLog(root, principal=principal).topic(topic, Operation.ADMIN)
+    return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))
 
 
-def _work(spark: SparkSession, job: Job) -> tuple[list[Sealed], int]:
+def _work(spark: SparkSession, principal: str | None, job: Job) -> tuple[list[Sealed], int]:
     """Do one round (a ``log.compact.Worker``)."""
     segments = job.cleanable.segments
-    gone, keyless = _superseded(_keys(spark, job), job.cleanable.dirty[0].base_offset)
+    gone, keyless = _superseded(_keys(spark, principal, job), job.cleanable.dirty[0].base_offset)
     cuts = np.searchsorted(gone, [segments[0].base_offset, *(segment.end_offset for segment in segments)])
     listed = [gone[start:end] for start, end in pairwise(cuts)]
     split = _TASK_SEGMENTS * job.rules.segment_bytes
@@ -67,7 +69,7 @@ def _work(spark: SparkSession, job: Job) -> tuple[list[Sealed], int]:
     return sorted([*kept, *fresh], key=lambda segment: segment.base_offset), keyless
 
 
-def _keys(spark: SparkSession, job: Job) -> DataFrame:
+def _keys(spark: SparkSession, principal: str | None, job: Job) -> DataFrame:
     """Return (offset, key) of the job's records, neighbouring segments in one read: as many reads as cores."""
     _, state = job.topic.newest(job.topic_id)
     bounds = [max(segment.base_offset, state.log_start[job.partition]) for segment in job.cleanable.segments]
@@ -79,6 +81,8 @@ def _keys(spark: SparkSession, job: Job) -> DataFrame:
         offsets = ({**others, f"{job.partition}": offset} for offset in (start, end))
         first, last = (json.dumps({job.topic.name: placed}) for placed in offsets)
         reader = spark.read.format("commitlog").option("subscribe", job.topic.name).schema("key binary, offset long")
+        if principal is not None:
+            reader = reader.option("principal", principal)
         return reader.option("startingOffsets", first).option("endingOffsets", last).load(job.topic.storage.url)
 
     return reduce(DataFrame.union, [read(start, end) for start, end in pairwise(bounds)])

@@ -31,6 +31,7 @@ class CommitLogListener(StreamingQueryListener):
     Args:
         root: of the queries' topics, to look up bytes and time behind; None to go without.
         storage_options: for the fsspec filesystem of the root.
+        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         tell: is given each ``QueryLag``; None logs a line at level INFO.
     """
 
@@ -39,9 +40,10 @@ class CommitLogListener(StreamingQueryListener):
         root: str | None = None,
         storage_options: dict[str, object] | None = None,
         *,
+        principal: str | None = None,
         tell: Callable[[QueryLag], None] | None = None,
     ) -> None:
-        self._log = None if root is None else CommitLog(root, storage_options)
+        self._log = None if root is None else CommitLog(root, storage_options, principal)
         self._tell = tell or _log_line
         self._lags: dict[str, QueryLag] = {}
         self._history: dict[str, deque[QueryLag]] = {}

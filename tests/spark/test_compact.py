@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log import compact as engine
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.spark.compact import compact
@@ -64,7 +65,11 @@ def test_spark_and_one_process_keep_the_same_records(
 ) -> None:
     log, twin = twins
     before = read_topic(log.topic(TOPIC))
-    done = compact(spark, root, TOPIC)
+    log.access.allow("ops", "admin")
+    with pytest.raises(AccessDeniedError, match="may admin topic"):
+        compact(spark, root, TOPIC)
+    done = compact(spark, root, TOPIC, "ops")
+    log.acting_as("ops").access.clear()
     topic = twin.topic(TOPIC)
     told = engine.compact(topic, topic.newest()[1].topic_id)
     assert [(one.partition, one.keyless) for one in done] == [(one.partition, one.keyless) for one in told]

@@ -112,6 +112,17 @@ def test_the_line_without_a_root_has_what_spark_tells(caplog: pytest.LogCaptureF
     ]
 
 
+def test_who_asks_is_told_where_the_root_has_rules(root: str, log: CommitLog) -> None:
+    highs = written_an_hour_ago(log)
+    log.access.allow("ops", "admin")
+    for principal, is_told in ((None, False), ("ops", True)):
+        listener = CommitLogListener(root, principal=principal, tell=lambda lag: None)
+        listener.take(report('{"0": 0, "1": 250}', highs))
+        (lag,) = listener.lags()
+        assert lag.lag == 1250
+        assert (lag.behind_bytes is not None) == is_told
+
+
 def cells(listener: CommitLogListener) -> list[list[str]]:
     """Return the table that a notebook shows, its head first."""
     rows = re.findall("<tr>(.*?)</tr>", listener._repr_html_())
