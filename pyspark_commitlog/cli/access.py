@@ -19,8 +19,6 @@ access = typer.Typer(
 Principal = Annotated[str, typer.Argument(help="Who may; * for everybody.")]
 What = Annotated[str, typer.Argument(metavar="OPERATION", help="read, write, or admin: all there is.")]
 Topic = Annotated[str, typer.Argument(help="A topic, a prefix as in 'orders-*', or * for all.")]
-
-
 AsRules = Annotated[bool, typer.Option("--json", help="Tell all rules there are then, as list --json does.")]
 
 
@@ -29,13 +27,13 @@ def list_rules(root: Root, as_json: AsJson = False) -> None:
     """Show all rules; none: everybody may do everything."""
     with opened(root) as log:
         if as_json:
-            _tell(log, wanted=True)
+            _tell(log)
         else:
             print_lines(f"{rule.principal} may {rule.operation} {rule.topic}" for rule in log.access.rules())
 
 
-def _tell(log: CommitLog, *, wanted: bool) -> None:
-    for rule in log.access.rules() if wanted else ():
+def _tell(log: CommitLog) -> None:
+    for rule in log.access.rules():
         row = {"principal": rule.principal, "operation": rule.operation.value, "topic": rule.topic}
         typer.echo(json.dumps(row))
 
@@ -45,7 +43,8 @@ def allow(root: Root, principal: Principal, operation: What, topic: Topic = ALL,
     """Add a rule."""
     with opened(root) as log:
         log.access.allow(principal, operation, topic)
-        _tell(log, wanted=as_json)
+        if as_json:
+            _tell(log)
 
 
 @access.command()
@@ -53,7 +52,8 @@ def revoke(root: Root, principal: Principal, operation: What, topic: Topic = ALL
     """Remove a rule."""
     with opened(root) as log:
         log.access.revoke(principal, operation, topic)
-        _tell(log, wanted=as_json)
+        if as_json:
+            _tell(log)
 
 
 @access.command()
@@ -61,4 +61,5 @@ def clear(root: Root, as_json: AsRules = False) -> None:
     """Remove all rules: everybody may do everything again."""
     with opened(root) as log:
         log.access.clear()
-        _tell(log, wanted=as_json)
+        if as_json:
+            _tell(log)

@@ -146,8 +146,9 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     with opened(root) as log:
+        there = log.every_name()  # without a root there is nothing to look at
         code = 1 if _root_faults(log, as_json=as_json) else 0
-        for name, show in _progress(topic or log.every_name()):
+        for name, show in _progress(topic or there):
             try:
                 report = log.verify(name, progress=show)
             except CommitLogError as error:
@@ -162,7 +163,6 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     """Tell what is wrong with what belongs to no topic: defaults, rules, groups; return whether something is."""
-    log.every_name()  # without a root there is nothing to look at
     try:
         log.defaults()
         log.access.rules()

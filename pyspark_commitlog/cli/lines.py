@@ -14,10 +14,9 @@ import pyarrow as pa
 from pyspark_commitlog.cli.shared import parse_instant
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.producer.records import MAX_PARTITION, MAX_TIMESTAMP_MS
 
 _US_PER_MS = 1000
-_MAX_TIMESTAMP_MS = (2**63 - 1) // _US_PER_MS
-MAX_PARTITION = 2**31 - 1
 _Header = tuple[str, bytes | None]
 #: What a line of JSON may have; kcat's names for a value and a timestamp count, and what else it tells is left out.
 _NAMES = frozenset(
@@ -165,7 +164,7 @@ def _header(value: object) -> bytes | None:
 
 def _timestamp(told: object) -> int | None:
     found = None if told is None or isinstance(told, bool) else parse_instant(str(told))
-    if told is not None and (found is None or abs(found) > _MAX_TIMESTAMP_MS):
+    if told is not None and (found is None or abs(found) > MAX_TIMESTAMP_MS):
         raise InvalidRecordError(f"timestamp {told!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
     return found
 

@@ -15,11 +15,11 @@ from typing import Annotated, cast
 import pyarrow as pa
 import typer
 
-from pyspark_commitlog.cli.lines import MAX_PARTITION, Shape, parse_headers, parse_lines
+from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
 from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, principal, progress_bars, unescape
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.producer.records import BATCH_ROWS, BatchMetadata
+from pyspark_commitlog.producer.records import BATCH_ROWS, MAX_PARTITION, BatchMetadata
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20

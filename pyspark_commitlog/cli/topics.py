@@ -38,12 +38,12 @@ def create(
         except TopicExistsError:
             if not if_not_exists:
                 raise
-        _describe(log, topic, wanted=as_json)
+        if as_json:
+            _describe(log, topic)
 
 
-def _describe(log: CommitLog, topic: str, *, wanted: bool) -> None:
-    if wanted:
-        typer.echo(json.dumps(asdict(log.describe(topic))))
+def _describe(log: CommitLog, topic: str) -> None:
+    typer.echo(json.dumps(asdict(log.describe(topic))))
 
 
 @topics.command("list")
@@ -86,7 +86,8 @@ def alter(
             log.alter_topic(topic, changed)
         if partitions is not None:
             log.add_partitions(topic, partitions)
-        _describe(log, topic, wanted=as_json)
+        if as_json:
+            _describe(log, topic)
 
 
 @topics.command()

@@ -109,7 +109,6 @@ class Watcher:
             with self._lock:
                 alone = 0.0 if self._waiting else alone + waited
                 if alone > _LINGER_SECONDS:
-                    self._events = None
                     self._thread.ends()
                     return
 

@@ -20,6 +20,7 @@ from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, Identity
 from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions
 from pyspark_commitlog.producer.records import (
+    MAX_PARTITION,
     BatchMetadata,
     Headers,
     RecordMetadata,
@@ -38,7 +39,6 @@ from pyspark_commitlog.topics import CommitLog
 log = logging.getLogger("pyspark_commitlog.producer")
 
 _MS_US = 1000
-_MAX_PARTITION = 2**31 - 1
 #: Producers that were not closed: what they were given is sent when the interpreter ends.
 _open: set[Producer] = set()
 
@@ -179,7 +179,7 @@ class Producer:
                 partition = self._chosen(key, sender.partitions)
         elif isinstance(partition, bool) or not isinstance(partition, int):
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
-        elif abs(partition) > _MAX_PARTITION:
+        elif abs(partition) > MAX_PARTITION:
             raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
         return sender.send(value, key, pairs, at, partition, size, sequence)
 

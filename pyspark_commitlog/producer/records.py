@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.records import check_columns
@@ -32,7 +33,9 @@ UNKNOWN = -1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 _US_PER_MS = 1000
-_MAX_US = 2**63 - 1
+#: The largest timestamp, ms, and the largest number of a partition: those of Kafka's protocol, and our microseconds.
+MAX_TIMESTAMP_MS = LONG_MAX // _US_PER_MS
+MAX_PARTITION = 2**31 - 1
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 HeaderList = list[tuple[str, bytes | None]]
@@ -208,7 +211,7 @@ def as_microseconds(timestamp: int | datetime) -> int:
         if timestamp.tzinfo is None:
             raise InvalidRecordError(f"a record's timestamp {timestamp} has no time zone: add one, as in tzinfo=UTC")
         return (timestamp - _EPOCH) // _US
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or abs(timestamp) > _MAX_US // _US_PER_MS:
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or abs(timestamp) > MAX_TIMESTAMP_MS:
         raise InvalidRecordError(
             f"a record's timestamp is {timestamp!r}: it takes milliseconds since 1970, or a datetime with a time zone"
         )

@@ -241,17 +241,14 @@ class Sender:
         if self._silent != began:
             self._silent = began
             told.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
-        late = [item for item in self._under_way if not self._is_early(item, now)]
-        if late:
+        if not all(self._is_early(item, now) for item in self._under_way):
             items, self._under_way = self._under_way, []
             told.append(partial(self._tell, items, self._delivery.give_up(sum(item.rows for item in items))))
         if self._delivery.failed is not None:
             told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
-        waited = list(takewhile(lambda item: not self._is_early(item, now), self._items))
-        if waited:
-            del self._items[: len(waited)]
-            self._bytes -= sum(item.size for item in waited)
-            self._buffer.give(sum(item.size for item in waited))
+        late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
+        if late:
+            waited = self._dropped(late)
             told.append(partial(self._tell, waited, self._not_sent(sum(item.rows for item in waited))))
         return told
 
@@ -264,9 +261,13 @@ class Sender:
             f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. None of them is in the log"
         )
 
-    def _dropped(self) -> list[Item]:
-        items, self._items, self._bytes = self._items, [], 0
-        self._buffer.give(sum(item.size for item in items))
+    def _dropped(self, count: int | None = None) -> list[Item]:
+        """Return the first items that wait, None: all, taken out; their memory is given back."""
+        items = self._items[:count]
+        del self._items[:count]
+        size = sum(item.size for item in items)
+        self._bytes -= size
+        self._buffer.give(size)
         return items
 
     def _tell(self, items: list[Item], error: CommitLogError) -> None:

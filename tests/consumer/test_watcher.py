@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
 from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.storage.events import Events
+from tests.support.producers import wait_until
 from tests.support.records import append, batch_of
 
 LIMIT = 30.0
@@ -51,13 +52,6 @@ def counting(topic: SharedTopic, monkeypatch: pytest.MonkeyPatch) -> list[float]
     looks, real = list[float](), topic.look
     monkeypatch.setattr(topic, "look", lambda: (looks.append(time.monotonic()), real())[1])
     return looks
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -99,10 +93,10 @@ def test_what_was_told_before_somebody_waited_wakes_at_once(root: Path) -> None:
     watcher, topic = Watcher(), opened(root)
     topic.look()
     with waiting(watcher, topic):
-        until(lambda: topic in watcher._followed)
+        wait_until(lambda: topic in watcher._followed)
         seen = topic.version
         put(root)
-        until(lambda: topic.version != seen)
+        wait_until(lambda: topic.version != seen)
         woken = threading.Event()
         watcher.add(Waiter(woken.set, {topic: seen}))
         assert woken.is_set()
@@ -113,7 +107,7 @@ def test_a_topic_that_comes_to_those_waited_for_is_followed_too(root: Path) -> N
     CommitLog(str(root)).create_topic("later")
     watcher, first, later = Watcher(), opened(root), opened(root, "later")
     with waiting(watcher, first):
-        until(lambda: first in watcher._followed)
+        wait_until(lambda: first in watcher._followed)
         later.look()
         with waiting(watcher, later) as woken:
             put(root, "later")
@@ -125,7 +119,7 @@ def test_a_topic_that_is_made_while_somebody_waits(root: Path) -> None:
     """Its directory cannot be followed before it is there."""
     watcher, there, none = Watcher(), opened(root), opened(root, "none")
     with waiting(watcher, there), waiting(watcher, none) as woken:
-        until(lambda: there in watcher._followed)
+        wait_until(lambda: there in watcher._followed)
         CommitLog(str(root)).create_topic("none")
         assert woken.wait(LIMIT)
 
@@ -135,7 +129,7 @@ def test_a_root_that_is_put_in_the_place_of_another(root: Path) -> None:
     watcher, topic = Watcher(), opened(root)
     topic.look()
     with waiting(watcher, topic):
-        until(lambda: topic in watcher._followed)
+        wait_until(lambda: topic in watcher._followed)
         shutil.copytree(root, root.with_name("copy"))
         shutil.rmtree(root)
         root.with_name("copy").rename(root)
@@ -152,13 +146,13 @@ def test_a_root_that_is_put_in_the_place_of_another_while_nobody_waits(root: Pat
     topic.look()
     with waiting(watcher, other):
         with waiting(watcher, topic):
-            until(lambda: topic in watcher._followed)
+            wait_until(lambda: topic in watcher._followed)
         number, events = watcher._followed[topic], watcher._events
         assert events is not None
         shutil.copytree(root, root.with_name("copy"))
         shutil.rmtree(root)
         root.with_name("copy").rename(root)
-        until(lambda: not events.follows(number))
+        wait_until(lambda: not events.follows(number))
         topic.look()
         with waiting(watcher, topic) as woken:
             put(root)
@@ -171,13 +165,13 @@ def test_a_root_that_was_moved_away_for_another_is_followed_anew(root: Path, mon
     watcher, topic = Watcher(), opened(root)
     topic.look()
     with waiting(watcher, topic):
-        until(lambda: topic in watcher._followed)
+        wait_until(lambda: topic in watcher._followed)
         before = watcher._followed[topic]
         shutil.copytree(root, root.with_name("copy"))
         root.rename(root.with_name("old"))
-        until(lambda: topic not in watcher._followed)
+        wait_until(lambda: topic not in watcher._followed)
         root.with_name("copy").rename(root)
-        until(lambda: topic in watcher._followed)
+        wait_until(lambda: topic in watcher._followed)
         assert watcher._followed[topic] != before
         assert watcher._events is not None
         assert not watcher._events.follows(before)
@@ -191,10 +185,10 @@ def test_what_is_told_when_all_are_looked_at_is_not_lost(root: Path, monkeypatch
     topic.look()
     with waiting(watcher, other):
         with waiting(watcher, topic):
-            until(lambda: topic in watcher._followed)
+            wait_until(lambda: topic in watcher._followed)
         seen = topic.version
         put(root)
-        until(lambda: topic.version != seen)
+        wait_until(lambda: topic.version != seen)
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -208,7 +202,7 @@ def test_where_nothing_tells_it_looks(root: Path, why: str, monkeypatch: pytest.
         monkeypatch.setattr(topic, "follow", lambda events: None)
     looks = counting(topic, monkeypatch)
     with waiting(Watcher(), topic) as woken:
-        until(lambda: len(looks) > 5)
+        wait_until(lambda: len(looks) > 5)
         put(root)
         assert woken.wait(LIMIT)
 
@@ -228,7 +222,7 @@ def test_the_thread_ends_and_closes_what_it_opened(root: Path) -> None:
     watcher, topic = Watcher(), opened(root)
     before = set(threading.enumerate())
     with waiting(watcher, topic):
-        until(lambda: topic in watcher._followed)
+        wait_until(lambda: topic in watcher._followed)
         events = watcher._events
         assert events is not None
     (thread,) = set(threading.enumerate()) - before
