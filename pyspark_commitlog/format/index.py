@@ -8,7 +8,7 @@ Both are big-endian and strictly increasing, and may be followed by zeros while 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -75,6 +75,25 @@ def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
     slot = _last_at_most(buffer.size // TIME_ENTRY_BYTES, TIME_ENTRY_BYTES, target,
                          lambda i: decode_time(buffer, i, base_offset).timestamp)  # fmt: skip
     return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
+
+
+def behind_offset(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
+    """Return the position of a frame behind the one that holds ``target``, the nearest known; None for none."""
+    slots = buffer.size // OFFSET_ENTRY_BYTES
+    last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)
+    return decode_offset(buffer, last + 1, base_offset).position if last + 1 < slots else None
+
+
+def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: int) -> TimeEntry | None:
+    """Return the first entry with timestamp > ``after_ms`` and offset >= ``from_offset``; None when there is none."""
+    slots = range(buffer.size // TIME_ENTRY_BYTES)
+
+    def behind(slot: int) -> bool:
+        entry = decode_time(buffer, slot, base_offset)
+        return entry.timestamp > after_ms and entry.offset >= from_offset
+
+    slot = bisect_left(slots, True, key=behind)
+    return decode_time(buffer, slot, base_offset) if slot < len(slots) else None
 
 
 def _last_at_most(slots: int, entry_bytes: int, target: int, key: Callable[[int], int]) -> int:

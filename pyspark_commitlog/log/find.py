@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
-from pyspark_commitlog.format.index import lookup_time
+from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.log.reader import PartitionReader, Rows
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
@@ -115,34 +116,49 @@ class _Search:
     def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
         """Yield settled offsets whose records are all before the time asked, or all after ``last_ms``.
 
-        Timestamps need not ascend: what is after ``last_ms`` is known of whole segments only.
+        Timestamps need not ascend: behind a frame whose largest is so far after ``last_ms`` as no record of its segment
+        is late, all are after it.
         """
         row = self._reader.view.settle.partition(self._partition)
         for sealed in (Sealed(*each) for each in self._topic.segments(self._id, row).rows):
-            yield sealed.base_offset, self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
-        yield row.active.base_offset, self._outside(row.active, row.settled, row.active.index.time_bytes, last_ms)
+            yield from self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
+        yield from self._outside(row.active, row.settled, row.active.index.time_bytes, last_ms)
 
-    def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> int:
-        """Return the offset up to which all of a segment's records are outside."""
-        least = segment.min_timestamp
+    def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> Iterator[tuple[int, int]]:
+        least, lateness = segment.min_timestamp, segment.lateness
         if segment.max_timestamp < self._time or (least is not None and least > last_ms):
-            return end
-        early = self._time > 0 and (least is None or least < self._time)
-        return self._hint(segment, time_bytes) if early else segment.base_offset
+            yield segment.base_offset, end
+            return
+        if self._time > 0 and (least is None or least < self._time):
+            yield segment.base_offset, self._hint(segment, time_bytes)
+        if lateness is not None and segment.max_timestamp > last_ms + lateness:
+            yield self._late_from(segment, end, time_bytes, last_ms + lateness), end
 
     def _hint(self, segment: Sealed | Active, time_bytes: int) -> int:
         """Return the offset behind which to look: all records of the segment before it are too early."""
-        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
         try:
-            index = self._topic.storage.map(path, 0, time_bytes)
-            entry = lookup_time(index, segment.base_offset, self._time - 1)
-            if entry.timestamp < 0:
-                return segment.base_offset
-            frame = self._reader.frame_at(entry.offset)
+            entry = lookup_time(self._times(segment, time_bytes), segment.base_offset, self._time - 1)
+            return entry.offset + 1 if entry.timestamp >= 0 and self._right(entry) else segment.base_offset
         except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
             return segment.base_offset
-        right = (frame.next_offset - 1, frame.frame.max_timestamp) == (entry.offset, entry.timestamp)
-        return entry.offset + 1 if right else segment.base_offset
+
+    def _late_from(self, segment: Sealed | Active, end: int, time_bytes: int, after_ms: int) -> int:
+        """Return the offset behind a frame with a record that is after ``after_ms``; ``end`` if the index has none."""
+        low = self._reader.view.topic.log_start[self._partition]
+        try:
+            entry = first_time(self._times(segment, time_bytes), segment.base_offset, after_ms, low)
+            return entry.offset + 1 if entry is not None and self._right(entry) else end
+        except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
+            return end
+
+    def _times(self, segment: Sealed | Active, time_bytes: int) -> pa.Buffer:
+        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
+        return self._topic.storage.map(path, 0, time_bytes)
+
+    def _right(self, entry: TimeEntry) -> bool:
+        """Return whether the frame that a time-index entry leads to bears it out."""
+        frame = self._reader.frame_at(entry.offset)
+        return (frame.next_offset - 1, frame.frame.max_timestamp) == (entry.offset, entry.timestamp)
 
     def _in_rows(self, rows: Rows) -> OffsetAndTimestamp | None:
         assert rows.batch is not None

@@ -33,6 +33,7 @@ class Span:
         topic_id, partition: whose frames these must be.
         chunk: the unique part in the chunk's name; None for segments and inline bytes.
         data: inline bytes in place of a file.
+        until: about where nobody will read on: no more than this is mapped at first.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Span:
     partition: int
     chunk: str | None = None
     data: pa.Buffer | None = None
+    until: int | None = None
 
 
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
@@ -99,7 +101,8 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
 
 def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
     """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
-    window = _window(storage, span, position, WINDOW_BYTES)
+    likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position
+    window = _window(storage, span, position, min(likely, WINDOW_BYTES))
     needed = codec.needed_bytes(window, 0)
     if window.size < needed <= span.end - position:
         window = _window(storage, span, position, needed)
@@ -160,8 +163,11 @@ def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
         batch = columns.decode(payload.message, thinned=payload.identity.kind == THINNED, names=("timestamp",))
     except CorruptionError:  # its bytes are as they were written: who reads it is told
         return None
-    if not batch.num_rows:
-        return frame.max_timestamp
+    return earliest_of(batch) if batch.num_rows else frame.max_timestamp
+
+
+def earliest_of(batch: pa.RecordBatch) -> int:
+    """Return the smallest timestamp (ms) of rows, of which there are some."""
     return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
 
 

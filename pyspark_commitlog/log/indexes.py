@@ -109,7 +109,7 @@ def _rebuild_active(home: Home, active: Active, settled: int, interval_bytes: in
     _replace(home, active, offsets, times)
     _cut_log(home, active)
     return Sealed(state.base_offset, settled, active.rewrite, state.position, active.crc, len(offsets), len(times),
-                  state.max_timestamp, active.min_timestamp)  # fmt: skip
+                  state.max_timestamp, active.min_timestamp, active.lateness)  # fmt: skip
 
 
 def _walked(

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import THINNED
-from pyspark_commitlog.format.index import lookup_offset
+from pyspark_commitlog.format.index import behind_offset, lookup_offset
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import (
@@ -143,15 +143,14 @@ class PartitionReader:
             position, stop = self._pass_voids(position, end)
             if position == end:
                 return
-            span, before = self._resolve(position), position
+            span, before = self._resolve(position, stop), position
             try:
                 for located in walk(self._topic.storage, span):
-                    if located.base_offset >= stop:
-                        position = stop
-                        break
                     if located.next_offset > position:
                         yield from self._decode(located, span, position, stop)
-                        position, looks = located.next_offset, 0
+                        position, looks = min(located.next_offset, stop), 0
+                    if position == stop:
+                        break
                 if position == before:
                     raise CorruptionError(f"it ends before offset {position}")
             except (FileNotFoundError, CorruptionError) as error:
@@ -196,7 +195,7 @@ class PartitionReader:
         Raises:
             CorruptionError: no frame there holds it.
         """
-        for located in walk(self._topic.storage, self._resolve(offset)):
+        for located in walk(self._topic.storage, self._resolve(offset, offset + 1)):
             if located.next_offset > offset:
                 return located
         raise CorruptionError(f"topic {self._topic.name!r} partition {self._partition}: no frame holds offset {offset}")
@@ -225,13 +224,13 @@ class PartitionReader:
 
     # --- where an offset lies ----------------------------------------------------------------------------
 
-    def _resolve(self, offset: int) -> Span:
-        """Return the frames to walk for ``offset``: it lies in the first or a later one."""
+    def _resolve(self, offset: int, stop: int) -> Span:
+        """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""
         self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
             try:
-                return self._segment_span(row, offset) if offset < row.settled else self._extent_span(offset)
+                return self._segment_span(row, offset, stop) if offset < row.settled else self._extent_span(offset)
             except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
                 missing = error
                 if look and isinstance(error, CorruptionError):
@@ -263,15 +262,18 @@ class PartitionReader:
             raise FileNotFoundError(f"no segment holds offset {offset}")
         return found
 
-    def _segment_span(self, row: SettledPartition, offset: int) -> Span:
+    def _segment_span(self, row: SettledPartition, offset: int, stop: int) -> Span:
         active = row.active
         if offset >= active.base_offset:
-            return self._hinted(active, active.index.offset_bytes, offset)
+            return self._hinted(active, active.index.offset_bytes, offset, stop)
         found = self._sealed_at(row, offset)
-        return self._hinted(found, found.offset_bytes, offset)
+        return self._hinted(found, found.offset_bytes, offset, stop)
 
-    def _hinted(self, segment: Active | Sealed, index_bytes: int, offset: int) -> Span:
-        """Return the span from the frame that the offset index names, if that frame bears it out; else the whole."""
+    def _hinted(self, segment: Active | Sealed, index_bytes: int, offset: int, stop: int) -> Span:
+        """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
+
+        Where it ends matters less: no more than it takes up to ``stop`` is mapped at first.
+        """
         whole = segment_span(self._paths, self._partition, segment)
         path = self._paths.segment_file(self._partition, segment.stem, "index")
         try:
@@ -279,6 +281,7 @@ class PartitionReader:
         except FileNotFoundError:  # a hint only
             return whole
         hint = lookup_offset(index, segment.base_offset, offset)
+        whole = replace(whole, until=behind_offset(index, segment.base_offset, stop - 1))
         if not 0 < hint.position < whole.end:
             return whole
         span = replace(whole, start=hint.position, base_offset=None)

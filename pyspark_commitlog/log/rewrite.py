@@ -9,7 +9,7 @@ under a frame's CRC, this is what bears them out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,10 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Frame, Identity, Payload
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
 from pyspark_commitlog.format.paths import TopicPaths, segment_stem
-from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.staging import empty_frame, frame_times
-from pyspark_commitlog.log.state import Sealed, earliest
+from pyspark_commitlog.log.state import Sealed, earliest, later
 from pyspark_commitlog.storage import Storage
 
 Mask = npt.NDArray[np.bool_]
@@ -115,21 +115,29 @@ def rewrite(
             span = segment_span(where.paths, where.partition, segment)
             for located in walk(where.storage, span):
                 output.take(located.frame, check(located, span), offsets)
-        least = earliest(segment.min_timestamp for segment in group)
-        return [replace(segment, min_timestamp=least) for segment in output.finish()]
+        return output.finish()
     except BaseException:
         output.discard()
         raise
 
 
 def rewrite_frames(
-    where: Where, base_offset: int, end_offset: int, frames: Iterable[Frame], rules: Rules, *, latest_ms: int
+    where: Where,
+    base_offset: int,
+    end_offset: int,
+    frames: Iterable[tuple[Frame, int | None]],
+    rules: Rules,
+    *,
+    latest_ms: int,
 ) -> list[Sealed]:
-    """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset)."""
+    """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset).
+
+    With each frame comes a timestamp (ms) that none of its records is before; None: nobody knows.
+    """
     output = _Output(where, base_offset, end_offset, rules, latest_ms)
     try:
-        for frame in frames:
-            output.copy(frame)
+        for frame, least_ms in frames:
+            output.copy(frame, least_ms)
         return output.finish()
     except BaseException:
         output.discard()
@@ -189,7 +197,7 @@ class _Output:
         seen = horizon is not None or frame.last_offset < self.rules.cleaned
         copies = frame.length * _SMALL >= self.rules.frame_bytes and self._follows(frame)
         if seen and copies and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
-            self.copy(frame)
+            self.copy(frame, earliest_ms(frame, payload))
             return
         batch, offsets = rows_of(frame, payload)
         kept = staying(batch, offsets, between, horizon, self.rules)
@@ -199,7 +207,7 @@ class _Output:
         if batch.column("value").null_count:
             horizon = self.rules.horizon_ms if horizon is None else horizon
         elif horizon is None and copies and kept.all():
-            self.copy(frame)
+            self.copy(frame, earliest_ms(frame, payload))
             return
         else:
             horizon = None
@@ -213,11 +221,11 @@ class _Output:
         """Return whether a copy of the frame could stand behind what is there, without an empty one between."""
         return bool(self._held) or frame.base_offset == self.covered
 
-    def copy(self, frame: Frame) -> None:
-        """Take a frame as it is."""
+    def copy(self, frame: Frame, least_ms: int | None) -> None:
+        """Take a frame as it is; no record of it is before ``least_ms``."""
         self._note(frame)
         self._cover(frame.base_offset)
-        self._append(frame)
+        self._append(frame, least_ms)
 
     def _hold(self, rows: Rows) -> None:
         if not self._joins(rows):
@@ -249,20 +257,21 @@ class _Output:
         topic_id, partition, codec_name = self.where.paths.topic_id, self.where.partition, self.rules.compression
         if held:
             data = encode_rows(held, self.covered, last_offset, topic_id, partition, codec_name)
+            least_ms = min(earliest_of(rows.batch) for rows in held)
         else:
-            at_ms = next(ms for ms in (self.latest_ms, self._first_ms, self.rules.now_ms) if ms >= 0)
+            least_ms = at_ms = next(ms for ms in (self.latest_ms, self._first_ms, self.rules.now_ms) if ms >= 0)
             data = empty_frame(topic_id, partition, codec_name, self.covered, last_offset - self.covered + 1, at_ms)
         frame = codec.parse(pa.py_buffer(data), 0)
         assert frame is not None
-        self._append(frame)
+        self._append(frame, least_ms)
 
-    def _append(self, frame: Frame) -> None:
+    def _append(self, frame: Frame, least_ms: int | None) -> None:
         if self._segment is not None and self._segment.full(frame):
             self._done.append(self._segment.finish(frame.base_offset))
             self._segment = None
         if self._segment is None:
             self._segment = _Segment(self.where, frame.base_offset, self.rules)
-        self._segment.append(frame)
+        self._segment.append(frame, least_ms)
         self.covered = frame.next_offset
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
 
@@ -304,6 +313,8 @@ class _Segment:
         self._where, self._rules = where, rules
         self._state = IndexState(base_offset)
         self._index, self._times = bytearray(), bytearray()
+        self._least: int | None = None
+        self._lateness: int | None = 0
         self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes, jitter_ms=0)
         self._log = where.storage.create(self._path("log"))
 
@@ -322,8 +333,10 @@ class _Segment:
             now_ms=self._rules.now_ms,
         )
 
-    def append(self, frame: Frame) -> None:
-        """Append a settled frame."""
+    def append(self, frame: Frame, least_ms: int | None) -> None:
+        """Append a settled frame; no record of it is before ``least_ms``."""
+        self._least = earliest((self._least, least_ms)) if self._state.position else least_ms
+        self._lateness = later(self._lateness, self._state.max_timestamp, least_ms)
         indexed = index_frame(
             self._state,
             last_offset=frame.last_offset,
@@ -347,4 +360,5 @@ class _Segment:
         self._where.storage.write_once(self._path("index"), bytes(self._index))
         self._where.storage.write_once(self._path("timeindex"), bytes(self._times))
         base, latest = self._state.base_offset, self._state.max_timestamp
-        return Sealed(base, end_offset, self._where.number, length, crc, len(self._index), len(self._times), latest)
+        return Sealed(base, end_offset, self._where.number, length, crc, len(self._index), len(self._times), latest,
+                      self._least, self._lateness)  # fmt: skip

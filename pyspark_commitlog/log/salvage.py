@@ -72,7 +72,7 @@ def _row(
             left = _left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
             made = rewrite_frames(where, segment.base_offset, end, left, rules, latest_ms=latest_ms)
-            sealed += [replace(each, min_timestamp=segment.min_timestamp) for each in made]
+            sealed += made
             active = Active(IndexState(row.settled)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
@@ -81,7 +81,8 @@ def _row(
 
 def _left(
     topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]
-) -> Iterator[Frame]:
+) -> Iterator[tuple[Frame, int | None]]:
+    """Yield the frames that stay, and a timestamp (ms) that none of each one's records is before."""
     for piece in _pieces(topic, topic_id, partition, segment, end):
         if any(_overlap(each, (piece.start, piece.end)) for each in lost):
             continue
@@ -90,7 +91,8 @@ def _left(
                 f"topic {topic.name!r} partition {partition}: offsets {piece.start} to {piece.end} (exclusive) of the "
                 f"same segment can't be read either ({piece.why}); nothing was voided: give them up, too"
             )
-        yield piece.located.frame
+        frame = piece.located.frame
+        yield frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
 
 
 def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator[tuple[Active | Sealed, int]]:

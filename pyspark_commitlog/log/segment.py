@@ -31,7 +31,7 @@ from pyspark_commitlog.format.index import (
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
 from pyspark_commitlog.log.indexes import Home, mended
-from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition, earliest
+from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition, earliest, later
 from pyspark_commitlog.storage import AppendFile, Storage
 
 _WRITE_BYTES = 4 * 2**20
@@ -107,9 +107,14 @@ class _Files:
         crc = self.active.crc
         for piece in frame.pieces:
             crc = google_crc32c.extend(crc, piece)
-        state = indexed.state if self.active.length else begun_at(indexed.state, self._clock.now_ms())
-        known = (frame.min_timestamp, self.active.min_timestamp) if self.active.length else (frame.min_timestamp,)
-        self.active = Active(state, crc, self.active.rewrite, earliest(known))
+        before = self.active
+        if before.length:
+            state, least = indexed.state, earliest((before.min_timestamp, frame.min_timestamp))
+            lateness = later(before.lateness, before.max_timestamp, frame.min_timestamp)
+        else:
+            state, least = begun_at(indexed.state, self._clock.now_ms()), frame.min_timestamp
+            lateness = later(0, -1, frame.min_timestamp)
+        self.active = Active(state, crc, before.rewrite, least, lateness)
         self._index += indexed.offset_entry
         self._times += indexed.time_entry
         self._gathered += frame.pieces
@@ -144,7 +149,8 @@ class _Files:
             self._open[suffix].sync()
         self.close()
         return Sealed(state.base_offset, end_offset, self.active.rewrite, state.position, self.active.crc,
-                      state.offset_bytes, time_bytes, state.max_timestamp, self.active.min_timestamp)  # fmt: skip
+                      state.offset_bytes, time_bytes, state.max_timestamp, self.active.min_timestamp,
+                      self.active.lateness)  # fmt: skip
 
     def close(self) -> None:
         for file in self._open.values():

@@ -229,13 +229,15 @@ def read_extents(rows: Sequence[Sequence[int]]) -> tuple[Extent, ...]:
 class Active:
     """The active segment of a partition as published: readers look no further than these lengths (rule R4).
 
-    No record in it is before ``min_timestamp`` (ms); None: nobody knows.
+    No record in it is before ``min_timestamp``, and none more than ``lateness`` before the largest timestamp of any
+    frame before its own; in ms; None: nobody knows.
     """
 
     index: IndexState
     crc: int = 0
     rewrite: int = 0
     min_timestamp: int | None = None
+    lateness: int | None = None
 
     @property
     def base_offset(self) -> int:
@@ -262,19 +264,19 @@ class Active:
         i = self.index
         return [i.base_offset, self.rewrite, i.position, self.crc, i.offset_bytes, i.time_bytes, i.since_last_entry,
                 i.max_timestamp, i.max_timestamp_offset, i.first_timestamp, i.last_time_entry,
-                self.min_timestamp]  # fmt: skip
+                self.min_timestamp, self.lateness]  # fmt: skip
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Active:
         """Return the value of the JSON form."""
-        base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last, *least = row
+        base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last, *more = row
         index = IndexState(base, length, since, top, top_offset, first, offset_bytes, time_bytes, last)
-        return cls(index, crc, rewrite, *least)
+        return cls(index, crc, rewrite, *more)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` as in ``Active``."""
+    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` and ``lateness`` as in ``Active``."""
 
     base_offset: int
     end_offset: int
@@ -285,6 +287,7 @@ class Sealed:
     time_bytes: int
     max_timestamp: int
     min_timestamp: int | None = None
+    lateness: int | None = None
 
     @property
     def stem(self) -> str:
@@ -294,7 +297,7 @@ class Sealed:
     def to_json(self) -> list[int | None]:
         """Return the JSON form."""
         return [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
-                self.time_bytes, self.max_timestamp, self.min_timestamp]  # fmt: skip
+                self.time_bytes, self.max_timestamp, self.min_timestamp, self.lateness]  # fmt: skip
 
 
 def earliest(timestamps: Iterable[int | None]) -> int | None:
@@ -305,6 +308,17 @@ def earliest(timestamps: Iterable[int | None]) -> int | None:
             return None
         found.append(at)
     return min(found)
+
+
+def later(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
+    """Return a segment's lateness with one more frame (pure).
+
+    Args:
+        lateness: of the frames before; 0 where there is none.
+        latest_ms: the largest timestamp of those; -1 where there is none.
+        least_ms: the smallest of the frame.
+    """
+    return None if lateness is None or least_ms is None else max(lateness, latest_ms - least_ms)
 
 
 _BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made

@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.frames import check, crc_of, earliest_row_ms, segment_span, walk
-from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
 from pyspark_commitlog.model import Progress, silent
@@ -159,6 +159,9 @@ class _Checker:
                 self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {told}")
             told = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
             self._expect(first is None or least is None or first >= least, told)
+            late = later(0, latest, first)
+            told = f"{path}: a record comes {late} ms late, the segment's published lateness is {segment.lateness}"
+            self._expect(late is None or segment.lateness is None or late <= segment.lateness, told)
             offset, latest = located.next_offset, max(latest, frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
         self.looked_at(segment.length)

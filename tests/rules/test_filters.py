@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, Less
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.log.find import spans_outside
+from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
@@ -92,12 +94,42 @@ def test_joined_frames_tell_the_smallest_of_all(world: World) -> None:
     world.maintain()
     (active,) = segments(topic)
     assert (active.min_timestamp, active.max_timestamp) == (START_MS + 20, START_MS + 90)
+    assert active.lateness == 0
 
 
-def test_without_smallest_timestamps_what_is_too_late_is_kept(world: World) -> None:
+def test_a_segment_tells_how_late_its_records_come(world: World) -> None:
+    """Behind the frames before their own: that a frame's own are out of order does not count."""
+    topic = world.create(1, {**CONFIG, "batch.size": 10**6, "segment.bytes": 10_000})
+    for times in ([30, 20], [40], [33, 60], [55]):
+        append(topic, batch([START_MS + at for at in times] * 4))
+        settle(topic, topic.newest()[1].topic_id)
+        verify(topic)
+    (active,) = segments(topic)
+    assert active.lateness == 7
+    append(topic, batch([START_MS + 52] * 40))
+    settle(topic, topic.newest()[1].topic_id)
+    sealed, active = segments(topic)
+    assert (sealed.lateness, active.lateness) == (7, 0)
+
+
+def test_frames_without_records_count(world: World) -> None:
+    """One in the place of a segment's first records has the largest timestamp of the frame behind it."""
+    topic = world.create(1, {**CONFIG, "batch.size": 10**6, "segment.bytes": 10**6, "index.interval.bytes": 0})
+    for times in ([10], [20, 15], [30]):
+        append(topic, batch([START_MS + at for at in times] * 6))
+        settle(topic, topic.newest()[1].topic_id)
+    world.log().void("t", {0: (0, 6)}, force=True)
+    fresh = world.handle()
+    assert segments(fresh)[0].lateness == 5
+    assert check_windows(fresh) > 20
+    verify(fresh)
+
+
+def test_without_what_is_told_of_times_what_is_too_late_is_kept(world: World) -> None:
     """Segments of a root that was written before they were kept."""
     assert Sealed(0, 1, 0, 1, 1, 0, 0, 5).min_timestamp is None
-    assert Active.from_json(Active.from_json([0] * 12).to_json()[:-1]).min_timestamp is None
+    old = Active.from_json(Active.from_json([0] * 13).to_json()[:-2])
+    assert (old.min_timestamp, old.lateness) == (None, None)
     topic = world.create(1, CONFIG)
     for first in range(0, 60, 5):
         append(topic, batch([START_MS + at for at in range(first, first + 5)]))
@@ -106,9 +138,33 @@ def test_without_smallest_timestamps_what_is_too_late_is_kept(world: World) -> N
     row = topic.settled(topic_id)[1].partition(0)
     assert row.manifest is not None
     found = topic.segments(topic_id, row)
-    topic._manifests[row.manifest] = type(found)([each[:-1] for each in found.rows], found.latest)
+    topic._manifests[row.manifest] = type(found)([each[:-2] for each in found.rows], found.latest)
     early = [end for start, end in spans_outside(topic, topic_id, 0, 0, START_MS - 1) if end > start]
     assert early == [row.settled]  # the active segment's alone
+
+
+def test_a_segment_that_was_begun_before_lateness_was_told_goes_on_without(world: World) -> None:
+    topic = world.create(1, {**CONFIG, "segment.bytes": 10**6})
+    append(topic, batch([START_MS, START_MS + 5]))
+    settle(topic, topic.newest()[1].topic_id)
+    (active,) = segments(topic)
+    state = topic.settled(topic.newest()[1].topic_id)[1]
+    row = replace(state.partition(0), active=replace(active, lateness=None))
+    writer = SegmentWriter(topic.storage, topic.paths(state.topic_id), 0, row, list, topic.config(topic.newest()[1]))
+    writer.append(Stamped((b"x" * 10,), 10, row.settled, row.settled, START_MS + 9, START_MS + 9))
+    assert writer.finish(99, published_ms=0).active.lateness is None
+
+
+def test_behind_deleted_records_all_that_is_too_late_is_left_out(world: World) -> None:
+    topic = world.create(1, {**CONFIG, "segment.bytes": 10**6})
+    for first in range(0, 60, 5):
+        append(topic, batch([START_MS + at for at in range(first, first + 5)]))
+    world.maintain()
+    world.log().delete_records("t", {0: 30})
+    fresh = world.handle()
+    spans = spans_outside(fresh, fresh.newest()[1].topic_id, 0, START_MS, START_MS + 10)
+    left = 60 - 30 - sum(end - max(start, 30) for start, end in spans if end > 30)
+    assert left <= 15
 
 
 @pytest.mark.parametrize("damaged", ["timeindex", "manifests/"])
@@ -127,6 +183,17 @@ def test_what_can_not_be_looked_up_is_not_left_out(world: World, topic: TopicLog
             )
     else:
         assert spans_outside(fresh, topic.newest()[1].topic_id, 0, START_MS + 10**6, START_MS + 10**7) == []
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_a_wrong_entry_of_a_time_index_leaves_nothing_out(world: World, topic: TopicLog, entry: int) -> None:
+    """The frame that it leads to tells."""
+    for path in world.files(".timeindex"):
+        data = bytearray((world.path / path).read_bytes())
+        if len(data) > 12 * entry:
+            data[12 * entry + 3] += 1  # seven weeks later
+            (world.path / path).write_bytes(data)
+    check_windows(world.handle())
 
 
 # --- the reader, without Spark ----------------------------------------------------------------------------
@@ -152,11 +219,11 @@ def counted(world: World, tests: list[Filter], **options: str) -> tuple[list[pa.
     return [found for part in reader.partitions() for found in reader.read(part)], source.storage
 
 
-@pytest.fixture(scope="module")
-def hours(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """100 hours in 2 partitions, 8 MB; records come up to five minutes late; segments of half an hour. Only read."""
+@pytest.fixture(scope="module", params=[{"segment.ms": 1_800_000}, {"segment.bytes": 2_000_000}, {}], ids=str)
+def hours(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> World:
+    """100 hours in 2 partitions, 8 MB; records come up to five minutes late; short segments, long, one. Only read."""
     world = World(tmp_path_factory.mktemp("hours") / "root")
-    topic = world.create(2, {**CHUNKS, "segment.ms": 1_800_000, "batch.size": 8192, "compression.type": "none"})
+    topic = world.create(2, {**CHUNKS, "batch.size": 8192, "compression.type": "none", **request.param})
     chance = random.Random(7)
     times = [number * HOUR_US // 200 - chance.randrange(300_000_000) + 10**15 for number in range(20_000)]
     values = [chance.randbytes(400) for _ in times]

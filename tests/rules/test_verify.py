@@ -199,6 +199,9 @@ def test_times_that_are_not_those_of_the_rows_are_faults(world: World, monkeypat
     topic = world.create(1, CONFIG)
     append(topic, batch_of([b"v"] * 3, timestamp=[3_000_000, 1_000_000, 2_000_000]))
     settle(topic, topic.newest()[1].topic_id)
-    header, segment = verify(topic).faults
+    append(topic, batch_of([b"v"], timestamp=[2_001_000]))
+    settle(topic, topic.newest()[1].topic_id)
+    header, segment, *_, late = verify(topic).faults
     assert header.endswith("position 0: its header's smallest timestamp is 1005, its rows' 1000")
     assert segment.endswith("a record is of 1000, before 1005, the segment's smallest published timestamp")
+    assert late.endswith("a record comes 1004 ms late, the segment's published lateness is 999")
