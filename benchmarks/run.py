@@ -1,6 +1,6 @@
 """``make bench``: what ours does next to its peers and to floors, in one run on one machine.
 
-    python benchmarks/run.py [--records 4000000] [--runs 3] [--warm-up 3] [--only write,read,…] [--quick] [--keep]
+    python benchmarks/run.py [--records 4000000] [--runs 3] [--warm-up 8] [--only write,read,…] [--quick] [--keep]
                               [--work DIR]
 
 All contenders of a row run in turn in one warm session, page cache warm; a figure is the median of its runs. A ratio is
@@ -68,7 +68,7 @@ def _arguments() -> argparse.Namespace:
     args.work = args.work.resolve()
     args.records = args.records or (QUICK_RECORDS if args.quick else 4_000_000)
     args.runs = args.runs or (1 if args.quick else 3)
-    args.warm_up = (0 if args.quick else 3) if args.warm_up is None else args.warm_up
+    args.warm_up = (0 if args.quick else 8) if args.warm_up is None else args.warm_up
     args.only = args.only.split(",") if args.only else list(MAIN if args.quick else ROWS)
     if unknown := set(args.only) - set(ROWS):
         parser.error(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
