@@ -9,7 +9,7 @@ Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
     17  crc                   u32   CRC-32C of all that follows
     21  attributes            i16   bit 3: LogAppendTime; bit 6: baseTimestamp is a delete horizon
     23  lastOffsetDelta       i32   rows - 1
-    27  baseTimestamp         i64   ms of the first row
+    27  baseTimestamp         i64   ms of the earliest row
     35  maxTimestamp          i64   ms of the latest row
     43  producerId            i64   -1
     51  producerEpoch         i16   -1

@@ -102,7 +102,8 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
 def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
     """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
     likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position
-    window = _window(storage, span, position, min(likely, WINDOW_BYTES))
+    size = min(max(likely, codec.HEADER_BYTES), WINDOW_BYTES)  # a header tells the rest
+    window = _window(storage, span, position, size)
     needed = codec.needed_bytes(window, 0)
     if window.size < needed <= span.end - position:
         window = _window(storage, span, position, needed)

@@ -6,16 +6,19 @@ import os
 import random
 import struct
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.reader import read_range
 from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.settle import settle, settle_after_commit
 from pyspark_commitlog.log.state import Active
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
 from tests.support.appends import TellingStorage
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition
@@ -120,6 +123,23 @@ def test_a_settler_rebuilds_the_active_indexes_byte_for_byte(
     assert verify(topic) == 6
     assert numbers(topic) == list(range(6))
     assert run(topic) == 0
+
+
+@pytest.mark.parametrize("off", [-1, 1, 10, 60, 61, 10**6])
+def test_readers_go_by_no_wrong_index(world: World, off: int) -> None:
+    """A position in it may lie anywhere, such as some bytes behind where a frame starts: the frames tell."""
+    topic = world.create(config={**CONFIG, "segment.bytes": 2**30})
+    write(topic, 6)
+    run(topic)
+    (path,) = (world.path / path for path in world.files(".index"))
+    sound = path.read_bytes()
+    entries = list(struct.iter_unpack(">ii", sound[: 5 * 8]))
+    for slot, (relative, _) in enumerate(entries):
+        for _, position in entries:
+            path.write_bytes(sound[: 8 * slot] + struct.pack(">ii", relative, position + off) + sound[8 * slot + 8 :])
+            for start, end in combinations(range(7), 2):
+                found = read_range(world.handle(), OffsetRange("t", topic_id(topic), 0, start, end))
+                assert [rows.first_offset for rows in found] == list(range(start, end))
 
 
 def test_nothing_is_looked_at_where_nothing_is_to_be_settled(world: World) -> None:
