@@ -18,6 +18,8 @@ from pyspark_commitlog import CommitLog
 
 TOPIC = "events"
 COLUMNS = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+#: What is stored of a record, in a topic as in files.
+STORED = "key binary, value binary, timestamp timestamp"
 FLOOR_SOURCE = "floor: source of ready batches"
 FLOOR_SINK = "floor: sink that drops batches"
 
@@ -91,8 +93,7 @@ class Bench:
 
     def files(self) -> DataFrame:
         """Return the records as a stream of files, one per trigger."""
-        schema = "key binary, value binary, timestamp timestamp"
-        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.events))
+        return self.spark.readStream.schema(STORED).option("maxFilesPerTrigger", 1).parquet(str(self.events))
 
     @property
     def sample(self) -> Path:
@@ -125,9 +126,9 @@ class Bench:
             lambda: noop(self.spark.read.format("commitlog").option("subscribe", TOPIC).schema(schema).load(root))
         )
 
-    def stream(self, root: str, **options: object) -> DataFrame:
+    def stream(self, root: str, schema: str = COLUMNS, **options: object) -> DataFrame:
         """Return a root's topic as a stream from its start."""
-        reader = self.spark.readStream.format("commitlog").option("subscribe", TOPIC)
+        reader = self.spark.readStream.format("commitlog").option("subscribe", TOPIC).schema(schema)
         return reader.option("startingOffsets", "earliest").options(**options).load(root)
 
     def floor_options(self, root: str) -> dict[str, str]:

@@ -55,7 +55,7 @@ class Row:
     def told(self) -> str:
         """Return the line."""
         theirs, ratio = ("", "") if self.theirs is None else (number(self.theirs), f"{self.ratio:.2f}")
-        return f"{self.work:<46} {self.peer:<38} {self.unit:<10} {number(self.ours):>12} {theirs:>12} {ratio:>7}"
+        return f"{self.work:<60} {self.peer:<38} {self.unit:<10} {number(self.ours):>12} {theirs:>12} {ratio:>7}"
 
 
 def number(value: float) -> str:
@@ -63,7 +63,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
 
 
-HEAD = f"{'work':<46} {'peer':<38} {'unit':<10} {'ours':>12} {'peer':>12} {'ratio':>7}"
+HEAD = f"{'work':<60} {'peer':<38} {'unit':<10} {'ours':>12} {'peer':>12} {'ratio':>7}"
 
 
 class Table:

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from bench import FLOOR_SOURCE, TOPIC, Bench
+from bench import COLUMNS, FLOOR_SOURCE, STORED, TOPIC, Bench
 from compare import Contender, just
 from kafka_peer import TUNED_CONSUMER, TUNED_PRODUCER, KafkaPeer
 from pyspark.sql import DataFrame
 
 
 def stream_read(bench: Bench) -> None:
-    """To nowhere."""
-
-    def drain(stream: DataFrame) -> None:
-        bench.drain(stream.writeStream.format("noop"))
-
-    options = {**bench.floor_options(bench.settled), "triggers": str(bench.records // bench.per_trigger)}
-    floor = bench.spark.readStream.format("floor_source").options(**options).load()
-    peers = {FLOOR_SOURCE: just(lambda: drain(floor)), "Parquet file stream": just(lambda: drain(bench.files()))}
-    if bench.delta:
-        table = _delta_table(bench)
-        source = bench.spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(table)
-        peers["Delta stream"] = just(lambda: drain(source))
+    """To nowhere: all columns next to Kafka's source, the three that files have next to files."""
+    peers = {FLOOR_SOURCE: _floor(bench, COLUMNS)}
     if bench.kafka is not None:
         limit = {"maxOffsetsPerTrigger": str(bench.per_trigger)}
         kafka, topic = bench.kafka, bench.kafka_topic
         if not bench.quick:
-            peers["Kafka source"] = just(lambda: drain(kafka.stream(topic, limit)))
-        peers["Kafka source, tuned"] = just(lambda: drain(kafka.stream(topic, limit | TUNED_CONSUMER)))
-    ours = just(lambda: drain(bench.stream(bench.settled, maxOffsetsPerTrigger=bench.per_trigger)))
-    bench.table.rates(f"streaming read, {bench.per_trigger:,} per trigger", bench.records, ours, peers)
+            peers["Kafka source"] = just(lambda: _drain(bench, kafka.stream(topic, limit)))
+        peers["Kafka source, tuned"] = just(lambda: _drain(bench, kafka.stream(topic, limit | TUNED_CONSUMER)))
+    work = f"streaming read, {bench.per_trigger:,} per trigger"
+    bench.table.rates(work, bench.records, _ours(bench, COLUMNS), peers)
+
+    peers = {FLOOR_SOURCE: _floor(bench, STORED), "Parquet file stream": just(lambda: _drain(bench, bench.files()))}
+    if bench.delta:
+        table = _delta_table(bench)
+        source = bench.spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(table)
+        peers["Delta stream"] = just(lambda: _drain(bench, source))
+    bench.table.rates(f"{work}: key, value, timestamp", bench.records, _ours(bench, STORED), peers)
+
+
+def _ours(bench: Bench, schema: str) -> Contender:
+    options = {"maxOffsetsPerTrigger": bench.per_trigger}
+    return just(lambda: _drain(bench, bench.stream(bench.settled, schema, **options)))
+
+
+def _floor(bench: Bench, schema: str) -> Contender:
+    options = {**bench.floor_options(bench.settled), "triggers": str(bench.records // bench.per_trigger)}
+    reader = bench.spark.readStream.format("floor_source").options(**options).schema(schema)
+    return just(lambda: _drain(bench, reader.load()))
+
+
+def _drain(bench: Bench, stream: DataFrame) -> None:
+    bench.drain(stream.writeStream.format("noop"))
 
 
 def _delta_table(bench: Bench) -> str:
