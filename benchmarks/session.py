@@ -34,6 +34,7 @@ def session(said: Path) -> SparkSession:
         # For ours and the floors alike; why they are not in spark-defaults.conf is told there.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.driver.extraJavaOptions": (
             "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
         ),

@@ -237,7 +237,7 @@ RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 NO_LIMIT = "2147483647"
 IN_SPARK = [{RECORDS: str(rows), BYTES: "64m"} for rows in (2_000, 10_000, 50_000, 100_000)]
-IN_SPARK += [{RECORDS: "10000", BYTES: NO_LIMIT}]
+IN_SPARK += [{RECORDS: str(rows), BYTES: NO_LIMIT} for rows in (10_000, 20_000, 50_000, 100_000)]
 
 
 def weigh_in_spark(work: Path, records: int, rounds: int) -> Iterator[str]:
