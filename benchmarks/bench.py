@@ -126,9 +126,9 @@ class Bench:
             lambda: noop(self.spark.read.format("commitlog").option("subscribe", TOPIC).schema(schema).load(root))
         )
 
-    def stream(self, root: str, schema: str = COLUMNS, **options: object) -> DataFrame:
+    def stream(self, root: str, **options: object) -> DataFrame:
         """Return a root's topic as a stream from its start."""
-        reader = self.spark.readStream.format("commitlog").option("subscribe", TOPIC).schema(schema)
+        reader = self.spark.readStream.format("commitlog").option("subscribe", TOPIC)
         return reader.option("startingOffsets", "earliest").options(**options).load(root)
 
     def floor_options(self, root: str) -> dict[str, str]:
