@@ -17,6 +17,8 @@ BENCH_INSTALLED = $(if $(filter .venv,$(BENCH_VENV)),$(INSTALLED),$(COMPAT_INSTA
 # Spark takes python3 from PATH where nothing else is said, and that one does not know this package.
 export PYSPARK_PYTHON = $(CURDIR)/.venv/bin/python
 unexport PYSPARK_DRIVER_PYTHON SPARK_HOME
+# Spark starts Python processes by the dozen: as with what pip installs, each finds the package compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # All sessions here are local ones.
 export SPARK_LOCAL_IP = 127.0.0.1
 export JAVA_HOME
