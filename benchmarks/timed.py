@@ -28,7 +28,7 @@ from pyspark_commitlog.spark.batch import CommitLogReader
 from pyspark_commitlog.spark.options import source_options
 from pyspark_commitlog.spark.sink import CommitLogWriter, StagedMessage
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.storage import local
+from pyspark_commitlog.storage import local, local_files
 
 PLACE = "COMMITLOG_PARTS"
 FROM_SPARK, TO_SPARK = "from Spark (socket, Arrow IPC)", "to Spark (socket, Arrow IPC)"
@@ -42,8 +42,8 @@ _FUNCTIONS = [
     (columns, "encode", "compress, to Arrow IPC"),
     (google_crc32c, "extend", "CRC"),
     (google_crc32c, "value", "CRC"),
-    (local.LocalOutputFile, "write", "file write"),
-    (local.LocalOutputFile, "close", FILE),
+    (local_files.LocalOutputFile, "write", "file write"),
+    (local_files.LocalOutputFile, "close", FILE),
     (local.LocalStorage, "create", FILE),
     (os, "fsync", "fsync"),
     (sink, "settle_after_commit", SETTLE),

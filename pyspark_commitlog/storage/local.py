@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import mmap
 import os
 import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path, PurePosixPath
 
-import google_crc32c
 import pyarrow as pa
 
-from pyspark_commitlog.errors import (
-    StorageError,
-    StorageFullError,
-    StorageReadOnlyError,
-    SyncFailedError,
-    UsageError,
-)
+from pyspark_commitlog.errors import SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, NotPutError, Storage
 from pyspark_commitlog.storage.events import Events
+from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, fsync_directory
+from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.turns import Turns
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
-_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 # Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
 # written without appending in place.
 _LOCAL_TYPES = frozenset(
@@ -55,13 +44,6 @@ _LOCAL_TYPES = frozenset(
         "exfat",
     ]
 )
-#: Pieces and bytes per system call. What is written by larger calls is cached in larger blocks of memory. Free ones of
-#: those a virtual machine gives back to its host, and to get them again takes ten times as long as to fill them.
-_MAX_IOVEC = 512
-_CALL_BYTES = 2**16
-#: Of a file that is being written, bytes that are sent to the disk together.
-_WRITE_BACK_BYTES = 2**20
-_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
 
 class SystemClock:
@@ -78,32 +60,6 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
-
-
-@contextmanager
-def _explained(root: Path, action: str) -> Iterator[None]:
-    """Turn an OSError about space or permission into ours; let "not found" and "exists" pass."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError, StorageError):
-        raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(*error.args) from error
-    except OSError as error:
-        raise explain(error, root, action) from error
-
-
-def explain(error: OSError, root: Path, action: str) -> StorageError:
-    """Return our error for an OSError: what was tried, where, and what to do next."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    where = f"{action} under {root}"
-    if error.errno in _FULL:
-        return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
-    if error.errno in _READ_ONLY:
-        return StorageReadOnlyError(
-            f"cannot {where}: {reason}. Nothing was committed; make the root writable for this user."
-        )
-    return StorageError(f"cannot {where}: {reason}")
 
 
 class LocalStorage(Storage):
@@ -151,13 +107,13 @@ class LocalStorage(Storage):
         try:
             os.link(temporary, target)
         except OSError as error:
-            if error.errno in _FULL | _READ_ONLY:
+            if error.errno in FULL | READ_ONLY:
                 raise explain_not_put(error, self._root, path) from error
             raise
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
-        self._sync_path(target.parent, path)
+        fsync_directory(target.parent, path)
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
         temporary = target.with_name(f"{TEMPORARY}{self.new_id()}")
@@ -192,12 +148,12 @@ class LocalStorage(Storage):
         """See ``Storage.create``."""
         target = self._full(path)
         self.make_directory(str(PurePosixPath(path).parent))
-        with _explained(self._root, f"write {path}"):
-            return LocalOutputFile(self, target, path)
+        with explained(self._root, f"write {path}"):
+            return LocalOutputFile(target, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
         """See ``Storage.open_append``."""
-        with _explained(self._root, f"write {path}"):
+        with explained(self._root, f"write {path}"):
             return LocalAppendFile(self._root, self._full(path), path)
 
     def make_directory(self, directory: str) -> None:
@@ -210,11 +166,11 @@ class LocalStorage(Storage):
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
-        with _explained(self._root, f"make directory {directory}"):
+        with explained(self._root, f"make directory {directory}"):
             for path in reversed(chain[:below]):
                 path.mkdir(exist_ok=True)
                 if path not in self._durable:
-                    self._sync_path(path.parent, directory)
+                    fsync_directory(path.parent, directory)
                     self._durable.add(path)
 
     def sync_file(self, path: str) -> None:
@@ -229,31 +185,16 @@ class LocalStorage(Storage):
 
     def sync_directory(self, directory: str) -> None:
         """See ``Storage.sync_directory``."""
-        self._sync_path(self._full(directory), directory)
-
-    def _sync_path(self, full: Path, path: str) -> None:
-        try:
-            fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise SyncFailedError(
-                f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
-                f"survive power loss. Check the disk, then retry with the same writer id."
-            ) from error
+        fsync_directory(self._full(directory), directory)
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
-        with suppress(FileNotFoundError), _explained(self._root, f"delete {path}"):
+        with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
             self._full(path).unlink()
 
     def delete_tree(self, directory: str) -> None:
         """See ``Storage.delete_tree``."""
-        with suppress(FileNotFoundError), _explained(self._root, f"delete {directory}"):
+        with suppress(FileNotFoundError), explained(self._root, f"delete {directory}"):
             shutil.rmtree(self._full(directory))
 
     @contextmanager
@@ -261,7 +202,7 @@ class LocalStorage(Storage):
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
         from filelock import FileLock, Timeout
 
-        with _explained(self._root, f"lock {path}"):
+        with explained(self._root, f"lock {path}"):
             lock = FileLock(str(self._full(path)), timeout=0, thread_local=False, preserve_lock_file=True)
             try:
                 lock.acquire()
@@ -287,7 +228,7 @@ class LocalStorage(Storage):
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""
         removed = 0
-        with suppress(FileNotFoundError), _explained(self._root, f"clean {directory}"):
+        with suppress(FileNotFoundError), explained(self._root, f"clean {directory}"):
             for found in os.scandir(self._full(directory)):
                 if found.name.startswith(TEMPORARY) and found.stat().st_mtime_ns // 1_000_000 < before_ms:
                     os.unlink(found.path)
@@ -302,19 +243,19 @@ class LocalStorage(Storage):
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See ``Storage.read``."""
-        with _explained(self._root, f"read {path}"), open(self._name(path), "rb") as file:
+        with explained(self._root, f"read {path}"), open(self._name(path), "rb") as file:
             left = max(0, os.fstat(file.fileno()).st_size - start)
             file.seek(start)
             return file.read(left if length is None else min(length, left))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""
-        with _explained(self._root, f"read {path}"), open(self._name(path), "rb", buffering=0) as file:
+        with explained(self._root, f"read {path}"), open(self._name(path), "rb", buffering=0) as file:
             return file.read(length), _file_info(os.fstat(file.fileno()))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
-        with _explained(self._root, f"read {path}"):
+        with explained(self._root, f"read {path}"):
             fd = os.open(self._name(path), os.O_RDONLY)
             try:
                 length = min(length, os.fstat(fd).st_size - start)
@@ -330,13 +271,13 @@ class LocalStorage(Storage):
 
     def info(self, path: str) -> FileInfo:
         """See ``Storage.info``."""
-        with _explained(self._root, f"read {path}"):
+        with explained(self._root, f"read {path}"):
             return _file_info(os.stat(self._name(path)))
 
     def names(self, directory: str) -> list[str]:
         """See ``Storage.names``."""
         try:
-            with _explained(self._root, f"list {directory}"):
+            with explained(self._root, f"list {directory}"):
                 found = os.listdir(self._name(directory))
         except FileNotFoundError:
             return []
@@ -353,156 +294,6 @@ class LocalStorage(Storage):
 
 def _file_info(stat: os.stat_result) -> FileInfo:
     return FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000, f"{stat.st_ino}-{stat.st_mtime_ns}")
-
-
-def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
-    """Return the error of a put that failed before its link: certain, and told as space or permission."""
-    told = explain(error, root, f"write {path}")
-    if isinstance(told, StorageFullError | StorageReadOnlyError):
-        return told
-    return NotPutError(str(told))
-
-
-class LocalOutputFile:
-    """See ``storage.base.OutputFile``: written under a temporary name, renamed when whole and synced."""
-
-    def __init__(self, storage: LocalStorage, target: Path, path: str) -> None:
-        self._storage, self._target, self._path = storage, target, path
-        self._temporary = target.with_name(f"{TEMPORARY}{storage.new_id()}")
-        self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
-        self._length = self._sent = 0
-        self._crc = 0
-
-    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append with few system calls, whatever the number of pieces."""
-        with _explained(self._target.parent, f"write {self._path}"):
-            self._length = _write_at(self._file.fileno(), self._length, pieces)
-        if self._length - self._sent >= _WRITE_BACK_BYTES:
-            _write_back(self._file.fileno(), self._sent, self._length)
-            self._sent = self._length
-        for piece in pieces:
-            self._crc = google_crc32c.extend(self._crc, pa.py_buffer(piece))
-
-    def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Sync, rename, sync the directory; only rename where it need not be durable."""
-        try:
-            if durable:
-                os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
-        with _explained(self._target.parent, f"write {self._path}"):
-            self._file.close()
-            self._storage._stamp(self._temporary)
-            os.rename(self._temporary, self._target)
-        if durable:
-            self._storage._sync_path(self._target.parent, self._path)
-        return self._length, self._crc
-
-    def discard(self) -> None:
-        """Close and remove the temporary file."""
-        self._file.close()
-        with suppress(FileNotFoundError):
-            self._temporary.unlink()
-
-
-class LocalAppendFile:
-    """See ``storage.base.AppendFile``."""
-
-    def __init__(self, root: Path, full: Path, path: str) -> None:
-        self._root, self._path = root, path
-        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as of all other files
-
-    def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """Write with few system calls, whatever the number of pieces."""
-        with _explained(self._root, f"write {self._path}"):
-            end = _write_at(self._fd, position, pieces)
-        if end - position >= _WRITE_BACK_BYTES:
-            _write_back(self._fd, position, end)
-        return end
-
-    def truncate(self, length: int) -> None:
-        """Cut or extend."""
-        with _explained(self._root, f"write {self._path}"):
-            os.ftruncate(self._fd, length)
-
-    def reserve(self, length: int) -> None:
-        """Extend with posix_fallocate; without reserving anything where system or filesystem has none."""
-        size = os.fstat(self._fd).st_size
-        if size >= length:
-            return
-        fallocate = getattr(os, "posix_fallocate", None)  # not on macOS
-        with _explained(self._root, f"reserve {length} bytes for {self._path}"):
-            try:
-                if fallocate is not None:
-                    fallocate(self._fd, size, length - size)
-                    return
-            except OSError as error:
-                with suppress(OSError):  # a disk that is full must not stay so by half a reservation
-                    os.ftruncate(self._fd, size)
-                if error.errno not in _NOT_HERE:
-                    raise
-            os.ftruncate(self._fd, length)
-
-    def sync(self) -> None:
-        """fsync; a failure is final (what the kernel dropped can't be written again)."""
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was published") from error
-
-    def close(self) -> None:
-        """Close without syncing."""
-        os.close(self._fd)
-
-
-def _write_at(fd: int, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-    """Write pieces one after the other from ``position``; return the position behind them."""
-    for views in _calls(pieces):
-        position = _write_vector(fd, position, views)
-    return position
-
-
-def _calls(pieces: Sequence[bytes | memoryview | pa.Buffer]) -> Iterator[list[memoryview]]:
-    """Yield what goes into one system call each: pieces, or parts of them."""
-    views: list[memoryview] = []
-    room = _CALL_BYTES
-    for piece in pieces:
-        rest = memoryview(piece).cast("B")  # Arrow says signed bytes
-        while rest:
-            views.append(rest[:room])
-            rest, room = rest[room:], room - len(views[-1])
-            if not room or len(views) == _MAX_IOVEC:
-                yield views
-                views, room = [], _CALL_BYTES
-    if views:
-        yield views
-
-
-def _write_vector(fd: int, position: int, views: list[memoryview]) -> int:
-    total = sum(view.nbytes for view in views)
-    written = os.pwritev(fd, views, position)
-    if written < total:  # rare: a signal or a full disk; the rest, one copy
-        rest = memoryview(b"".join(views))[written:]
-        while rest:
-            step = os.pwrite(fd, rest, position + written)
-            written, rest = written + step, rest[step:]
-    return position + total
-
-
-def _write_back(fd: int, start: int, end: int) -> None:
-    """Have the system begin to write a range to the disk, so that an fsync later waits for little; a hint (Linux)."""
-    begin = _sync_file_range()
-    if begin is not None:
-        begin(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
-
-
-@cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the system's call, which Python has no name for; None where there is none (macOS)."""
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return found
 
 
 def mount_type(path: Path) -> str:

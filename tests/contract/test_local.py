@@ -26,7 +26,7 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, local, open_storage
+from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, local_files, open_storage
 from tests.contract.kit import Opener, StorageContract
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of
@@ -322,7 +322,9 @@ def test_where_nothing_can_be_reserved_the_file_is_extended(
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Return where (start, length) of what was sent to the disk before a sync, in that order."""
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(local, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length)))
+    monkeypatch.setattr(
+        local_files, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length))
+    )
     return sent
 
 
@@ -348,20 +350,20 @@ def test_large_appends_are_sent_to_the_disk_and_small_ones_wait_for_the_sync(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
 def test_the_system_takes_the_range(tmp_path: Path) -> None:
-    begin = local._sync_file_range()
+    begin = local_files._sync_file_range()
     assert begin is not None
     with (tmp_path / "file").open("wb") as file:
         file.write(b"frames")
         file.flush()
-        assert begin(file.fileno(), 0, 6, local._SYNC_FILE_RANGE_WRITE) == 0
-        assert begin(file.fileno(), -1, 6, local._SYNC_FILE_RANGE_WRITE) == -1
+        assert begin(file.fileno(), 0, 6, local_files._SYNC_FILE_RANGE_WRITE) == 0
+        assert begin(file.fileno(), -1, 6, local_files._SYNC_FILE_RANGE_WRITE) == -1
 
 
 def test_a_system_that_has_no_such_call_syncs_at_the_end(
     storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on macOS."""
-    monkeypatch.setattr(local, "_sync_file_range", lambda: None)
+    monkeypatch.setattr(local_files, "_sync_file_range", lambda: None)
     output = storage.create("d/1")
     output.write(b"x" * 2**20)
     assert output.close()[0] == (root / "d/1").stat().st_size == 2**20

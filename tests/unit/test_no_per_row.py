@@ -21,7 +21,7 @@ from pyspark_commitlog.log.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
-from pyspark_commitlog.storage import local
+from pyspark_commitlog.storage import local_files
 from tests.support.records import append, stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pyspark_commitlog"
@@ -104,7 +104,7 @@ def topic_of(tmp_path: Path, rows: int, partitions: int) -> TopicLog:
 def test_staging_a_batch_costs_python_the_same_whatever_its_rows(
     tmp_path: Path, partitioner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_CALL_BYTES", 2**30)  # system calls go by bytes, of which more rows have more
+    monkeypatch.setattr(local_files, "_CALL_BYTES", 2**30)  # system calls go by bytes, of which more rows have more
     few, many = (python_work(staging(tmp_path, rows, partitioner)) for rows in (ROWS, 4 * ROWS))
     assert more(many, few) == {}
     assert few.total() > 100  # it was counted at all

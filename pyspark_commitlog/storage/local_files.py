@@ -1,0 +1,197 @@
+"""Files that are being written on a local disk: whole ones under a temporary name, and logs that grow in place."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.errors import SyncFailedError
+from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.os_errors import explained
+
+_NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
+#: Pieces and bytes per system call. What is written by larger calls is cached in larger blocks of memory. Free ones of
+#: those a virtual machine gives back to its host, and to get them again takes ten times as long as to fill them.
+_MAX_IOVEC = 512
+_CALL_BYTES = 2**16
+#: Of a file that is being written, bytes that are sent to the disk together.
+_WRITE_BACK_BYTES = 2**20
+_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+
+
+class LocalOutputFile:
+    """See ``storage.base.OutputFile``: written under a temporary name, renamed when whole and synced.
+
+    Args:
+        target: its absolute name.
+        path: its name below the root, which errors tell.
+        unique: part of the temporary name.
+        stamp: sets a file's time, where that is not the system's.
+    """
+
+    def __init__(self, target: Path, path: str, unique: str, stamp: Callable[[Path], None]) -> None:
+        self._target, self._path, self._stamp = target, path, stamp
+        self._temporary = target.with_name(f"{TEMPORARY}{unique}")
+        self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
+        self._length = self._sent = 0
+        self._crc = 0
+
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """Append with few system calls, whatever the number of pieces."""
+        with explained(self._target.parent, f"write {self._path}"):
+            self._length = _write_at(self._file.fileno(), self._length, pieces)
+        if self._length - self._sent >= _WRITE_BACK_BYTES:
+            _write_back(self._file.fileno(), self._sent, self._length)
+            self._sent = self._length
+        for piece in pieces:
+            self._crc = google_crc32c.extend(self._crc, pa.py_buffer(piece))
+
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """Sync, rename, sync the directory; only rename where it need not be durable."""
+        try:
+            if durable:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
+        with explained(self._target.parent, f"write {self._path}"):
+            self._file.close()
+            self._stamp(self._temporary)
+            os.rename(self._temporary, self._target)
+        if durable:
+            fsync_directory(self._target.parent, self._path)
+        return self._length, self._crc
+
+    def discard(self) -> None:
+        """Close and remove the temporary file."""
+        self._file.close()
+        with suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+
+class LocalAppendFile:
+    """See ``storage.base.AppendFile``."""
+
+    def __init__(self, root: Path, full: Path, path: str) -> None:
+        self._root, self._path = root, path
+        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as of all other files
+
+    def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+        """Write with few system calls, whatever the number of pieces."""
+        with explained(self._root, f"write {self._path}"):
+            end = _write_at(self._fd, position, pieces)
+        if end - position >= _WRITE_BACK_BYTES:
+            _write_back(self._fd, position, end)
+        return end
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend."""
+        with explained(self._root, f"write {self._path}"):
+            os.ftruncate(self._fd, length)
+
+    def reserve(self, length: int) -> None:
+        """Extend with posix_fallocate; without reserving anything where system or filesystem has none."""
+        size = os.fstat(self._fd).st_size
+        if size >= length:
+            return
+        fallocate = getattr(os, "posix_fallocate", None)  # not on macOS
+        with explained(self._root, f"reserve {length} bytes for {self._path}"):
+            try:
+                if fallocate is not None:
+                    fallocate(self._fd, size, length - size)
+                    return
+            except OSError as error:
+                with suppress(OSError):  # a disk that is full must not stay so by half a reservation
+                    os.ftruncate(self._fd, size)
+                if error.errno not in _NOT_HERE:
+                    raise
+            os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        """fsync; a failure is final (what the kernel dropped can't be written again)."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was published") from error
+
+    def close(self) -> None:
+        """Close without syncing."""
+        os.close(self._fd)
+
+
+def _write_at(fd: int, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+    """Write pieces one after the other from ``position``; return the position behind them."""
+    for views in _calls(pieces):
+        position = _write_vector(fd, position, views)
+    return position
+
+
+def _calls(pieces: Sequence[bytes | memoryview | pa.Buffer]) -> Iterator[list[memoryview]]:
+    """Yield what goes into one system call each: pieces, or parts of them."""
+    views: list[memoryview] = []
+    room = _CALL_BYTES
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")  # Arrow says signed bytes
+        while rest:
+            views.append(rest[:room])
+            rest, room = rest[room:], room - len(views[-1])
+            if not room or len(views) == _MAX_IOVEC:
+                yield views
+                views, room = [], _CALL_BYTES
+    if views:
+        yield views
+
+
+def _write_vector(fd: int, position: int, views: list[memoryview]) -> int:
+    total = sum(view.nbytes for view in views)
+    written = os.pwritev(fd, views, position)
+    if written < total:  # rare: a signal or a full disk; the rest, one copy
+        rest = memoryview(b"".join(views))[written:]
+        while rest:
+            step = os.pwrite(fd, rest, position + written)
+            written, rest = written + step, rest[step:]
+    return position + total
+
+
+def _write_back(fd: int, start: int, end: int) -> None:
+    """Have the system begin to write a range to the disk, so that an fsync later waits for little; a hint (Linux)."""
+    begin = _sync_file_range()
+    if begin is not None:
+        begin(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the system's call, which Python has no name for; None where there is none (macOS)."""
+    found = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return found
+
+
+def fsync_directory(full: Path, path: str) -> None:
+    """Make durable what was made in a directory; ``path`` is what an error names.
+
+    Raises:
+        SyncFailedError: it may not survive power loss.
+    """
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SyncFailedError(
+            f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
+            f"survive power loss. Check the disk, then retry with the same writer id."
+        ) from error

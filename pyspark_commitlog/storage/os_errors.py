@@ -1,0 +1,49 @@
+"""What an error of the operating system means to a caller: no space, no permission, or something else."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark_commitlog.errors import StorageError, StorageFullError, StorageReadOnlyError
+from pyspark_commitlog.storage.base import NotPutError
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@contextmanager
+def explained(root: Path, action: str) -> Iterator[None]:
+    """Turn an OSError about space or permission into ours; let "not found" and "exists" pass."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, StorageError):
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
+    except OSError as error:
+        raise explain(error, root, action) from error
+
+
+def explain(error: OSError, root: Path, action: str) -> StorageError:
+    """Return our error for an OSError: what was tried, where, and what to do next."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    where = f"{action} under {root}"
+    if error.errno in FULL:
+        return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
+    if error.errno in READ_ONLY:
+        return StorageReadOnlyError(
+            f"cannot {where}: {reason}. Nothing was committed; make the root writable for this user."
+        )
+    return StorageError(f"cannot {where}: {reason}")
+
+
+def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
+    """Return the error of a put that failed before its link: certain, and told as space or permission."""
+    told = explain(error, root, f"write {path}")
+    if isinstance(told, StorageFullError | StorageReadOnlyError):
+        return told
+    return NotPutError(str(told))
