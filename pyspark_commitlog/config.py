@@ -125,7 +125,7 @@ KEYS: dict[str, Key] = _keys(
         str(128 * 2**20),
         1024,
         2**30,
-        doc="Bytes of keys that compaction holds at a time; at its peak it takes about three times as much memory.",
+        doc="Bytes of keys that compaction holds at a time; at its peak it takes four to five times as much memory.",
     ),
     # --- ours: staging, settling, writers ---
     Key("staged.retention.ms", str(DAY_MS), 1, doc="Age at which a chunk nobody committed may be swept, ms."),

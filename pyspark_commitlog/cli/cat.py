@@ -69,7 +69,10 @@ def cat(
     ] = None,
     partitions: Annotated[str | None, typer.Option("-p", "--partition", help="Only these: 0,2.")] = None,
     count: Annotated[int | None, typer.Option("-c", "--count", help="End after so many records.", min=1)] = None,
-    to_end: Annotated[bool, typer.Option("-e", "--exit", help="End at what is the end now; else follow.")] = False,
+    to_end: Annotated[
+        bool,
+        typer.Option("-e", "--exit", help="End at what is the end now (-G: when nothing is left); else follow."),
+    ] = False,
     form: Annotated[
         str | None,
         typer.Option(
