@@ -38,8 +38,9 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     """Maintain a topic; see ``CommitLog.maintain``."""
     stored = topic.journal.newest()
     if stored is not None and topic.state_of(stored.entry).deleted:
+        topic.journal.sync_exposed(stored)
         return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
-    stored, state = topic.newest()
+    stored, state = topic.newest_durable()
     topic_id, steps = state.topic_id, _Steps(progress)
     settled = steps.run("settle", lambda: _settle_all(topic, topic_id, progress), Settled(None))
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
@@ -48,7 +49,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
-    removed = remove_former(topic, stored)
+    removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
     steps.tell()
     return Maintained(
         topic=topic.name,

@@ -91,10 +91,7 @@ class GroupLog:
         Raises:
             UnknownTopicError, TopicChangedError: see ``TopicLog.newest``.
         """
-        topic = self.topic(name)
-        stored, state = topic.newest(topic_id)
-        topic.journal.sync_exposed(stored)
-        return state
+        return self.topic(name).newest_durable(topic_id)[1]
 
     def newest(self) -> GroupState:
         """Return the group's state, durable; an empty one where nothing was ever committed.

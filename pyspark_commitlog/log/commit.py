@@ -1,6 +1,6 @@
 """Commit: one journal entry makes what the tasks staged visible, in all partitions of a topic at once.
 
-``plan_append`` and ``judge`` decide and touch nothing; ``commit`` acts.
+``place_extents`` and ``judge`` decide and touch nothing; ``commit`` acts.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import Record
 
@@ -19,8 +19,9 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
         raise UsageError(f"max_records={max_records!r} is not allowed: it takes 1 or more")
     _, state = topic.newest()
     check_partition(topic.name, state, partition)
-    reader = PartitionReader(topic, state.topic_id, partition)
-    low, high = reader.view.topic.log_start[partition], reader.view.topic.log_end[partition]
+    view = read_view(topic, state.topic_id, durable=True)
+    reader = PartitionReader(topic, state.topic_id, partition, view=view)
+    low, high = view.topic.log_start[partition], view.topic.log_end[partition]
     if not low <= offset <= high:
         raise OffsetOutOfRangeError(
             f"topic {topic.name!r} partition {partition}: offset {offset} was asked, log start offset is {low} and "

@@ -17,7 +17,7 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
-from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -90,7 +90,8 @@ def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int,
 class _Search:
     def __init__(self, topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> None:
         self._topic, self._id, self._partition, self._time = topic, topic_id, partition, timestamp_ms
-        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",))
+        view = read_view(topic, topic_id, durable=True)
+        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",), view)
 
     def run(self) -> OffsetAndTimestamp | None:
         for start, end in self._ranges():
@@ -193,7 +194,8 @@ class _Latest:
 
     def __init__(self, topic: TopicLog, topic_id: str, partition: int) -> None:
         self._topic, self._id, self._partition = topic, topic_id, partition
-        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",))
+        view = read_view(topic, topic_id, durable=True)
+        self._reader = PartitionReader(topic, topic_id, partition, ("timestamp",), view)
         state = self._reader.view.topic
         self._low, self._high = state.log_start[partition], state.log_end[partition]
 

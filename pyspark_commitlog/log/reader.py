@@ -82,9 +82,12 @@ class View:
     settle: SettleState
 
 
-def read_view(topic: TopicLog, topic_id: str) -> View:
-    """Return what is visible now, and where it lies (rule R12)."""
-    stored, state = topic.newest(topic_id)
+def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
+    """Return what is visible now, and where it lies (rule R12).
+
+    ``durable``: none of it can be taken back (rule R5). A task need not ask for that: its planner did.
+    """
+    stored, state = topic.newest_durable(topic_id) if durable else topic.newest(topic_id)
     _, settle = topic.settled(topic_id)
     return View(state, stored.entry, settle)
 

@@ -110,8 +110,8 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
         now_ms: the write task's clock.
 
     Raises:
-        InvalidRecordError: a record is too large, its timestamp out of bounds, its partition does not exist, or it has
-            no key in a compacted topic.
+        InvalidRecordError: a record is too large, its timestamp out of bounds, its partition does not exist, a header
+            has no key, or the record has none in a compacted topic.
     """
     rows = batch.num_rows
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
@@ -121,7 +121,7 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     arrays = [
         _bytes(columns.get("key"), rows),
         _bytes(columns["value"], rows),
-        _headers(columns.get("headers"), rows),
+        _headers(columns.get("headers"), rows, limits.topic),
         timestamp,
     ]
     sizes = _sizes(arrays)
@@ -145,10 +145,18 @@ def _bytes(column: pa.Array | None, rows: int) -> pa.Array:
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
-def _headers(column: pa.Array | None, rows: int) -> pa.Array:
+def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(rows, HEADERS)
-    return column if column.type == HEADERS else column.cast(HEADERS)
+    column = column if column.type == HEADERS else column.cast(HEADERS)
+    if column.null_count < rows:
+        pairs = column.flatten()
+        if pairs.null_count or pairs.field(0).null_count:
+            raise InvalidRecordError(
+                f"topic {topic!r}: a record's headers hold a null, or one without a key: leave it out, or give it a "
+                "key (its value may be null). Nothing staged"
+            )
+    return column
 
 
 def _timestamps(column: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:

@@ -123,7 +123,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         base, settled = topic.settled(topic_id)
         sealed = [topic.sealed(topic_id, row) for row in settled.partitions]
         _raise_log_start(topic, topic_id, settled, sealed)
-        _, state = topic.newest(topic_id)
+        _, state = topic.newest_durable(topic_id)
         segments = _let_go(topic, state, base, settled, sealed)
         if not segments and _keeps_files(topic, state, base, settled):
             topic.publish(base, settled)

@@ -260,11 +260,6 @@ class SegmentWriter:
         self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)
         return _Files(self._storage, self._paths, self._partition, active, self._index_bytes, self._log_bytes)
 
-    @property
-    def next_offset(self) -> int:
-        """Return the offset that comes next."""
-        return self._next
-
     def latest_timestamp(self) -> int:
         """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
         if self._files.active.length:

@@ -154,7 +154,8 @@ def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
 def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
     topic.journal.forget()
     topic.settle_journal(topic_id).forget()
-    stored, state = topic.newest(topic_id)
+    stored, state = topic.newest_durable(topic_id)
+    config = topic.config(state)
     base, before = topic.settled(topic_id)
     budget = Budget(topic.storage.clock, budget_seconds)
     pending = read_pending(topic, before, state, stored, budget.spent)
@@ -169,7 +170,7 @@ def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None)
             return
         try:
             rows[partition], mended = _settle_partition(
-                topic, state, partition, rows[partition], sources[partition], base, budget
+                topic, state, config, partition, rows[partition], sources[partition], base, budget
             )
         except CorruptionError as error:
             failures.append(error)
@@ -213,6 +214,7 @@ def _after(before: SettleState, rows: Sequence[SettledPartition], pending: Seque
 def _settle_partition(
     topic: TopicLog,
     state: TopicState,
+    config: TopicConfig,
     partition: int,
     row: SettledPartition,
     sources: Sequence[Source | Hole],
@@ -220,7 +222,6 @@ def _settle_partition(
     budget: Budget,
 ) -> tuple[SettledPartition, bool]:
     """Return the partition's row to publish, and whether its indexes were rebuilt."""
-    config = topic.config(state)
     paths = topic.paths(state.topic_id)
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
     merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)

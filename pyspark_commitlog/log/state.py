@@ -1,7 +1,7 @@
 """What an entry says: the state of a topic, and where its root keeps it. Values and their JSON; no I/O.
 
 Every entry carries the complete small state, so that the newest entry alone tells. Tables that would not fit are
-side files which the entry names (``Slots`` decides).
+side files which the entry names (``place_tables`` decides).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pyspark_commitlog.format.paths import segment_stem, side_name
 TABLE_BYTES = 16 * 1024
 #: ``chunk`` of an extent whose frames lie in the entry itself.
 INLINE = -1
+#: Entries that are remembered by storage time.
+_MARKS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,8 +439,8 @@ def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
     return {"file": side_name(sequence, write_id, kind), **Checked.of(data).to_json()}
 
 
-def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int, keep: int = 32) -> TopicState:
+def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int) -> TopicState:
     """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``."""
     if state.marks and base_ms - state.marks[-1].at_ms < every_ms:
         return state
-    return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-keep:])
+    return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-_MARKS:])

@@ -93,12 +93,11 @@ class Reading:
         for name in sorted({*named, *known}):
             topic, new = self._topic(name), name not in known
             try:
-                stored, state = topic.newest()
+                _, state = topic.newest_durable()
             except UnknownTopicError:
                 if all_there and new and subscription.pattern is None:
                     raise
                 continue
-            topic.journal.sync_exposed(stored)
             states[name] = state
         return states
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import CorruptionError, StorageFullError
+from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of
@@ -92,6 +92,22 @@ def test_a_compaction_that_fills_the_disk_gives_back_what_it_took(world: World) 
     with pytest.raises(StorageFullError):
         world.log(hook).maintain("t")
     assert [path for path in world.files("/0/") if path.rsplit("/", 1)[1].count(".") == 2] == []
+
+
+def test_former_lives_that_cannot_be_removed_hide_no_other_fault(world: World) -> None:
+    world.create(name="t")
+    world.log().delete_topic("t")
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+    (world.path / topic.paths(identity(topic)).chunk(topic.chunks(topic.newest()[0].entry)[0].name)).unlink()
+    world.clock.advance(DELAY_MS)
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "delete_tree" and moment == "before":
+            raise StorageError("directory not empty (injected)")
+
+    with pytest.raises(CorruptionError, match=r"(?s)is missing.*directory not empty"):
+        world.log(hook).maintain("t")
 
 
 def test_a_missing_segment_is_corruption_and_does_not_stop_other_topics(world: World) -> None:

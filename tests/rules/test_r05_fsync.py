@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 
 import pytest
 
+from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageFullError, SyncFailedError
 from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.retention import retain
 from pyspark_commitlog.log.settle import Settled, settle, settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.syscalls import recording, telling
-from tests.support.world import CHUNKS, Recorder, World, many, raising
+from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, many, raising
 
+JOURNAL = "topics/t/journal"
 _EAGER = {**CHUNKS, "settle.entries": 1}
 
 
@@ -124,6 +128,55 @@ def test_a_planner_syncs_a_found_entry_once(world: World) -> None:
     append(topic, batch_of([b"b"]))
     reader.journal.sync_exposed(reader.newest()[0])
     assert len(seen.paths("sync_directory")) == 2
+
+
+SHOWN: dict[str, Callable[[CommitLog], object]] = {
+    "read": lambda log: log.read("t", 0, 0),
+    "offsets_for_times": lambda log: log.offsets_for_times("t", {0: 0}),
+    "max_timestamps": lambda log: log.max_timestamps("t"),
+    "describe": lambda log: log.describe("t"),
+}
+
+
+@pytest.mark.parametrize("show", SHOWN.values(), ids=list(SHOWN))
+def test_what_is_shown_of_another_s_entry_is_durable(world: World, show: Callable[[CommitLog], object]) -> None:
+    """R5, I2: its writer was killed between the link and the sync of the directory."""
+    append(world.create(), batch_of([b"a"]))
+    seen = Recorder()
+    show(world.log(seen))
+    assert JOURNAL in seen.paths("sync_directory")
+
+
+def test_a_settler_publishes_no_entry_that_power_loss_can_take_back(world: World) -> None:
+    """R5, I2: another record would get the settled one's offset, and readers would go on seeing the old one."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+    seen = Recorder()
+    settle(world.handle(seen), topic.newest()[1].topic_id)
+    assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
+
+
+def test_retention_lets_go_of_nothing_that_power_loss_can_bring_back(world: World) -> None:
+    topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
+    for _ in range(3):
+        append(topic, batch_of([b"x" * 900]))
+        settle(topic, topic.newest()[1].topic_id)
+    world.log().delete_records("t", {0: 2})
+    seen = Recorder()
+    assert retain(world.handle(seen), topic.newest()[1].topic_id).segments == 2
+    assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_files_of_a_deleted_topic_go_behind_a_durable_entry(world: World, again: bool) -> None:
+    world.create()
+    world.log().delete_topic("t")
+    if again:
+        world.create()
+    world.clock.advance(DELAY_MS)
+    seen = Recorder()
+    assert world.log(seen).maintain("t").removed_lives == 1
+    assert seen.first("sync_directory", JOURNAL) < seen.first("delete_tree")
 
 
 def test_a_failed_fsync_behind_the_put_is_outcome_unknown(world: World) -> None:
