@@ -11,6 +11,7 @@ from pyspark_commitlog.access import ALL, Operation
 from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
+    CorruptionError,
     StorageError,
     TopicExistsError,
     UnknownTopicError,
@@ -203,6 +204,8 @@ class CommitLog(Root):
             TopicLog(self._storage, name).newest()
         except (UnknownTopicError, UsageError):
             return False
+        except CorruptionError:  # whoever uses it is told
+            return True
         return True
 
     def describe(self, name: str) -> TopicDescription:
@@ -212,7 +215,7 @@ class CommitLog(Root):
             UnknownTopicError: there is no such topic.
         """
         topic = self.topic(name, Operation.DESCRIBE)
-        _, state = topic.newest()
+        _, state = topic.newest_durable()
         _, settle_state = topic.settled(state.topic_id)
         rows = []
         for number in range(state.partitions):

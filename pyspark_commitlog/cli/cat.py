@@ -199,8 +199,9 @@ def _is_done(consumer: Consumer, request: _Request, ends: dict[TopicPartition, i
     if request.group is not None:
         begun = bool(consumer.assignment()) or consumer.is_settled()  # others may have all partitions
         return request.to_end and begun and not any(consumer.lag().values())
+    lag = consumer.lag() if ends else {}
     for place, end in list(ends.items()):
-        if consumer.position(place) >= end:
+        if not lag.get(place) or consumer.position(place) >= end:  # nothing is left, also of a topic that was deleted
             consumer.pause(place)
             del ends[place]
     return request.is_bounded and not ends

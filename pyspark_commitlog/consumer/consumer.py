@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
 from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.reading import Taken
-from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, schema_of, stored_columns, to_records, to_table
+from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, schema_of, stored_columns, to_records, to_table
 from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
@@ -26,6 +27,7 @@ _WAIT_SECONDS = 0.2
 _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
 _ALL = 2**62
+_T = TypeVar("_T")
 
 
 class Consumer(Positions):
@@ -135,7 +137,7 @@ class Consumer(Positions):
             FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
-        return to_records(self._poll(timeout, RECORD_COLUMNS, self._most(max_records)).pieces)
+        return self._poll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -156,7 +158,7 @@ class Consumer(Positions):
         """
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._most(max_records)
-        return to_table(self._poll(timeout, stored_columns(schema), most).pieces, schema)
+        return self._poll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -179,15 +181,16 @@ class Consumer(Positions):
         return pa.concat_tables(found)
 
     def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
-        places = self._reading.places
+        """Return whether there is more to read before some offsets; of a topic that was deleted there is not."""
+        waiting, places = self.lag(), self._reading.places
         return any(
-            key in places and not places[key].paused and (places[key].position or 0) < end for key, end in until.items()
+            waiting.get(key) and not places[key].paused and (places[key].position or 0) < end
+            for key, end in until.items()
         )
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
-        most = self._most(max_records)
-        return to_records((await self._apoll(timeout, RECORD_COLUMNS, most)).pieces)
+        return await self._apoll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
 
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -195,7 +198,7 @@ class Consumer(Positions):
         """Do as ``poll_arrow`` without blocking the event loop."""
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._most(max_records)
-        return to_table((await self._apoll(timeout, stored_columns(schema), most)).pieces, schema)
+        return await self._apoll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
 
     def _most(self, max_records: int | None) -> int:
         if max_records is None:
@@ -203,26 +206,30 @@ class Consumer(Positions):
         check_number("max_records", max_records)
         return max_records
 
-    def _poll(self, timeout: float, names: tuple[str, ...], most: int) -> Taken:
+    def _poll(self, timeout: float, names: tuple[str, ...], most: int, convert: Callable[[Sequence[Piece]], _T]) -> _T:
         deadline = self._clock.monotonic() + timeout
         while True:
             with self._lock:
                 taken = self._take(names, most)
+                found = convert(taken.pieces)  # first: what fails here is there at the next poll
                 self._apply(taken)
             left = deadline - self._clock.monotonic()
             if taken.pieces or left <= 0:
-                return taken
+                return found
             self._shared.wait(self._seen, min(left, self._longest_wait))
 
-    async def _apoll(self, timeout: float, names: tuple[str, ...], most: int) -> Taken:
+    async def _apoll(
+        self, timeout: float, names: tuple[str, ...], most: int, convert: Callable[[Sequence[Piece]], _T]
+    ) -> _T:
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
             taken = await asyncio.to_thread(self._take, names, most)
+            found = convert(taken.pieces)
             self._apply(taken)
             left = deadline - self._clock.monotonic()
             if taken.pieces or left <= 0:
-                return taken
+                return found
             await self._wait(min(left, self._longest_wait))
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pyspark_commitlog.consumer.reading import backlog
 from pyspark_commitlog.consumer.settings import check_number, check_places
 from pyspark_commitlog.consumer.subscriber import Subscriber
-from pyspark_commitlog.errors import GroupResetError, UsageError
+from pyspark_commitlog.errors import GroupResetError, TopicChangedError, UsageError
 from pyspark_commitlog.groups.state import NEVER, Position
 from pyspark_commitlog.log.find import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
@@ -69,14 +69,19 @@ class Positions(Subscriber):
         Raises:
             UsageError: the partition is not assigned.
             OffsetOutOfRangeError: there is no position yet, and ``auto_offset_reset`` is ``none``.
+            TopicChangedError: there is no position yet, and the topic was deleted.
         """
         with self._lock:
             self._check_assigned([partition])
             if self._reading.places[partition].position is None:
                 self._reading.look()
-            position = self._reading.places[partition].position
-            assert position is not None
-            return position
+            place = self._reading.places[partition]
+            if place.position is None:
+                raise TopicChangedError(
+                    f"topic {partition.topic!r} partition {partition.partition} has no position: the topic (id "
+                    f"{place.topic_id}) was deleted, or made again with fewer partitions. Subscribe anew"
+                )
+            return place.position
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Have polls leave out some partitions, until ``resume``; their positions stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no_offset, out_of_range, reset_position
@@ -17,6 +17,9 @@ from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 
 log = logging.getLogger("pyspark_commitlog.consumer")
+
+#: What a row counts for at least: its offset and partition.
+_ROW_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ class Reading:
         if rest is not None and rest.place in active and self._suits(rest, names):
             self._hand_out(taken, rest.place, names, rest.rows, rest.next_offset, max_records)
             max_records -= taken.pieces[0].rows.count
-            max_bytes -= bytes_of(rest.rows)
+            max_bytes -= _size(rest.rows)
         while active and max_records > 0 and max_bytes > 0:
             again = []
             for key in active:
@@ -238,7 +241,7 @@ class Reading:
                 if rows is not None:
                     again.append(key)
                     max_records -= rows.count
-                    max_bytes -= bytes_of(rows)
+                    max_bytes -= _size(rows)
             active = again
         return taken
 
@@ -299,6 +302,11 @@ class Reading:
         return head
 
 
+def _size(rows: Rows) -> int:
+    """Return the bytes that rows count for: those of its stored columns, or of offset and partition."""
+    return max(bytes_of(rows), _ROW_BYTES * rows.count)
+
+
 def _is_moved(key: TopicPartition, place: Place, views: Mapping[str, View]) -> bool:
     """Return whether a position has to be found, or means nothing where it is (pure)."""
     topic = views[key.topic].topic
@@ -311,11 +319,7 @@ def backlog(places: Mapping[TopicPartition, Place], views: Mapping[str, View]) -
     """Return how many offsets lie before the high watermark of every partition (pure)."""
     found = {}
     for key, place in places.items():
-        if key.topic in views and place.position is not None:
-            found[key] = max(0, views[key.topic].topic.log_end[key.partition] - place.position)
+        topic = views[key.topic].topic if key.topic in views else None
+        if topic is not None and topic.topic_id == place.topic_id and place.position is not None:
+            found[key] = max(0, topic.log_end[key.partition] - place.position)
     return found
-
-
-def of_topics(places: Iterable[TopicPartition]) -> Sequence[str]:
-    """Return the topics of partitions, sorted."""
-    return sorted({place.topic for place in places})

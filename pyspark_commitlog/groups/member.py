@@ -187,7 +187,8 @@ class GroupMember:
     def heartbeat(self) -> None:
         """Tell that the member lives, look after the others; leave where nobody polled for too long.
 
-        For another thread than the one that polls. While that is at work here, it tells by itself.
+        For another thread than the one that polls. While that is at work here, nothing is done: a poll tells by itself,
+        a commit does not, and may wait ten seconds for its turn, which a session should outlast.
         """
         if not self._lock.acquire(blocking=False):
             return

@@ -16,6 +16,8 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     StorageError,
     TopicChangedError,
+    UnknownTopicError,
+    UsageError,
 )
 from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.state import GroupState, Position
@@ -25,6 +27,9 @@ from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.options import Group
 
 log = logging.getLogger("pyspark_commitlog.spark")
+
+#: What a group says of offsets, partitions and topics that are gone; where the query minds, it tells of them itself.
+_NOT_THERE = (OffsetOutOfRangeError, UnknownTopicError, UsageError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class GroupProgress:
                 raise
             self._warn(f"group {mark.group!r}: progress was not committed: {error}")
             return mark
-        except (ConflictError, OutcomeUnknownError, StorageError) as error:
+        except (ConflictError, OutcomeUnknownError, StorageError, *_NOT_THERE) as error:
             self._warn(f"group {mark.group!r}: progress was not committed, and will be with the next batch: {error}")
             return mark
         self._committed = reached.offsets

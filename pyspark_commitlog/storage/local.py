@@ -40,8 +40,6 @@ _LOCAL_TYPES = frozenset(
         "overlay",
         "apfs",
         "hfs",
-        "vfat",
-        "exfat",
     ]
 )
 

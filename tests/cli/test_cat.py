@@ -9,10 +9,13 @@ import signal
 import subprocess
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Consumer
+from pyspark_commitlog import CommitLog, Consumer, TopicPartition
+from pyspark_commitlog.cli.cat import _is_done
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.cli.test_maintain import COMMAND, run
 from tests.support.records import append, batch_of
@@ -121,6 +124,18 @@ def test_what_cannot_be_read_is_told(root: str, given: list[str], code: int, tol
     assert lines == []
     assert told in errors
     assert "Traceback" not in errors
+
+
+def test_nothing_is_waited_for_of_a_topic_that_is_deleted_meanwhile(root: str, log: Log) -> None:
+    request: Any = SimpleNamespace(group=None, is_bounded=True)
+    places = [TopicPartition("t", partition) for partition in (0, 1)]
+    with Consumer(root, auto_offset_reset="earliest") as consumer:
+        consumer.assign(places)
+        consumer.poll(max_records=1)
+        ends = consumer.end_offsets(places)
+        assert not _is_done(consumer, request, dict(ends))
+        log.delete_topic("t")
+        assert _is_done(consumer, request, dict(ends))
 
 
 def test_a_group_goes_on_behind_what_was_written(root: str, log: Log) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
-from pyspark_commitlog.errors import GroupResetError, OffsetOutOfRangeError, StorageError
+from pyspark_commitlog.errors import GroupResetError, OffsetOutOfRangeError, StorageError, TopicChangedError
 from tests.support.consumers import SMALL, at, consumer, drain, numbered, put, values
 from tests.support.faults import on_path
 from tests.support.world import World, raising
@@ -222,6 +222,22 @@ def test_a_listener_may_commit_what_goes_and_seek_in_what_comes(world: World) ->
     assert values(r for r in drain(each) if r.partition == 0) == numbered(18, 20)
     each.unsubscribe()
     assert world.group_offsets() == [20, 20]
+
+
+def test_a_topic_deleted_before_a_listener_asks_for_its_position_is_told(world: World) -> None:
+    each = consumer(world, group_id="g")
+    told: list[str] = []
+
+    class Late(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+            world.log().delete_topic("t")
+            with pytest.raises(TopicChangedError, match=r"'t' partition 0 has no position: the topic .* was deleted"):
+                each.position(at(0))
+            told.append("asked")
+
+    each.subscribe("t", listener=Late())
+    each.poll()
+    assert told == ["asked"]
 
 
 def test_a_topic_that_leaves_a_pattern_is_revoked_with_its_positions(world: World) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,67 @@ def test_to_arrow_ends_at_the_high_watermarks_that_were_there(world: World) -> N
     assert each.to_arrow().num_rows == 53
     assert each.to_arrow().num_rows == 0
     assert each.to_arrow().schema == ARROW_SCHEMA
+
+
+def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 30))
+    each, calls = consumer(world, "t", fetch_max_bytes=1000), []
+    poll = each.poll_arrow
+
+    def polled(*args: Any) -> pa.Table:
+        calls.append(args)
+        if len(calls) == 2:
+            world.log().delete_topic("t")
+        return poll(*args)
+
+    with mock.patch.object(each, "poll_arrow", polled):
+        found = each.to_arrow()
+    assert found["offset"].to_pylist() == list(range(len(found)))
+    assert 0 < len(found) < 30
+    assert len(calls) == 2
+
+
+def test_offsets_alone_count_as_bytes_too(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 200))
+    each = consumer(world, "t", fetch_max_bytes=1000)
+    assert 60 <= each.poll_arrow(columns=["offset"]).num_rows <= 80
+    assert each.to_arrow(columns=["offset"]).num_rows >= 120
+
+
+@pytest.mark.parametrize(
+    ("name", "poll"),
+    [
+        ("to_records", lambda each: each.poll()),
+        ("to_table", lambda each: each.poll_arrow()),
+        ("to_records", lambda each: asyncio.run(each.apoll())),
+        ("to_table", lambda each: asyncio.run(each.apoll_arrow())),
+    ],
+)
+def test_what_could_not_be_handed_out_comes_with_the_next_poll(
+    world: World, name: str, poll: Callable[[Consumer], Any]
+) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    each = consumer(world, "t")
+    with (
+        mock.patch(f"pyspark_commitlog.consumer.consumer.{name}", side_effect=MemoryError),
+        pytest.raises(MemoryError),
+    ):
+        poll(each)
+    assert len(poll(each)) == 20
+
+
+def test_a_topic_made_again_with_fewer_partitions_has_no_lag_in_the_others(world: World) -> None:
+    world.create(2, SMALL)
+    each = consumer(world)
+    each.assign([at(0), at(1)])
+    each.poll()
+    world.log().delete_topic("t")
+    world.create(1, SMALL)
+    put(world, numbered(0, 3))
+    assert each.lag() == {at(0): 3}
 
 
 # --- calls --------------------------------------------------------------------------------------------------

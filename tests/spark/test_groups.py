@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,29 @@ def test_a_commit_that_fails_is_told_and_does_not_stop_the_query(
     assert "group 'g': progress was not committed, and will be with the next batch" in caplog.text
     query.run()
     assert offsets(log) == [5, 5]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_root_restored_from_an_older_copy_is_told_by_the_query_not_by_its_group(
+    root: str, log: CommitLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, strict: bool
+) -> None:
+    """Its group can't commit offsets that the log does not have."""
+    shutil.copytree(root, tmp_path / "copy")
+    put(log, 0, 2)
+    query = Query(root, failOnDataLoss=strict)
+    assert len(query.run()) == 12
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "copy", root)
+    if strict:
+        with pytest.raises(OffsetOutOfRangeError, match="orders partition 0: the checkpoint is at offset 7"):
+            query.run()
+        return
+    with caplog.at_level(logging.WARNING):
+        assert query.run() == []
+    assert "progress was not committed" in caplog.text
+    put(CommitLog(root), 0, 1)
+    assert query.run() == ["0.5"]
+    assert offsets(CommitLog(root)) == [6, 5]
 
 
 # --- resets -----------------------------------------------------------------------------------------------

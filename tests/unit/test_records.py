@@ -68,6 +68,13 @@ def test_headers_as_spark_sends_them(make_list: Any) -> None:
     assert told == headers
 
 
+@pytest.mark.parametrize("pair", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key_is_refused(pair: dict[str, Any] | None) -> None:
+    headers = pa.array([None, [{"key": "h", "value": b"1"}, pair]], HEADERS)
+    with pytest.raises(InvalidRecordError, match=r"'orders': a record's headers hold a null, or one without a key"):
+        prepared(value=pa.array([b"", b""]), headers=headers)
+
+
 def test_a_column_of_nulls_is_no_headers() -> None:
     assert column(prepared(value=pa.array([b"a"]), headers=pa.nulls(1)), "headers") == [None]
 

@@ -183,6 +183,14 @@ def test_a_damaged_root_marker_is_named(log: CommitLog, root: Path) -> None:
         log.topics()
 
 
+def test_a_damaged_topic_does_not_hide_the_others(log: CommitLog, root: Path) -> None:
+    for name in "ab":
+        log.create_topic(name)
+    (entry,) = (root / "topics" / "a" / "journal").iterdir()
+    entry.write_bytes(b"{")
+    assert log.topics() == ["a", "b"]
+
+
 def test_a_url_of_a_local_directory_is_that_directory(tmp_path: Path) -> None:
     CommitLog(f"file://{tmp_path}/root").create_topic("t")
     assert CommitLog(str(tmp_path / "root")).topics() == ["t"]
