@@ -183,7 +183,7 @@ def compact(
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
     """Compact a partition until nothing is due; the lock is free between two rounds."""
     while True:
-        with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+        with topic.settling(topic_id) as held:
             one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
         if one is None:
             return

@@ -109,8 +109,8 @@ class _Search:
         settled = min(row.settled, high)
         for sealed in self._topic.segments(self._id, row).not_before(self._time, low):
             yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
-        if row.active.index.max_timestamp >= self._time and settled > low:
-            yield max(low, self._hint(row.active, row.active.index.time_bytes)), settled
+        if row.active.max_timestamp >= self._time and settled > low:
+            yield max(low, self._hint(row.active, row.active.time_bytes)), settled
         if max(settled, low) < high:
             yield max(settled, low), high
 
@@ -123,7 +123,7 @@ class _Search:
         row = self._reader.view.settle.partition(self._partition)
         for sealed in (Sealed(*each) for each in self._topic.segments(self._id, row).rows):
             yield from self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
-        yield from self._outside(row.active, row.settled, row.active.index.time_bytes, last_ms)
+        yield from self._outside(row.active, row.settled, row.active.time_bytes, last_ms)
 
     def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> Iterator[tuple[int, int]]:
         least, lateness = segment.min_timestamp, segment.lateness

@@ -268,7 +268,7 @@ class PartitionReader:
     def _segment_span(self, row: SettledPartition, offset: int, stop: int) -> Span:
         active = row.active
         if offset >= active.base_offset:
-            return self._hinted(active, active.index.offset_bytes, offset, stop)
+            return self._hinted(active, active.offset_bytes, offset, stop)
         found = self._sealed_at(row, offset)
         return self._hinted(found, found.offset_bytes, offset, stop)
 

@@ -31,7 +31,7 @@ def recover(topic: TopicLog, topic_id: str) -> int:
     topic.forget_defaults()
     if not topic.storage.can_append or _sound(topic, topic_id):
         return 0
-    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+    with topic.settling(topic_id) as held:
         return _recover_locked(topic, topic_id) if held else 0
 
 
@@ -51,8 +51,6 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
 
 
 def _recover_locked(topic: TopicLog, topic_id: str) -> int:
-    topic.journal.forget()
-    topic.settle_journal(topic_id).forget()
     _, state = topic.newest(topic_id)
     base, settled = topic.settled(topic_id)
     rows, rebuilt, failures = list(settled.partitions), 0, list[CorruptionError]()

@@ -114,11 +114,9 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
     topic.forget_defaults()
     if not topic.storage.can_append:
         return Retained({})
-    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+    with topic.settling(topic_id) as held:
         if not held:
             return Retained({})
-        topic.journal.forget()
-        topic.settle_journal(topic_id).forget()
         _, before = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         sealed = [topic.sealed(topic_id, row) for row in settled.partitions]
@@ -193,7 +191,7 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
     """
     if not topic.storage.can_append:
         return 0
-    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+    with topic.settling(topic_id) as held:
         return _collect_segments(topic, topic_id, idle=held)
 
 

@@ -106,9 +106,8 @@ def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator
 def _pieces(topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int) -> Iterator[Piece]:
     paths = topic.paths(topic_id)
     span = segment_span(paths, partition, segment)
-    length = segment.offset_bytes if isinstance(segment, Sealed) else segment.index.offset_bytes
     try:
-        data = topic.storage.read(paths.segment_file(partition, segment.stem, "index"), 0, length)
+        data = topic.storage.read(paths.segment_file(partition, segment.stem, "index"), 0, segment.offset_bytes)
     except FileNotFoundError:  # a hint only
         data = b""
     slots = range(len(data) // OFFSET_ENTRY_BYTES)

@@ -98,7 +98,7 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
 def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
     if not topic.storage.can_append:
         return Settled(None)
-    with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+    with topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
         try:
@@ -152,8 +152,6 @@ def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
 
 
 def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
-    topic.journal.forget()
-    topic.settle_journal(topic_id).forget()
     stored, state = topic.newest_durable(topic_id)
     config = topic.config(state)
     base, before = topic.settled(topic_id)

@@ -124,10 +124,9 @@ class StoredSizes:
         segment = stretch.segment
         if segment is None:
             return [stretch]
-        size = segment.offset_bytes if isinstance(segment, Sealed) else segment.index.offset_bytes
         path = self._topic.paths(self._id).segment_file(partition, segment.stem, "index")
         try:
-            index = self._topic.storage.map(path, 0, size)
+            index = self._topic.storage.map(path, 0, segment.offset_bytes)
         except FileNotFoundError:  # a hint only
             return [stretch]
         slots = index.size // OFFSET_ENTRY_BYTES

@@ -252,6 +252,16 @@ class Active:
         return self.index.position
 
     @property
+    def offset_bytes(self) -> int:
+        """Return the published length of the ``.index``."""
+        return self.index.offset_bytes
+
+    @property
+    def time_bytes(self) -> int:
+        """Return the published length of the ``.timeindex``."""
+        return self.index.time_bytes
+
+    @property
     def max_timestamp(self) -> int:
         """Return the largest timestamp (ms) of the segment; -1 for none."""
         return self.index.max_timestamp

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark_commitlog.config import TopicConfig
@@ -168,6 +169,15 @@ class TopicLog:
         if topic_id not in self._settles:
             self._settles = {topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side)}
         return self._settles[topic_id]
+
+    @contextmanager
+    def settling(self, topic_id: str) -> Iterator[bool]:
+        """Hold the lock of the topic's settlers, if it is free; both journals are read anew under it (rule R3)."""
+        with self.storage.try_lock(self.paths(topic_id).lock) as held:
+            if held:
+                self.journal.forget()
+                self.settle_journal(topic_id).forget()
+            yield held
 
     def publish(self, base: Stored, after: SettleState) -> Stored | None:
         """Put a settle entry on top of ``base``, read under the lock (rule R3); None if that is not the newest."""

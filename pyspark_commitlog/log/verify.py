@@ -174,10 +174,9 @@ class _Checker:
 
     def _indexes(self, partition: int, segment: Active | Sealed, frames: dict[int, tuple[int, int]]) -> None:
         """Check that every published index entry names a frame, in rising order."""
-        published = segment.index if isinstance(segment, Active) else segment
         path = self._paths.segment_file(partition, segment.stem, "index")
-        data = self.topic.storage.read(path, 0, published.offset_bytes)
-        self._expect(len(data) == published.offset_bytes, f"{path} is shorter than {published.offset_bytes} bytes")
+        data = self.topic.storage.read(path, 0, segment.offset_bytes)
+        self._expect(len(data) == segment.offset_bytes, f"{path} is shorter than {segment.offset_bytes} bytes")
         last = -1
         for slot in range(len(data) // OFFSET_ENTRY_BYTES):
             entry = decode_offset(data, slot, segment.base_offset)
@@ -186,8 +185,8 @@ class _Checker:
             self._expect(right, f"{path} entry {slot} is {entry}, which names no frame")
             last = entry.offset
         path = self._paths.segment_file(partition, segment.stem, "timeindex")
-        data = self.topic.storage.read(path, 0, published.time_bytes)
-        self._expect(len(data) == published.time_bytes, f"{path} is shorter than {published.time_bytes} bytes")
+        data = self.topic.storage.read(path, 0, segment.time_bytes)
+        self._expect(len(data) == segment.time_bytes, f"{path} is shorter than {segment.time_bytes} bytes")
         for slot in range(len(data) // TIME_ENTRY_BYTES):
             found = decode_time(data, slot, segment.base_offset)
             right = frames.get(found.offset, (0, -1))[1] == found.timestamp

@@ -133,9 +133,8 @@ def _voided(state: TopicState, settle: SettleState, found: Sequence[GivenUp]) ->
 @contextmanager
 def _settling_stopped(topic: TopicLog, topic_id: str) -> Iterator[None]:
     for _ in range(_LOCK_TRIES):
-        with topic.storage.try_lock(topic.paths(topic_id).lock) as held:
+        with topic.settling(topic_id) as held:
             if held:
-                topic.settle_journal(topic_id).forget()
                 yield
                 return
         topic.storage.clock.sleep(_LOCK_SECONDS)
