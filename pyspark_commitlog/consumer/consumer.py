@@ -13,6 +13,7 @@ from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.reading import Taken
 from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, schema_of, stored_columns, to_records, to_table
 from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
+from pyspark_commitlog.consumer.shared import first_offset
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
@@ -171,14 +172,32 @@ class Consumer(Positions):
             columns: see ``poll_arrow``.
 
         Raises:
-            As ``poll``.
+            As ``poll``. Positions are then where they were; a group's automatic commits may be further.
         """
-        left = _ALL if max_records is None else self._most(max_records)
-        found = [self.poll_arrow(timeout, left, columns)]
-        until = self.end_offsets(self.assignment())
-        while (left := left - found[-1].num_rows) > 0 and self._is_before(until):
-            found.append(self.poll_arrow(0.0, left, columns))
+        schema = schema_of(columns)
+        names, left = stored_columns(schema), _ALL if max_records is None else self._most(max_records)
+        begun: dict[TopicPartition, tuple[str | None, int]] = {}
+
+        def convert(pieces: Sequence[Piece]) -> pa.Table:
+            for piece in pieces:
+                begun.setdefault(piece.place, (self._reading.places[piece.place].topic_id, first_offset(piece.rows)))
+            return to_table(pieces, schema)
+
+        try:
+            found = [self._poll(timeout, names, left, convert)]
+            until = {key: (self._reading.places[key].position or 0) + lag for key, lag in self.lag().items()}
+            while (left := left - found[-1].num_rows) > 0 and self._is_before(until):
+                found.append(self._poll(0.0, names, left, convert))
+        except BaseException:
+            self._go_back(begun)
+            raise
         return pa.concat_tables(found)
+
+    def _go_back(self, begun: Mapping[TopicPartition, tuple[str | None, int]]) -> None:
+        with self._lock:
+            for key, (topic_id, offset) in begun.items():
+                if key in self._reading.places and self._reading.places[key].topic_id == topic_id:
+                    self._reading.move(key, offset)
 
     def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
         """Return whether there is more to read before some offsets; of a topic that was deleted there is not."""

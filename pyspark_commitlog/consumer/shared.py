@@ -176,6 +176,11 @@ class SharedPartition:
         return Fetched(rows, behind)
 
 
+def first_offset(rows: Rows) -> int:
+    """Return the offset of the first row."""
+    return rows.first_offset if rows.offsets is None else int(rows.offsets[0])
+
+
 def last_offset(rows: Rows) -> int:
     """Return the offset of the last row."""
     return rows.first_offset + rows.count - 1 if rows.offsets is None else int(rows.offsets[-1])

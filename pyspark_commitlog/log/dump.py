@@ -88,7 +88,7 @@ def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
     base = parsed[0] if parsed else 0
     data = storage.read(name)
     width = OFFSET_ENTRY_BYTES if suffix == "index" else TIME_ENTRY_BYTES
-    for slot in range(-(-len(data.rstrip(b"\0")) // width)):
+    for slot in range(min(len(data) // width, -(-len(data.rstrip(b"\0")) // width))):
         if suffix == "index":
             entry = decode_offset(data, slot, base)
             yield {"slot": slot, "offset": entry.offset, "position": entry.position}

@@ -151,12 +151,20 @@ def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     column = column if column.type == HEADERS else column.cast(HEADERS)
     if column.null_count < rows:
         pairs = column.flatten()
-        if pairs.null_count or pairs.field(0).null_count:
+        if pairs.null_count or pairs.field(0).null_count or not _is_text(pairs.field(0)):
             raise InvalidRecordError(
-                f"topic {topic!r}: a record's headers hold a null, or one without a key: leave it out, or give it a "
-                "key (its value may be null). Nothing staged"
+                f"topic {topic!r}: a record's headers hold a null, or one whose key is null or no UTF-8: leave it out, "
+                "or give it a key (its value may be null). Nothing staged"
             )
     return column
+
+
+def _is_text(keys: pa.StringArray) -> bool:
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _timestamps(column: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:

@@ -95,7 +95,7 @@ def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -
         return _raised(state, plan_deletion(offsets, state, topic.name, topic.config(state)))
 
     topic.journal.append(plan)
-    return topic.newest(topic_id)[1].log_start
+    return topic.newest_durable(topic_id)[1].log_start
 
 
 def _raised(state: TopicState, starts: tuple[int, ...]) -> Draft | None:

@@ -7,7 +7,7 @@ that the query follows, so that it can't undo a later reset, whenever it runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
@@ -96,14 +96,11 @@ class GroupProgress:
             if place.topic in topics
         ]
         try:
-            fenced = self._handle.advance(positions, mark.generation).fenced
-        except TopicChangedError as error:
-            if self._strict:
-                raise
-            self._warn(f"group {mark.group!r}: progress was not committed: {error}")
-            return mark
+            fenced = self._advance(positions, mark)
         except (ConflictError, OutcomeUnknownError, StorageError, *_NOT_THERE) as error:
-            self._warn(f"group {mark.group!r}: progress was not committed, and will be with the next batch: {error}")
+            if self._strict and isinstance(error, TopicChangedError):
+                raise
+            self._warn(f"group {mark.group!r}: progress was not committed, it is tried again: {error}")
             return mark
         self._committed = reached.offsets
         if fenced:
@@ -114,6 +111,24 @@ class GroupProgress:
                 "a new checkpoint and startingOffsets=group"
             )
         return mark
+
+    def _advance(self, positions: Sequence[Position], mark: GroupMark) -> tuple[Position, ...]:
+        """Commit, where it may be without the topics that are gone; return what was fenced."""
+        try:
+            return self._handle.advance(positions, mark.generation).fenced
+        except (TopicChangedError, UnknownTopicError) as error:
+            there = [at for at in positions if self._is_there(at)]
+            if self._strict or not there:
+                raise
+            self._warn(f"group {mark.group!r}: progress is committed without what is gone: {error}")
+        return self._handle.advance(there, mark.generation).fenced
+
+    def _is_there(self, at: Position) -> bool:
+        try:
+            self._handle.topic_state(at.topic, at.topic_id)
+        except (TopicChangedError, UnknownTopicError):
+            return False
+        return True
 
     def _warn(self, told: str) -> None:
         if told not in self._warned:

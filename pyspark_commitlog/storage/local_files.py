@@ -18,6 +18,7 @@ from pyspark_commitlog.storage.base import TEMPORARY
 from pyspark_commitlog.storage.os_errors import explained
 
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
+_NO_SYNC = {errno.EINVAL, errno.EROFS}
 #: Pieces and bytes per system call. What is written by larger calls is cached in larger blocks of memory. Free ones of
 #: those a virtual machine gives back to its host, and to get them again takes ten times as long as to fill them.
 _MAX_IOVEC = 512
@@ -176,6 +177,15 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     return found
 
 
+def _fsync(fd: int) -> None:
+    """Sync; of an image that is mounted to be read only, some filesystems know no fsync, and need none."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC or not os.fstatvfs(fd).f_flag & os.ST_RDONLY:
+            raise
+
+
 def fsync_directory(full: Path, path: str) -> None:
     """Make durable what was made in a directory; ``path`` is what an error names.
 
@@ -185,7 +195,7 @@ def fsync_directory(full: Path, path: str) -> None:
     try:
         fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            _fsync(fd)
         finally:
             os.close(fd)
     except FileNotFoundError:

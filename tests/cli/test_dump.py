@@ -56,6 +56,8 @@ def test_without_json_a_line_tells_names_and_values(root: Path) -> None:
 def test_indexes_are_shown_up_to_their_preallocated_zeros(root: Path) -> None:
     path = files(root, "*/0/*.timeindex")[0]
     assert dumped(path)[-1] == {"slot": 0, "timestamp": 9, "offset": 9}
+    path.write_bytes(path.read_bytes() + b"\0\0\0\0\0\1")  # torn behind it
+    assert dumped(path) == [{"slot": 0, "timestamp": 9, "offset": 9}]
     active = files(root, "*/0/*.index")[-1]
     assert active.stat().st_size > 1000
     assert len(dumped(active)) < 10

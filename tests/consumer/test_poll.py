@@ -345,19 +345,43 @@ def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 30))
     each, calls = consumer(world, "t", fetch_max_bytes=1000), []
-    poll = each.poll_arrow
+    poll = each._poll
 
-    def polled(*args: Any) -> pa.Table:
+    def polled(*args: Any) -> Any:
         calls.append(args)
         if len(calls) == 2:
             world.log().delete_topic("t")
         return poll(*args)
 
-    with mock.patch.object(each, "poll_arrow", polled):
+    with mock.patch.object(each, "_poll", polled):
         found = each.to_arrow()
     assert found["offset"].to_pylist() == list(range(len(found)))
     assert 0 < len(found) < 30
     assert len(calls) == 2
+
+
+def test_to_arrow_reads_on_beside_a_topic_that_is_gone(world: World) -> None:
+    for name in "tu":
+        world.create(1, SMALL, name)
+        put(world, numbered(0, 3), name=name)
+    each = consumer(world, "t", "u")
+    assert each.poll(max_records=1)[0].topic == "t"
+    world.log().delete_topic("u")
+    found = each.to_arrow()
+    assert (found["topic"].to_pylist(), found["offset"].to_pylist()) == (["t", "t"], [1, 2])
+
+
+def test_what_to_arrow_had_read_before_it_failed_comes_again(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 30))
+    world.maintain()
+    (log,) = world.path.rglob("*.log")
+    damage_frame(log, 1)
+    each = consumer(world, "t", fetch_max_bytes=1000)
+    assert len(each.poll(max_records=5)) == 5
+    with pytest.raises(CorruptionError):
+        each.to_arrow()
+    assert each.position(at()) == 5
 
 
 def test_offsets_alone_count_as_bytes_too(world: World) -> None:

@@ -9,9 +9,10 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -313,6 +314,17 @@ def test_where_nothing_can_be_reserved_the_file_is_extended(
     log.reserve(2**20)
     log.close()
     assert ((root / "d/1.log").stat().st_size, blocks(root)) == (2**20, 0)
+
+
+@pytest.mark.parametrize("flags", [os.ST_RDONLY, 0])
+def test_where_only_reading_is_possible_a_directory_needs_no_sync(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    """As in an image of squashfs or ISO 9660, which know no fsync; elsewhere the same answer is a failure."""
+    monkeypatch.setattr(os, "fsync", failing(errno.EINVAL))
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=flags))
+    with nullcontext() if flags else pytest.raises(SyncFailedError):
+        storage.sync_directory("d")
 
 
 # --- on the way to the disk ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageFullError, SyncFailedError
 from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.compact import compact
 from pyspark_commitlog.log.retention import retain
 from pyspark_commitlog.log.settle import Settled, settle, settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
@@ -165,6 +166,25 @@ def test_retention_lets_go_of_nothing_that_power_loss_can_bring_back(world: Worl
     seen = Recorder()
     assert retain(world.handle(seen), topic.newest()[1].topic_id).segments == 2
     assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
+
+
+def test_compaction_goes_by_what_power_loss_cannot_take_back(world: World) -> None:
+    topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
+    for _ in range(3):
+        append(topic, batch_of([b"x" * 900], key=[b"k"]))
+        settle(topic, topic.newest()[1].topic_id)
+    world.log().alter_topic("t", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    seen = Recorder()
+    assert compact(world.handle(seen), topic.newest()[1].topic_id)
+    assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
+
+
+def test_records_that_another_deleted_are_gone_for_good_when_that_is_told(world: World) -> None:
+    append(world.create(), batch_of([b"a", b"b"]))
+    world.log().delete_records("t", {0: 1})
+    seen = Recorder()
+    assert world.log(seen).delete_records("t", {0: 1}) == {0: 1}
+    assert JOURNAL in seen.paths("sync_directory")
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -205,7 +205,7 @@ def test_a_commit_that_fails_is_told_and_does_not_stop_the_query(
 ) -> None:
     query = Query(root, maxOffsetsPerTrigger=4)
     assert len(query.run(source=FullSource)) == 10
-    assert "group 'g': progress was not committed, and will be with the next batch" in caplog.text
+    assert "group 'g': progress was not committed, it is tried again" in caplog.text
     query.run()
     assert offsets(log) == [5, 5]
 
@@ -231,6 +231,21 @@ def test_a_root_restored_from_an_older_copy_is_told_by_the_query_not_by_its_grou
     put(CommitLog(root), 0, 1)
     assert query.run() == ["0.5"]
     assert offsets(CommitLog(root)) == [6, 5]
+
+
+def test_a_topic_that_is_gone_does_not_keep_its_group_from_the_others(
+    root: str, log: CommitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.create_topic("gone")
+    put(log, 0, 1, "gone")
+    query = Query(root, subscribe=f"{TOPIC},gone", failOnDataLoss=False)
+    query.run()
+    log.delete_topic("gone")
+    put(log, 0, 2)
+    with caplog.at_level(logging.WARNING):
+        assert query.run() == ["0.5", "0.6"]
+    assert "progress is committed without what is gone" in caplog.text
+    assert offsets(log)[-2:] == [7, 5]
 
 
 # --- resets -----------------------------------------------------------------------------------------------

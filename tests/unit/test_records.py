@@ -71,8 +71,16 @@ def test_headers_as_spark_sends_them(make_list: Any) -> None:
 @pytest.mark.parametrize("pair", [None, {"key": None, "value": b"1"}])
 def test_a_header_without_a_key_is_refused(pair: dict[str, Any] | None) -> None:
     headers = pa.array([None, [{"key": "h", "value": b"1"}, pair]], HEADERS)
-    with pytest.raises(InvalidRecordError, match=r"'orders': a record's headers hold a null, or one without a key"):
+    with pytest.raises(InvalidRecordError, match=r"'orders': a record's headers hold a null, or one whose key is null"):
         prepared(value=pa.array([b"", b""]), headers=headers)
+
+
+def test_a_header_whose_key_no_reader_could_decode_is_refused() -> None:
+    """Spark takes any bytes for a string: ``cast(X'FF' as string)``."""
+    key = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    pairs = pa.StructArray.from_arrays([key, pa.array([b"1"])], names=["key", "value"])
+    with pytest.raises(InvalidRecordError, match="no UTF-8"):
+        prepared(value=pa.array([b""]), headers=pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs))
 
 
 def test_a_column_of_nulls_is_no_headers() -> None:
