@@ -37,10 +37,11 @@ class Maintained:
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     """Maintain a topic; see ``CommitLog.maintain``."""
     stored = topic.journal.newest()
-    if stored is not None and topic.state_of(stored.entry).deleted:
-        topic.journal.sync_exposed(stored)
-        return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
-    stored, state = topic.newest_durable()
+    if stored is not None:
+        topic.journal.sync_exposed(stored)  # rule R5: what it says of lives that are over is acted upon
+        if topic.state_of(stored.entry).deleted:
+            return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
+    stored, state = topic.newest_at(stored, None)
     topic_id, steps = state.topic_id, _Steps(progress)
     settled = steps.run("settle", lambda: _settle_all(topic, topic_id, progress), Settled(None))
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))

@@ -13,7 +13,6 @@ from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.reading import Taken
 from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, schema_of, stored_columns, to_records, to_table
 from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
-from pyspark_commitlog.consumer.shared import first_offset
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
@@ -180,7 +179,7 @@ class Consumer(Positions):
 
         def convert(pieces: Sequence[Piece]) -> pa.Table:
             for piece in pieces:
-                begun.setdefault(piece.place, (self._reading.places[piece.place].topic_id, first_offset(piece.rows)))
+                begun.setdefault(piece.place, (self._reading.places[piece.place].topic_id, piece.rows.offset_of(0)))
             return to_table(pieces, schema)
 
         try:

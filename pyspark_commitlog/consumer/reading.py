@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no_offset, out_of_range, reset_position
 from pyspark_commitlog.consumer.rows import Piece, cut
 from pyspark_commitlog.consumer.settings import Reset, Settings
-from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of, last_offset
+from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.reader import Rows, View
@@ -292,7 +292,7 @@ class Reading:
         self, taken: Taken, key: TopicPartition, names: tuple[str, ...], rows: Rows, behind: int, max_records: int
     ) -> Rows:
         head, tail = cut(rows, max_records)
-        position = behind if tail is None else last_offset(head) + 1
+        position = behind if tail is None else head.offset_of(head.count - 1) + 1
         taken.pieces.append(Piece(key, head, position))
         taken.positions[key], taken.last, taken.rest = position, key, None
         if tail is not None:

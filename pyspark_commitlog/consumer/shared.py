@@ -169,21 +169,11 @@ class SharedPartition:
             rows = next(cursor, None)
         if rows is None or cursor is None:
             return Fetched(None, end)
-        behind = last_offset(rows) + 1
+        behind = rows.offset_of(rows.count - 1) + 1
         self._cursors[behind] = cursor
         if len(self._cursors) > _CURSORS:
             self._cursors.popitem(last=False)
         return Fetched(rows, behind)
-
-
-def first_offset(rows: Rows) -> int:
-    """Return the offset of the first row."""
-    return rows.first_offset if rows.offsets is None else int(rows.offsets[0])
-
-
-def last_offset(rows: Rows) -> int:
-    """Return the offset of the last row."""
-    return rows.first_offset + rows.count - 1 if rows.offsets is None else int(rows.offsets[-1])
 
 
 class SharedTopic:

@@ -45,7 +45,7 @@ def plan_log_start(
         return log_start
     left = [(s.end_offset, s.length, s.max_timestamp) for s in sealed if s.end_offset > log_start]
     if row.active.length and row.settled > log_start:
-        left.append((row.settled, row.active.length, row.active.index.max_timestamp))
+        left.append((row.settled, row.active.length, row.active.max_timestamp))
     limit, age = config.number("retention.bytes"), config.number("retention.ms")
     excess = sum(length for _, length, _ in left) - limit
     while limit >= 0 and left and excess >= left[0][1]:

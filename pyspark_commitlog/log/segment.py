@@ -263,7 +263,7 @@ class SegmentWriter:
     def latest_timestamp(self) -> int:
         """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
         if self._files.active.length:
-            return self._files.active.index.max_timestamp
+            return self._files.active.max_timestamp
         sealed = self._sealed or self._sealed_before()
         return sealed[-1].max_timestamp if sealed else -1
 

@@ -117,15 +117,19 @@ class GroupProgress:
         try:
             return self._handle.advance(positions, mark.generation).fenced
         except (TopicChangedError, UnknownTopicError) as error:
-            there = [at for at in positions if self._is_there(at)]
-            if self._strict or not there:
+            if self._strict:
                 raise
+            lives = {(at.topic, at.topic_id) for at in positions}
+            left = {life for life in lives if self._is_there(*life)}
+            if not left:
+                raise
+            there = [at for at in positions if (at.topic, at.topic_id) in left]
             self._warn(f"group {mark.group!r}: progress is committed without what is gone: {error}")
         return self._handle.advance(there, mark.generation).fenced
 
-    def _is_there(self, at: Position) -> bool:
+    def _is_there(self, topic: str, topic_id: str) -> bool:
         try:
-            self._handle.topic_state(at.topic, at.topic_id)
+            self._handle.topic_state(topic, topic_id)
         except (TopicChangedError, UnknownTopicError):
             return False
         return True
