@@ -2,7 +2,7 @@
 
 ::
 
-    {"formatVersion":1,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
+    {"formatVersion":2,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
      "sequence":7,"writeId":"…","prev":"…",…,"inline":{"length":812,"crc":"…"},"crc":"1c291ca3"}\\n<inline bytes>
 
 The CRC covers every byte of the line before ``,"crc":``. Side files (tables too large for an entry) are JSON whose
@@ -21,7 +21,7 @@ import google_crc32c
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
 KNOWN_FEATURES: frozenset[str] = frozenset()
 #: An entry's line stays below this; larger tables go to side files.
@@ -159,9 +159,15 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
     """
     version = fields.get("formatVersion")
     if version != FORMAT_VERSION:
+        older = type(version) is int and version < FORMAT_VERSION
+        remedy = (
+            "Read the root with the release that wrote it, and write its records to a new root with this one."
+            if older
+            else "Use the release that wrote this root, or a newer one."
+        )
         raise UnsupportedError(
             f"{where}: format version {version}, this release of pyspark-commitlog reads version {FORMAT_VERSION}. "
-            "Use the release that wrote this root, or a newer one."
+            f"{remedy}"
         )
     unknown = {*fields.get("readFeatures", ()), *fields.get("writeFeatures", ())} - KNOWN_FEATURES
     if unknown:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
 from pyspark_commitlog.model import TopicPartition
 
 #: The generation of a member's file before it was ever in the group.
@@ -79,7 +79,8 @@ class MemberFile:
 
     def encode(self) -> bytes:
         """Return the file's bytes."""
-        return json.dumps({"formatVersion": 1, "generation": self.generation, **self.profile.to_json()}).encode()
+        profile = self.profile.to_json()
+        return json.dumps({"formatVersion": FORMAT_VERSION, "generation": self.generation, **profile}).encode()
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> MemberFile:

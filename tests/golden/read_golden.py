@@ -30,7 +30,7 @@ def entry(path: Path) -> tuple[dict[str, Any], bytes]:
     line, _, inline = path.read_bytes().partition(b"\n")
     fields, covered = json.loads(line), line[: -len(',"crc":"00000000"}')]
     checked(covered, int(fields["crc"], 16), len(covered))
-    assert (fields["formatVersion"], fields["readFeatures"]) == (1, []), "a newer format"
+    assert (fields["formatVersion"], fields["readFeatures"]) == (2, []), "a newer format"
     return fields, inline
 
 

@@ -117,9 +117,15 @@ def test_refuses_another_journals_or_numbers_entry(journal: str, sequence: int) 
         decode(codec.encode(ENTRY), journal=journal, sequence=sequence)
 
 
-@pytest.mark.parametrize("version", [0, 2, None])
-def test_refuses_another_format_version(version: int | None) -> None:
-    with pytest.raises(UnsupportedError, match=f"7.json: format version {version}, .* reads version 1"):
+OLDER, NEWER = (
+    "with the release that wrote it, and write its records to a new root",
+    "the release that wrote this root, or a newer",
+)
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(1, OLDER), (3, NEWER), (None, NEWER)])
+def test_refuses_another_format_version_and_says_what_to_do(version: int | None, remedy: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"7.json: format version {version}, .* reads version 2. .*{remedy}"):
         decode(resealed(formatVersion=version))
 
 

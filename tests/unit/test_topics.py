@@ -162,9 +162,9 @@ def test_a_topic_made_again_is_another_topic(log: CommitLog) -> None:
 def test_another_format_version_is_refused_by_every_call(log: CommitLog, root: Path) -> None:
     log.create_topic("t")
     marker = root / "commitlog.json"
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "formatVersion": 2}))
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "formatVersion": 3}))
     for call in (log.topics, lambda: log.describe("t"), lambda: log.create_topic("u"), lambda: log.delete_topic("t")):
-        with pytest.raises(UnsupportedError, match=r"format version 2, this release .* reads version 1"):
+        with pytest.raises(UnsupportedError, match=r"format version 3, this release .* reads version 2"):
             call()
 
 
