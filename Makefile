@@ -25,7 +25,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-connect test-kafka check bench bench-quick bench-peers clean
+.PHONY: help install java demo test test-long test-compat test-connect test-kafka mutants check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -105,6 +105,9 @@ test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
+
+mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
+	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)
 
 check: $(INSTALLED) ## Check style, formatting, types and the direction of imports
 	.venv/bin/ruff check .

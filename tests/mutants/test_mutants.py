@@ -1,0 +1,136 @@
+"""The list of guards fits the code, and every one of them is held by its test."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutants.listed import DOCUMENT, REPOSITORY, Mutant, NotApplicableError, document, load
+from tests.mutants.running import Outcome, not_green, run_all, verdict
+
+MUTANTS = load()
+SOURCE = """
+LIMIT = 3
+
+class A:
+    def f(self):
+        return 1 < 2
+
+    def g(self):
+        def inner():
+            return 1 < 2
+        return inner() or 1 < 2
+"""
+
+
+def mutant(**changed: str) -> Mutant:
+    """Return a mutant of SOURCE."""
+    given = {"room": "r", "guard": "g", "rule": "", "at": "m:A.f", "text": "<", "put": "<=", "red": "t.py::test_a"}
+    return Mutant(**{**given, **changed})
+
+
+# --- the list ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", MUTANTS, ids=lambda each: f"{each.room}: {each.guard}")
+def test_a_guards_text_stands_once_where_it_is_looked_for(each: Mutant) -> None:
+    each.applied((REPOSITORY / each.path).read_text())
+
+
+def test_the_tests_that_hold_guards_exist() -> None:
+    missing = [each.red for each in MUTANTS if each.red.partition("[")[0] not in _tests(each.red.partition("::")[0])]
+    assert missing == []
+
+
+def _tests(path: str) -> set[str]:
+    tree = ast.parse((REPOSITORY / "tests" / path).read_text())
+    return {f"{path}::{node.name}" for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_document_has_the_list() -> None:
+    """Else: ``python -m tests.mutants --docs``."""
+    assert DOCUMENT.read_text() == document(MUTANTS)
+
+
+@pytest.mark.long
+def test_each_guard_is_held_by_its_test() -> None:
+    alive = [result for result in run_all(MUTANTS, 2) if result.outcome is not Outcome.KILLED]
+    assert alive == []
+
+
+# --- the harness ------------------------------------------------------------------------------------------
+
+
+def test_a_guard_is_taken_out_of_the_place_that_is_named_only() -> None:
+    assert mutant().applied(SOURCE) == SOURCE.replace("1 < 2", "1 <= 2", 1)
+    inner = mutant(at="m:A.g.inner").applied(SOURCE)
+    assert inner.splitlines()[9].strip() == "return 1 <= 2"
+    assert inner.count("<=") == 1
+    assert "LIMIT = 4" in mutant(at="m:LIMIT", text="3", put="4").applied(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"text": "absent"}, {"at": "m:A.g"}, {"at": "m:A.h"}, {"at": "m:B"}, {"put": "<"}],
+    ids=["not there", "twice", "no such function", "no such class", "nothing changes"],
+)
+def test_a_mutant_that_does_not_fit_is_refused(changed: dict[str, str]) -> None:
+    with pytest.raises(NotApplicableError):
+        mutant(**changed).applied(SOURCE)
+
+
+def test_a_mutant_that_is_no_python_is_refused() -> None:
+    with pytest.raises(SyntaxError):
+        mutant(put=")").applied(SOURCE)
+
+
+def phase(name: str = "call", outcome: str = "passed", *raised: str, test: str = "t.py::test_a") -> dict[str, Any]:
+    """Return how a phase of a test ended."""
+    return {"test": test, "phase": name, "outcome": outcome, "raised": list(raised), "message": "why"}
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        ([phase(), phase("call", "failed", "AssertionError")], Outcome.KILLED),
+        ([phase("call", "failed", "KeyError", "Exception")], Outcome.KILLED),
+        ([phase("setup"), phase()], Outcome.SURVIVED),
+        ([phase(), phase("teardown", "failed", "AssertionError")], Outcome.SURVIVED),
+        ([phase("setup", "failed", "AssertionError")], Outcome.BROKEN),
+        ([phase("call", "failed", "ModuleNotFoundError", "ImportError")], Outcome.BROKEN),
+        ([phase("call", "failed", "UnboundLocalError", "NameError")], Outcome.BROKEN),
+        ([phase("call", "failed", "SyntaxError")], Outcome.BROKEN),
+        ([], Outcome.BROKEN),
+        (None, Outcome.HUNG),
+    ],
+)
+def test_only_a_test_that_ran_and_failed_kills(phases: list[dict[str, Any]] | None, expected: Outcome) -> None:
+    assert verdict(phases)[0] is expected
+
+
+def test_a_test_that_was_not_seen_green_is_named() -> None:
+    passed = [phase(test="t.py::test_a[1]"), phase(test="t.py::test_a[2]"), phase(test="t.py::test_b")]
+    assert not_green(passed, ["t.py::test_a", "t.py::test_b"]) == set()
+    assert not_green(passed, ["t.py::test"]) == {"t.py::test"}
+    skipped = phase("setup", "skipped", test="t.py::test_c")
+    one = phase("call", "failed", "AssertionError", test="t.py::test_a[2]")
+    assert not_green([*passed, skipped, one], ["t.py::test_a", "t.py::test_b", "t.py::test_c"]) == {
+        "t.py::test_a",
+        "t.py::test_c",
+    }
+    assert not_green(None, ["t.py::test_a"]) == {"t.py::test_a"}
+
+
+def test_a_list_with_a_wrong_key_or_the_same_words_twice_is_refused(tmp_path: Path) -> None:
+    entry = '[[mutant]]\nguard = "g"\nat = "m:f"\ntext = "a"\nput = "b"\nred = "t.py::test_a"\n'
+    (tmp_path / "room.toml").write_text(entry)
+    assert load(tmp_path) == [Mutant("room", "g", "", "m:f", "a", "b", "t.py::test_a")]
+    (tmp_path / "other.toml").write_text(entry)
+    with pytest.raises(ValueError, match="described twice"):
+        load(tmp_path)
+    (tmp_path / "other.toml").write_text(entry.replace("put", "with"))
+    with pytest.raises(ValueError, match="must have the keys"):
+        load(tmp_path)
