@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # More arguments for pytest, the demo or the benchmarks, e.g. ARGS="-x -k settle"
 ARGS ?=
+# How long `make soak` runs
+MINUTES ?= 60
 # The supported PySpark that is not in .venv
 COMPAT_PYSPARK ?= $(if $(wildcard .venv/lib/python3*/site-packages/pyspark-4.2.*),4.3.0,4.2.0)
 
@@ -25,7 +27,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-connect test-kafka mutants check bench bench-quick bench-peers clean
+.PHONY: help install java demo test test-long test-compat test-connect test-kafka mutants soak check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -108,6 +110,9 @@ test-kafka: install ## Run the tests against Kafka's own tools
 
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
 	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)
+
+soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/soak.md)
+	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 check: $(INSTALLED) ## Check style, formatting, types and the direction of imports
 	.venv/bin/ruff check .
