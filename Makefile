@@ -12,6 +12,7 @@ COMPAT_PYSPARK ?= $(if $(wildcard .venv/lib/python3*/site-packages/pyspark-4.2.*
 INSTALLED = .venv/.installed-$(notdir $(PYTHON))
 COMPAT_INSTALLED = .venv-compat/.installed-$(notdir $(PYTHON))-$(COMPAT_PYSPARK)
 CONNECT_INSTALLED = .venv-connect/.installed-$(notdir $(PYTHON))
+SAIL_INSTALLED = .venv-sail/.installed-$(notdir $(PYTHON))
 # Benchmarks run on PySpark 4.2, the newest that a Kafka connector is published for, whichever of the two has it.
 BENCH_VENV = $(if $(filter 4.2.%,$(COMPAT_PYSPARK)),.venv-compat,.venv)
 BENCH_INSTALLED = $(if $(filter .venv,$(BENCH_VENV)),$(INSTALLED),$(COMPAT_INSTALLED))
@@ -27,7 +28,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-connect test-kafka mutants soak check bench bench-quick bench-peers clean
+.PHONY: help install java demo test test-long test-compat test-connect test-sail test-kafka mutants soak check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +48,9 @@ $(COMPAT_INSTALLED): setup.cfg
 
 $(CONNECT_INSTALLED): setup.cfg
 	$(call make_venv,.venv-connect,dev$(comma)connect,)
+
+$(SAIL_INSTALLED): setup.cfg
+	$(call make_venv,.venv-sail,dev$(comma)sail,)
 
 comma = ,
 # $(1) the directory, $(2) extras, $(3) a further requirement
@@ -92,7 +96,7 @@ bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector fo
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail' $(ARGS)
 
 test-long: install ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
@@ -104,6 +108,9 @@ test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other suppor
 test-connect: export PYSPARK_PYTHON = $(CURDIR)/.venv-connect/bin/python
 test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv-connect
 	$(WITH_JAVA) .venv-connect/bin/python -m pytest tests/connect -m connect $(ARGS)
+
+test-sail: $(SAIL_INSTALLED) ## Run the tests on Sail, a Spark Connect server without a JVM, in .venv-sail
+	.venv-sail/bin/python -m pytest tests/sail -m sail $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
@@ -121,6 +128,6 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 	.venv/bin/lint-imports
 
 clean: ## Remove the environments, caches and build output
-	rm -rf .venv .venv-compat .venv-connect build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-compat .venv-connect .venv-sail build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

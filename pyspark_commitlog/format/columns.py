@@ -6,8 +6,8 @@ a thinned frame (after compaction or import) has ``offsetDelta int32`` behind th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from threading import local
 
 import numpy as np
 import numpy.typing as npt
@@ -66,57 +66,54 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
         CorruptionError: the message does not parse.
     """
     wanted = thinned, None if names is None else tuple(names)
-    found = _mine.decoders.get(wanted)
-    if found is None:
-        found = _mine.decoders[wanted] = _Decoder(*wanted)
-    return found.decode(message)
+    idle = _idle.get(wanted)
+    if idle is None:
+        idle = _idle.setdefault(wanted, deque(maxlen=_MOST_IDLE))
+    try:
+        decoder = idle.pop()
+    except IndexError:
+        decoder = _Decoder(*wanted)
+    found = decoder.decode(message)
+    idle.append(decoder)
+    return found
 
 
 class _Decoder:
-    """Decodes one message after the other, as the batches of one Arrow stream.
+    """Decodes one message after the other, as the batches of one Arrow stream; never used again after an error.
 
     To open a stream for each, schema and all, takes a sixth of what decoding a frame does. And a stream it is because
-    ``read_record_batch`` has Arrow's threads decompress, and waits for them to wake.
+    ``read_record_batch`` has Arrow's threads decompress, and waits for them to wake. A stream that stopped within a
+    message, whatever stopped it (Ctrl-C), would take the next one for its rest.
     """
 
     def __init__(self, thinned: bool, names: tuple[str, ...] | None) -> None:
-        self._schema = THINNED_SCHEMA if thinned else SCHEMA
-        self._options = pa.ipc.IpcReadOptions(
+        schema = THINNED_SCHEMA if thinned else SCHEMA
+        options = pa.ipc.IpcReadOptions(
             use_threads=False,
             ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
-            included_fields=[i for i, field in enumerate(self._schema) if names is None or field.name in names],
+            included_fields=[i for i, field in enumerate(schema) if names is None or field.name in names],
         )
-        self._open: tuple[_Feed, pa.ipc.RecordBatchStreamReader] | None = None
+        self._feed = _Feed(_HEADS[id(schema)])
+        self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=options)
 
     def decode(self, message: pa.Buffer) -> pa.RecordBatch:
-        """Return the rows of a message; raises as the function does. Behind an error the next one may be whole.
-
-        A stream that stopped within a message, whatever stopped it (Ctrl-C), would take the next one for its rest.
-        """
-        opened, self._open = self._open, None
+        """Return the rows of a message; raises as the function does."""
+        self._feed.left = message
         try:
-            feed, stream = opened or self._begin()
-            feed.left = message
-            found = stream.read_next_batch()
+            found = self._stream.read_next_batch()
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-        feed.left = _NOTHING
-        self._open = feed, stream
+        self._feed.left = _NOTHING
         return found
 
-    def _begin(self) -> tuple[_Feed, pa.ipc.RecordBatchStreamReader]:
-        feed = _Feed(_HEADS[id(self._schema)])
-        return feed, pa.ipc.open_stream(pa.PythonFile(feed, mode="r"), options=self._options)
 
-
-class _Mine(local):
-    """What each thread has for itself."""
-
-    def __init__(self) -> None:
-        self.decoders: dict[tuple[bool, tuple[str, ...] | None], _Decoder] = {}
-
-
-_mine = _Mine()
+#: Decoders that no thread uses at the moment, by what they decode: taken out for one message, put back after it.
+#: Not kept per thread (``threading.local``): where Python did not start a thread, an embedder's say, its state is taken
+#: down after each call, and the destructor of a stream over a Python file asks for that same state. CPython before
+#: 3.12.4 (its issue 119585) then frees the state twice, and the process crashes.
+_idle: dict[tuple[bool, tuple[str, ...] | None], deque[_Decoder]] = {}
+#: As many as threads decode at once, mostly; what is more is dropped.
+_MOST_IDLE = 16
 _NOTHING = pa.py_buffer(b"")
 #: More than the metadata of any message of ours.
 _COPIED_BYTES = 4096

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -72,15 +71,15 @@ def test_decodes_the_columns_asked_for_in_the_order_of_the_schema() -> None:
     assert found.equals(batch().select(["key", "timestamp"]))
 
 
-def test_columns_not_asked_for_are_not_decompressed() -> None:
+def test_columns_not_asked_for_are_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
     message = columns.encode(batch(rows=100, value=bytes(100_000)), "zstd")
     before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
 
     def most(*names: str) -> int:
-        with ThreadPoolExecutor(1) as anew:  # what this thread decodes with may have another pool
-            anew.submit(columns.decode, message, thinned=False, names=names).result()
+        columns.decode(message, thinned=False, names=names)
         return pool.max_memory()
 
+    monkeypatch.setattr(columns, "_idle", {})  # what decoded before has another pool
     pa.set_memory_pool(pool)
     try:
         assert most("key", "timestamp") < 100_000
@@ -153,6 +152,42 @@ def test_an_interrupt_within_a_message_spoils_nothing_of_the_next(
                 columns.decode(messages[0], thinned=False, names=names)
         found = columns.decode(messages[1], thinned=False, names=names)
         assert found.equals(batch(3000).select(names or SCHEMA.names)), f"interrupted behind {before} reads"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_message_that_is_decoded_within_another_s_decoding_takes_nothing_of_it(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads take turns in the midst of a message, whenever Arrow asks for its next bytes."""
+    messages, real = [columns.encode(batch(rows), codec) for rows in (4000, 3000)], columns._Feed.read
+    turns, within = iter([True, False, True, True]), list[pa.RecordBatch]()
+    columns.decode(messages[1], thinned=False)  # there is a decoder that was used before
+
+    def read(feed: columns._Feed, size: int) -> pa.Buffer | bytes:
+        if next(turns, False):
+            within.append(columns.decode(messages[1], thinned=False))
+        return real(feed, size)
+
+    monkeypatch.setattr(columns._Feed, "read", read)
+    assert columns.decode(messages[0], thinned=False).equals(batch(4000))
+    assert len(within) == 3
+    assert all(each.equals(batch(3000)) for each in within)
+
+
+def test_keeps_no_more_decoders_than_threads_mostly_decode_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one in the midst of the one before, as deep as there may be threads."""
+    monkeypatch.setattr(columns, "_idle", {})
+    message, real = columns.encode(batch(), "none"), columns._Feed.read
+    deeper = iter(range(columns._MOST_IDLE + 4))
+
+    def read(feed: columns._Feed, size: int) -> pa.Buffer | bytes:
+        if next(deeper, None) is not None:
+            columns.decode(message, thinned=False)
+        return real(feed, size)
+
+    monkeypatch.setattr(columns._Feed, "read", read)
+    columns.decode(message, thinned=False)
+    assert [len(each) for each in columns._idle.values()] == [columns._MOST_IDLE]
 
 
 @pytest.mark.parametrize("claimed", [2**31, 2**40, 2**62, -7])
