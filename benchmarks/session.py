@@ -27,7 +27,7 @@ _DELTA = {
 def session(said: Path) -> SparkSession:
     """Return a new session, whose Java and Python workers write what they log to ``said``."""
     os.environ["QUICK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "spark-conf" / "quick-python")
+    os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "quick-python")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     settings = {
         **_recommended(),

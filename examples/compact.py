@@ -10,11 +10,10 @@ Executors must see the root under the same path. Writers and readers go on meanw
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
 from pyspark.sql import SparkSession
 
+from pyspark_commitlog import configure
 from pyspark_commitlog.spark.compact import compact
 
 
@@ -24,8 +23,7 @@ def main() -> None:
     parser.add_argument("--root", required=True, help="root of the commit log")
     parser.add_argument("--topic", required=True, help="a topic with cleanup.policy=compact")
     args = parser.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
-    spark = SparkSession.builder.appName(f"compact-{args.topic}").getOrCreate()
+    spark = configure(SparkSession.builder).appName(f"compact-{args.topic}").getOrCreate()
     done = compact(spark, args.root, args.topic)
     for one in done:
         (many, few), (large, small) = one.segments, one.size_bytes

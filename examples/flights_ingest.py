@@ -10,14 +10,10 @@ and it goes on where it stopped, however it was stopped.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import TopicExistsError
+from pyspark_commitlog import CommitLog, configure
 
 SCHEMA = (
     "scheduled_departure timestamp, carrier string, flight int, tailnum string, origin string, dest string, "
@@ -34,10 +30,9 @@ def main() -> None:
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--partitions", type=int, default=4)
     args = parser.parse_args()
-    with suppress(TopicExistsError):  # these flights are of 2013: keep them whatever their age
-        CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config={"retention.ms": -1})
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
-    spark = SparkSession.builder.appName("flights-ingest").getOrCreate()
+    config = {"retention.ms": -1}  # these flights are of 2013: keep them whatever their age
+    CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config=config, if_not_exists=True)
+    spark = configure(SparkSession.builder).appName("flights-ingest").getOrCreate()
     files = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
     flights = files.option("maxFilesPerTrigger", 1).parquet(args.data)
     query = (

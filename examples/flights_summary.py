@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+
+from pyspark_commitlog import configure
 
 Summary = list[tuple[object, int, float | None, int | None]]
 PER_TRIGGER = 100_000
@@ -39,8 +39,7 @@ def main() -> None:
 
 def session(name: str) -> SparkSession:
     """Return a session whose hours are New York's, where the flights depart."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes python3 from PATH
-    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "America/New_York")
+    builder = configure(SparkSession.builder).appName(name).config("spark.sql.session.timeZone", "America/New_York")
     return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 
 

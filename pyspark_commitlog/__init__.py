@@ -19,6 +19,7 @@ __all__ = [
     "Record",
     "TopicPartition",
     "__version__",
+    "configure",
     "errors",
 ]
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.spark.configure import configure
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.topics import CommitLog
@@ -40,6 +42,7 @@ _HOMES = {
     "Producer": "pyspark_commitlog.producer.client",
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
+    "configure": "pyspark_commitlog.spark.configure",
 }
 
 

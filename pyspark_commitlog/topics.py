@@ -114,21 +114,36 @@ class CommitLog(Root):
 
     # --- topics ------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> None:
         """Create a topic (and the root, if it is the first).
 
         Args:
             name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
             partitions: 1 to 10,000; it can grow later, never shrink.
             config: Kafka's topic configs, and ours (README, "Topic configs").
+            if_not_exists: do nothing where the topic is there already, whatever its partitions and configs.
 
         Raises:
             UsageError, ConfigError: nothing was made.
             TopicExistsError: the topic is there already.
         """
+        try:
+            self._create_topic(name, partitions, config or {})
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+
+    def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         paths.check_topic_name(name)
         _check_partitions(partitions)
-        checked = check_config(config or {})
+        checked = check_config(config)
         check_together({**RootDefaults(self._storage).by_topic_name(), **checked})
         self._make_root()
         self._access.check(Operation.ADMIN, name)

@@ -36,6 +36,7 @@ from pyspark_commitlog.cli.shared import (
     print_lines,
     progress_bars,
 )
+from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.tell import dumped_line, fault_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError
@@ -54,6 +55,7 @@ app.command()(produce)
 app.command()(cat)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
+app.command("spark-conf")(spark_conf)
 
 
 def _tell_version(wanted: bool) -> None:

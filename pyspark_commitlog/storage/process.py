@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TypeVar
@@ -36,6 +38,39 @@ def after_fork(act: Callable[[], None]) -> None:
 def process_name() -> str:
     """Return what tells this process to people: host/pid."""
     return f"{platform.node()}/{os.getpid()}"
+
+
+def interpreter() -> str:
+    """Return the path of the Python that runs."""
+    return sys.executable
+
+
+def set_environment(name: str, value: str) -> None:
+    """Set an environment variable of this process and of those that it starts."""
+    os.environ[name] = value
+
+
+def read_text(path: str) -> str:
+    """Return a configuration file's text; nothing where there is none, or none that may be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def beside(file: str, name: str) -> str:
+    """Return the path of ``name`` in the directory of ``file``."""
+    return str(Path(file).resolve().parent / name)
+
+
+def executable(path: str) -> str | None:
+    """Return ``path``, if it is a file that may be run."""
+    return path if Path(path).is_file() and os.access(path, os.X_OK) else None
+
+
+def is_same(path: str, other: str) -> bool:
+    """Return whether two paths lead to one directory."""
+    return Path(path).resolve() == Path(other).resolve()
 
 
 def keep_freed_memory() -> None:

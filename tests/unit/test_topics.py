@@ -159,6 +159,17 @@ def test_a_topic_made_again_is_another_topic(log: CommitLog) -> None:
     assert [record.value for record in read_topic(log.topic("t"))] == [b"new"]
 
 
+def test_a_topic_that_is_there_is_made_only_if_it_does_not_exist(log: CommitLog) -> None:
+    log.create_topic("t", partitions=2, if_not_exists=True)
+    first = log.describe("t")
+    log.create_topic("t", partitions=5, config={"segment.bytes": 4096}, if_not_exists=True)
+    assert log.describe("t") == first
+    with pytest.raises(TopicExistsError):
+        log.create_topic("t", partitions=2)
+    with pytest.raises(UsageError):
+        log.create_topic("t", partitions=0, if_not_exists=True)
+
+
 def test_another_format_version_is_refused_by_every_call(log: CommitLog, root: Path) -> None:
     log.create_topic("t")
     marker = root / "commitlog.json"

@@ -1,0 +1,235 @@
+"""One line that makes Spark fast for this source: ``configure(SparkSession.builder)``.
+
+Only settings that are safe for every job are made, none that the user made is changed, and what was set is logged.
+``commitlog spark-conf`` prints the same for spark-submit. The module imports no pyspark before it is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.storage import environment, process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("pyspark_commitlog.spark")
+
+#: Safe for every job. Why each is there: spark-conf/spark-defaults.conf.
+SETTINGS: Mapping[str, str] = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+#: Read when a JVM starts. Spark asks for nulls itself before it takes a value.
+JAVA_OPTIONS = "-Darrow.enable_null_check_for_get=false"
+#: What ``arrow_checks=False`` adds: no check of bounds with every value.
+UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
+DRIVER_JAVA, EXECUTOR_JAVA = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
+#: For checkpoints on a local disk: Spark's default starts a process for each rename.
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
+_OWN_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What ``plan`` decides by.
+
+    Attributes:
+        given: the settings that the user made, wherever.
+        environment: the variables that matter, those that are set.
+        python: this interpreter.
+        quick_python: the script that starts it sooner; None where it can't be used.
+        jvm_runs: Spark's JVM is there already (spark-submit): its options and its environment stand.
+    """
+
+    given: Mapping[str, str]
+    environment: Mapping[str, str]
+    python: str
+    quick_python: str | None
+    jvm_runs: bool
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether driver and workers are this machine."""
+        return self.given.get("spark.master", "local[*]").startswith("local")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to set: Spark's settings, environment variables; and what stays as the user set it."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        pairs = [*self.environment.items(), *self.settings.items()]
+        told = ", ".join(f"{name}={value}" for name, value in pairs) or "nothing"
+        return f"set {told}" + (f"; kept yours: {', '.join(self.kept)}" if self.kept else "")
+
+
+def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
+    """Return what to set (pure): all that is safe here and that the user did not set."""
+    options = JAVA_OPTIONS if arrow_checks else f"{UNCHECKED} {JAVA_OPTIONS}"
+    wanted = {**SETTINGS, EXECUTOR_JAVA: options}
+    if not now.jvm_runs:
+        wanted[DRIVER_JAVA] = options
+    elsewhere = any(name in now.environment for name in _HADOOP) or any(name in now.given for name in _DEFAULT_FS)
+    if now.is_local and not elsewhere:
+        wanted[CHECKPOINTS] = LOCAL_CHECKPOINTS
+    kept = tuple(name for name in wanted if name in now.given)
+    settings = {name: value for name, value in wanted.items() if name not in now.given}
+    return Plan(settings, _python(now), kept)
+
+
+def _python(now: Situation) -> dict[str, str]:
+    """Return the variables that name this interpreter to Spark's Python processes.
+
+    Without them Spark takes ``python3`` from PATH. On a cluster the workers' path is the user's to say.
+    """
+    named = now.environment.get("PYSPARK_PYTHON")
+    if not now.is_local or now.jvm_runs or any(name in now.given for name in _OWN_PYTHON):
+        return {}
+    if named not in (None, now.python):
+        return {}
+    if now.quick_python is None:
+        return {} if named else {"PYSPARK_PYTHON": now.python}
+    return {"PYSPARK_PYTHON": now.quick_python, "QUICK_PYTHON": now.python}
+
+
+def configure(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> SparkSession.Builder:
+    """Make the settings that this source is fast with; call it before ``getOrCreate``.
+
+    A setting of yours stays: from the builder, ``spark-defaults.conf``, ``--conf`` or the environment. Where Python
+    and Java run on one machine, Spark's Python processes become this interpreter (``PYSPARK_PYTHON``), started
+    without compiling PySpark. What was set is logged at INFO by ``pyspark_commitlog.spark``.
+
+    Args:
+        builder: as from ``SparkSession.builder``; it is changed and returned.
+        arrow_checks: False leaves out Arrow's check of bounds with every value: reads are faster, and a fault in
+            Spark or in a Python function would crash Java instead of failing the query.
+
+    A session that is there already keeps its settings: a warning names those that it lacks.
+
+    Raises:
+        UsageError: this is no builder.
+    """
+    options = getattr(builder, "_options", None)
+    if not isinstance(options, dict):
+        raise UsageError(f"configure takes SparkSession.builder, this is {type(builder).__name__}: {builder!r}")
+    if "spark.remote" in options or environment("SPARK_REMOTE"):
+        log.info("Spark Connect: the settings are the server's (commitlog spark-conf prints them)")
+        return builder
+    if (running := _running()) is not None:
+        missing = sorted(name for name in SETTINGS if name not in {**running, **options})
+        if missing:
+            log.warning("a Spark session is there already, and goes on without %s: call configure before it is made, "
+                        "in a new Python", ", ".join(missing))  # fmt: skip
+        return builder
+    made = plan(_situation(options), arrow_checks=arrow_checks)
+    for name, value in made.environment.items():
+        process.set_environment(name, value)
+    for name, value in made.settings.items():
+        builder.config(name, value)
+    log.info("%s", made)
+    return builder
+
+
+def _running() -> dict[str, str] | None:
+    """Return the settings of the session that runs; None where there is none."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return None if context is None else dict(context.getConf().getAll())
+
+
+def _situation(options: Mapping[str, Any]) -> Situation:
+    from pyspark import SparkContext
+
+    submitted = environment("PYSPARK_GATEWAY_PORT") is not None
+    jvm_runs = submitted or SparkContext._gateway is not None
+    given = {**(_of_jvm() if jvm_runs else _of_files()), **{name: str(value) for name, value in options.items()}}
+    names = (*_HADOOP, "PYSPARK_PYTHON")
+    return Situation(
+        given=given,
+        environment={name: value for name in names if (value := environment(name))},
+        python=process.interpreter(),
+        quick_python=quick_python() if _pyspark_is_installed() else None,
+        jvm_runs=jvm_runs,
+    )
+
+
+def _of_jvm() -> dict[str, str]:
+    """Return the settings of spark-submit: its files and ``--conf``, as the JVM knows them."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _of_files() -> dict[str, str]:
+    """Return the settings that a JVM to be started would find: spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
+    home, submit = _spark_home(), environment("PYSPARK_SUBMIT_ARGS") or ""
+    directory = environment("SPARK_CONF_DIR") or f"{home}/conf"
+    read = process.read_text(f"{directory}/spark-defaults.conf")
+    named = of_arguments(submit)
+    more = process.read_text(named["properties-file"]) if "properties-file" in named else ""
+    found = {**parsed(read), **parsed(more), **{k: v for k, v in named.items() if k.startswith("spark.")}}
+    if master := named.get("master") or environment("MASTER"):
+        found.setdefault("spark.master", master)
+    return found
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Return the settings in a ``spark-defaults.conf`` (pure): a name, then blanks, ``=`` or ``:``, then its value."""
+    found = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            end = next((i for i, c in enumerate(stripped) if c in " \t=:"), len(stripped))
+            found[stripped[:end]] = stripped[end:].lstrip(" \t").removeprefix("=").removeprefix(":").strip()
+    return found
+
+
+def of_arguments(text: str) -> dict[str, str]:
+    """Return what arguments of spark-submit set (pure): ``--conf name=value`` by name, ``--other value`` by other."""
+    import shlex
+
+    found: dict[str, str] = {}
+    words = iter(shlex.split(text))
+    for word in words:
+        if not word.startswith("-"):
+            continue
+        option, joined, value = word.lstrip("-").partition("=")
+        if not joined:
+            value = next(words, "")
+        if option in ("conf", "c"):
+            option, _, value = value.partition("=")
+        found[option] = value
+    return found
+
+
+def quick_python() -> str | None:
+    """Return the path of the script that starts a Python without Spark's archive; None where it can't be run."""
+    return process.executable(process.beside(__file__, "quick-python"))
+
+
+def _spark_home() -> str:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return str(_find_spark_home())
+
+
+def _pyspark_is_installed() -> bool:
+    """Return whether the PySpark of this interpreter is the one whose archive Spark would put first."""
+    import pyspark
+
+    home, installed = _spark_home(), process.beside(pyspark.__file__, "")
+    return ".zip" not in installed and process.is_same(home, installed)
