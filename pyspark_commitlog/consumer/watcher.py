@@ -14,7 +14,7 @@ from threading import Event, Lock
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark_commitlog.consumer.shared import RECHECK_SECONDS, SharedTopic
-from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
+from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork
@@ -155,7 +155,7 @@ class Watcher:
                 topic.look()
             except UnknownTopicError:  # not there yet, or deleted: that has a version of its own
                 pass
-            except (CommitLogError, OSError):  # who polls is told
+            except Exception:  # noqa: BLE001 who polls is told; one topic's trouble is not the others'
                 failed = True
             with self._lock:
                 found = self._waiting.get(topic, ())

@@ -117,6 +117,11 @@ class GroupMember:
         return self._id
 
     @property
+    def root(self) -> str:
+        """The root of its group."""
+        return self._handle.storage.url
+
+    @property
     def heartbeat_seconds(self) -> float:
         """How often it tells that it lives."""
         return self._config.heartbeat_interval_ms / 1000

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -71,6 +72,20 @@ def executable(path: str) -> str | None:
 def is_same(path: str, other: str) -> bool:
     """Return whether two paths lead to one directory."""
     return Path(path).resolve() == Path(other).resolve()
+
+
+def monotonic() -> float:
+    """Return seconds that never go back: for what concerns this process alone, of whatever roots."""
+    return time.monotonic()
+
+
+def start_thread(name: str, run: Callable[[], None]) -> None:
+    """Start a thread that the process does not wait for at its end.
+
+    Raises:
+        RuntimeError: this process gets no more threads.
+    """
+    Thread(target=run, name=name, daemon=True).start()
 
 
 def keep_freed_memory() -> None:

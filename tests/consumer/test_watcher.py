@@ -243,3 +243,18 @@ def test_many_commits_wake_many_times(root: Path) -> None:
         with waiting(watcher, topic) as woken:
             put(root)
             assert woken.wait(LIMIT)
+
+
+def test_one_topic_s_trouble_of_whatever_kind_does_not_end_the_thread_of_all(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> bool:
+        raise RuntimeError("injected")
+
+    ill, well, watcher = opened(root), opened(root), Watcher()
+    monkeypatch.setattr(ill, "look", fail)
+    with waiting(watcher, ill) as told, waiting(watcher, well) as woken:
+        assert told.wait(LIMIT), "who polls is told"
+        put(root)
+        assert woken.wait(LIMIT)
+    assert [thread.name for thread in threading.enumerate()].count("commitlog-watcher") >= 1
