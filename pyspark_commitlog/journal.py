@@ -20,10 +20,14 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
+    CorruptionError,
     OutcomeUnknownError,
+    StagedExpiredError,
+    StorageError,
     StorageFullError,
     StorageReadOnlyError,
     SyncFailedError,
+    UsageError,
 )
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
@@ -284,13 +288,27 @@ class Journal:
             try:
                 stored = self._attempt(base, slot, draft)
             except _UndecidedError as error:
-                if plan(self.newest(), slot) is None:  # the writers' table knows that it landed
+                if self._is_known(plan, slot, draft.kind):
                     return None
                 raise self._unknown(slot, draft.kind, str(error)) from error
             if stored is not None:
                 return stored
             self._back_off(attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
+
+    def _is_known(self, plan: Plan, slot: Slot, kind: str) -> bool:
+        """Return whether the writers' table knows that an undecided put landed.
+
+        Where the plan can't be made any more (a chunk is collected, the disk does not answer) that proves nothing: if
+        the put landed, it could be made then. What else it raises holds whether it landed or not.
+
+        Raises:
+            OutcomeUnknownError: the plan can't be made.
+        """
+        try:
+            return plan(self.newest(), slot) is None
+        except (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError) as error:
+            raise self._unknown(slot, kind, str(error)) from error
 
     def _attempt(self, base: Stored | None, slot: Slot, draft: Draft) -> Stored | None:
         entry = Entry(

@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
-from pyspark_commitlog.cli.cat import _is_done
+from pyspark_commitlog.cli.cat import _is_done, _Request, _run
+from pyspark_commitlog.cli.starts import Span
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.cli.test_maintain import COMMAND, run
 from tests.support.records import append, batch_of
@@ -144,6 +146,34 @@ def test_a_group_goes_on_behind_what_was_written(root: str, log: Log) -> None:
     rest = cat(root, "t", "-G", "g", "-o", "stored", "-e").decode().split()
     assert sorted(first + rest) == [f"{p}-{n}" for p in (0, 1) for n in range(5)]
     assert cat(root, "t", "-G", "g", "-e") == b""
+
+
+def test_a_group_does_not_go_past_what_could_not_be_written(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of the pipe is gone when the bytes are written: the next one gets them."""
+
+    class Closed:
+        held = False
+
+        def write(self, data: bytes) -> None:
+            self.held = True
+
+        def flush(self) -> None:
+            if self.held:
+                raise BrokenPipeError
+
+        def check(self) -> None:
+            pass
+
+    monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Output", Closed)
+    request = _Request(
+        ["t"], None, Span(), True, None, "g", ("offset", "partition", "topic", "value"), lambda batch: b"x"
+    )
+    with pytest.raises(BrokenPipeError):
+        _run(root, request)
+    assert "g" not in log.groups.list() or not any(row.offset for row in log.groups.describe("g").partitions)
+    assert len(cat(root, "t", "-G", "g", "-e").split()) == 10
 
 
 def test_a_member_that_gets_no_partition_ends_too(root: str, log: Log) -> None:

@@ -284,6 +284,35 @@ def test_damage_stops_its_partition_only_and_seek_goes_past_it(world: World) -> 
     assert values(drain(each)) == numbered(2 * stuck, 30)
 
 
+def test_a_partition_that_is_damaged_at_once_does_not_keep_the_first_place(world: World) -> None:
+    """The error is told once, then the others are served: else they would wait for ever behind it."""
+    world.create(2, SMALL)
+    put(world, numbered(0, 30))
+    put(world, numbered(50, 60), 1)
+    world.maintain()
+    (segment,) = world.path.glob("topics/t/*/0/*.log")
+    damage_frame(segment, 0)
+    each = consumer(world, "t", max_poll_records=1000)
+    with pytest.raises(CorruptionError, match="stays at offset 0 of topic 't' partition 0"):
+        each.poll()
+    assert values(each.poll()) == numbered(50, 60)
+    with pytest.raises(CorruptionError, match="stays at offset 0 of topic 't' partition 0"):
+        each.poll()
+
+
+def test_the_rest_of_a_frame_is_not_handed_out_of_a_topic_that_was_made_again(world: World) -> None:
+    """The new topic is begun at the very offset where a frame of the old one was left."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 10))
+    each = consumer(world, "t", max_poll_records=3)
+    assert values(each.poll()) == numbered(0, 3)
+    world.log().delete_topic("t")
+    world.create(1, SMALL)
+    put(world, numbered(50, 60))
+    world.log().delete_records("t", {0: 3})
+    assert values(each.poll()) == numbered(53, 56)
+
+
 # --- Arrow --------------------------------------------------------------------------------------------------
 
 

@@ -166,6 +166,28 @@ def test_a_member_that_dies_while_others_wait_for_it_is_waited_for_a_session_onl
     assert group.members["b"].has() == "t0 t1 t2 t3"
 
 
+def test_a_dead_member_does_not_come_in_again_by_its_file(group: Group) -> None:
+    """It died before it knew that it was in, so its file still asks to join: gone before the entry that removes it."""
+    removed: list[frozenset[str]] = []
+
+    def later(operation: str, path: str, moment: str) -> None:
+        if "c" not in group.members and "d" not in group.members and operation == "put_if_absent" and moment == "after":
+            group.join("d")
+            group.run("d", ms=150)
+            removed.append(frozenset(group.state().members.rows))
+
+    group.join("a", hook=later)
+    dead = group.join("c").member.member_id
+    group.members["c"].poll()
+    group.run("a", ms=200)
+    assert dead in group.state().members.rows
+    del group.members["c"]
+    group.run("a", ms=LONG)
+    assert len(removed) == 1
+    assert dead not in removed[0]
+    assert len(removed[0]) == 2
+
+
 def test_who_joins_while_somebody_has_to_give_up_comes_in_with_the_hand_over(group: Group) -> None:
     a = group.join("a")
     group.run()

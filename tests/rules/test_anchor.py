@@ -7,12 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, TopicExistsError
+from pyspark_commitlog.errors import (
+    OutcomeUnknownError,
+    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
+    TopicExistsError,
+)
 from pyspark_commitlog.log.collect import collect
 from pyspark_commitlog.log.commit import Committed, Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.staging import Staged
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.base import NotPutError
 from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.world import DELAY_MS, World, failing, once, raising
@@ -221,6 +228,57 @@ def test_an_ambiguous_put_whose_number_is_collected_meanwhile(world: World) -> N
     slow = world.handle(on_path("/t/journal/", "put_if_absent", once(lost), when="after"))
     assert commit(slow, staged.topic_id, [staged], Transaction("w", 1)).skipped, "it had landed"
     assert world.values().count(b"once") == 1
+
+
+def test_without_a_writer_an_ambiguous_put_that_is_collected_before_it_is_read_back_lands_once(world: World) -> None:
+    """Section 3: stored, reply lost; the second try says "exists", and the entry is collected before it is read back.
+
+    Nothing but the chain of entries knows of a commit without a writer id: where it no longer reaches down, nobody
+    does, and a put under the next number would be a second copy.
+    """
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    gone = once(lambda: history(world))
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        lose(operation, path, moment)
+        if operation == "fetch" and moment == "before" and path.endswith(f"/t/journal/{2:020d}.json"):
+            gone()
+
+    lose = on_path("/t/journal/", "put_if_absent", raising(io_error()), when="after")
+    with pytest.raises(OutcomeUnknownError):
+        commit(world.handle(hook), staged.topic_id, [staged])
+    assert 2 not in world.entries()
+    assert world.values().count(b"once") == 1
+
+
+@pytest.mark.parametrize("error", [NotPutError("injected"), StorageFullError("full"), StorageReadOnlyError("ro")])
+def test_a_certain_failure_behind_an_ambiguous_try_is_outcome_unknown(world: World, error: Exception) -> None:
+    """Section 3: the first try was stored, its reply lost; of the second it is certain that it was not: one may be there."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    lose = on_path("/t/journal/", "put_if_absent", raising(io_error()), when="after")
+    refuse = on_path("/t/journal/", "put_if_absent", raising(error), times=99)
+    tries = 0
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        nonlocal tries
+        tries += operation == "put_if_absent" and moment == "before" and "/t/journal/" in path
+        (lose if tries < 2 else refuse)(operation, path, moment)
+
+    with pytest.raises(OutcomeUnknownError):
+        commit(world.handle(hook), staged.topic_id, [staged], Transaction("w", 1))
+    assert commit(world.handle(), staged.topic_id, [staged], Transaction("w", 1)).skipped
+    assert world.values() == [b"once"]
+
+
+@pytest.mark.parametrize("error", [NotPutError("injected"), StorageFullError("full"), StorageReadOnlyError("ro")])
+def test_a_certain_failure_of_the_first_try_is_told_as_it_is(world: World, error: Exception) -> None:
+    topic = world.create()
+    staged = stage(topic, batch_of([b"no"]))
+    with pytest.raises(type(error)):
+        commit(paused(world, raising(error)), staged.topic_id, [staged])
+    assert world.values() == []
 
 
 @pytest.mark.parametrize("operation", ["info", "names", "fetch"])

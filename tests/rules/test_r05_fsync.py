@@ -148,6 +148,16 @@ def test_what_is_shown_of_another_s_entry_is_durable(world: World, show: Callabl
     assert JOURNAL in seen.paths("sync_directory")
 
 
+def test_a_repetition_makes_what_it_found_durable_before_it_is_told(world: World) -> None:
+    """R5, R6, I4: the first driver was killed between the link and the sync of the directory; the second says "landed"."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=Transaction("q", 1))
+    staged = stage(topic, batch_of([b"a"]))
+    with recording() as calls:
+        assert commit(world.handle(), staged.topic_id, [staged], Transaction("q", 1)).skipped
+    assert any(call == "fsync" and path.endswith(JOURNAL) for call, path in calls)
+
+
 def test_a_settler_publishes_no_entry_that_power_loss_can_take_back(world: World) -> None:
     """R5, I2: another record would get the settled one's offset, and readers would go on seeing the old one."""
     topic = world.create()

@@ -10,6 +10,7 @@ from pyspark_commitlog.errors import StaleBatchError, WriterFencedError
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.log import commit as module
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.producers import landed_ranges
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
@@ -200,3 +201,14 @@ def test_long_writer_ids_do_not_blow_up_the_entry(world: World) -> None:
         append(topic, batch_of([b"x"]), writer=Transaction(f"{number}-" + "long" * 1000, 1))
         assert topic.newest()[0].entry.line_bytes <= MAX_LINE_BYTES
     assert append(world.handle(), batch_of([b"x"]), writer=Transaction("0-" + "long" * 1000, 1)).skipped
+
+
+def test_offsets_of_a_repetition_are_those_of_the_very_batch(world: World) -> None:
+    """R6: a part of the last batch landed with it, and nobody remembers at which offsets of it."""
+    topic = world.create()
+    append(topic, batch_of([b"x"] * 10), writer=ProducerBatch("p", 0, 0, 9))
+    append(topic, batch_of([b"x"] * 10), writer=ProducerBatch("p", 0, 10, 19))
+    topic_id = topic.newest()[1].topic_id
+    assert landed_ranges(topic, topic_id, ProducerBatch("p", 0, 10, 19)) == {0: (10, 20)}
+    for first, last in ((15, 19), (0, 19), (0, 9), (20, 29)):
+        assert landed_ranges(topic, topic_id, ProducerBatch("p", 0, first, last)) == {}

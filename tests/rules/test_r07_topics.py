@@ -71,3 +71,14 @@ def test_a_chunk_belongs_to_one_topic(world: World) -> None:
         for task in message.staged if message else ():
             assert task.chunk is not None
             assert world.files(f"topics/{task.topic}/{task.topic_id}/staged/{task.chunk.name}")
+
+
+def test_topics_are_committed_in_name_order_whatever_the_tasks_had(world: World) -> None:
+    """R7: the first task had records for c only, the last one for a: a replay over other tasks takes the same order."""
+    for name in ("a", "b", "c"):
+        world.create(name=name)
+    driver = source(world)
+    driver.hook = seen = Recorder()
+    commit(driver, staged(driver, *(batch_of([b"x"], topic=[name]) for name in ("c", "a", "b"))), 1)
+    landed = [path.split("/")[1] for path in seen.paths("put_if_absent") if path.split("/")[2] == "journal"]
+    assert landed == ["a", "b", "c"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import google_crc32c
@@ -15,6 +16,8 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import THINNED, Identity, Times
 from pyspark_commitlog.log.commit import commit
+from pyspark_commitlog.log.frames import Located, Span, check
+from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import Merger, settle
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of, read_partition, stage
@@ -152,6 +155,35 @@ def test_frames_of_another_codec_do_not_merge(world: World) -> None:
         position += found.length
     assert deltas == [1, 1, 0]
     assert world.values() == [b"none", b"none", b"zstd", b"zstd", b"none"]
+
+
+def test_frames_of_two_clocks_do_not_merge(world: World) -> None:
+    """R11: a frame has one timestamp type; message.timestamp.type changed in between."""
+    topic = world.create()
+    for kind in ("CreateTime", "CreateTime", "LogAppendTime", "LogAppendTime", "CreateTime"):
+        world.log().alter_topic("t", {"message.timestamp.type": kind})
+        append(world.handle(), batch_of([kind.encode()]))
+    settle(topic, topic.newest()[1].topic_id)
+    rows = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 5)
+    assert [(each.count, each.log_append_time) for each in rows] == [(2, False), (2, True), (1, False)]
+
+
+def test_a_thinned_frame_in_the_place_of_another_is_not_taken() -> None:
+    """R11, I2: its header may be stamped anew, as CRC-32C leaves the offset out; the offset in its record tells."""
+    rows = pa.RecordBatch.from_pydict(
+        {"key": [b"k"], "value": [b"a"], "headers": [None], "timestamp": [0], "offsetDelta": [0]},
+        schema=columns.THINNED_SCHEMA,
+    )
+    identity = Identity("id", 0, "none", THINNED, base_offset=10)
+    span = Span("x.log", 0, 10**6, 16, 0, "id", 0)
+    for base_offset, told in ((10, None), (16, "frame has offset 16, its record says 10")):
+        data = codec.encode(
+            columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=base_offset
+        )
+        frame = codec.parse(pa.py_buffer(data), 0)
+        assert frame is not None
+        with nullcontext() if told is None else pytest.raises(CorruptionError, match=told):
+            check(Located(frame, 0, base_offset), span)
 
 
 def test_thinned_frames_never_merge(world: World) -> None:

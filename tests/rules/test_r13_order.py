@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_commitlog.format.paths import parse_entry
 from pyspark_commitlog.log.collect import collect
+from pyspark_commitlog.log.retention import collect_segments, retain
 from pyspark_commitlog.log.settle import settle
 from tests.support.faults import at_call
 from tests.support.records import append, batch_of
@@ -170,3 +171,34 @@ def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch:
     append(topic, batch_of([b"goes on"], partition=[0]))
     world.collect_all()
     assert len(world.values()) == 19
+
+
+def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R13, R4: another collector removes an entry's table while this one reads it: what it names is not known."""
+    from pyspark_commitlog.log import state
+
+    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
+    topic_id = topic.newest()[1].topic_id
+    for _ in range(3):
+        append(topic, batch_of([b"x" * 900]))
+        settle(topic, topic_id)
+    world.log().delete_records("t", {0: 2})
+    assert retain(topic, topic_id).segments == 2  # the newest entry names them no more, the ones before do
+    before = world.files(".log")
+    tables = [path for path in world.files("/side/") if "partitions" in path] or world.files("/side/")
+    hidden = sorted(tables)[:-1]
+    assert hidden
+
+    def gone(operation: str, path: str, moment: str) -> None:
+        if operation == "read" and moment == "before" and path in hidden:
+            raise FileNotFoundError(path)
+
+    assert collect_segments(world.handle(gone), topic_id) == 0
+    assert world.files(".log") == before
+    world.clock.advance(DELAY_MS)
+    world.maintain()
+    world.maintain()
+    assert len(world.files(".log")) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -274,6 +274,47 @@ def test_an_index_never_gets_shorter_in_place(world: World) -> None:
     assert (world.path / path).stat().st_size == sealed.offset_bytes
     assert verify(topic) == 13
     assert numbers(topic) == list(range(13))
+
+
+@pytest.mark.parametrize(
+    ("shorter", "first", "then", "rebuilt"),
+    [
+        # entries come at other frames, where the largest timestamp has not grown
+        ("timeindex", (0.0, (1, 1, 2)), (2.5, (2, 2)), 1.5),
+        # all have one timestamp, so one time entry is all there is
+        ("index", (0.0, (1, 1, 1)), (0.0, (1, 1)), 2.5),
+    ],
+)
+def test_one_of_the_two_indexes_that_gets_shorter_seals(
+    world: World, shorter: str, first: tuple[float, Sequence[int]], then: tuple[float, Sequence[int]], rebuilt: float
+) -> None:
+    """R3, R4: the intervals (in frames) of what is published, and of the rebuild; and the seconds of each frame."""
+    topic = world.create(config={**CONFIG, "segment.bytes": 2**30})
+    noise = random.Random(1)
+
+    def put(interval: float, seconds: Sequence[int]) -> None:
+        world.log().alter_topic("t", {"index.interval.bytes": int(interval * (active(topic).length // 3))})
+        for each in seconds:
+            stamp = (START_MS + 1000 * each) * 1000
+            append(world.handle(), batch_of([noise.randbytes(1500)], timestamp=[stamp]))
+
+    put(*first)
+    run(topic)
+    frame = active(topic).length // 3
+    put(*then)
+    run(topic)
+    old = active(topic).index
+    world.log().alter_topic("t", {"index.interval.bytes": int(rebuilt * frame)})
+    append(world.handle(), batch_of([noise.randbytes(1500)], timestamp=[(START_MS + 9000) * 1000]))
+    (world.path / world.files(f"0.{shorter}")[0]).unlink()
+    assert run(world.handle()) == 1
+    row = topic.settled(topic_id(topic))[1].partition(0)
+    assert row.active.base_offset == 5, "sealed, and a new one begun"
+    (sealed,) = topic.sealed(topic_id(topic), row)
+    grown = {"index": sealed.offset_bytes - old.offset_bytes, "timeindex": sealed.time_bytes - old.time_bytes}
+    assert grown.pop(shorter) < 0
+    assert min(grown.values()) >= 0, "only one of them is shorter"
+    assert verify(topic) == 6
 
 
 @pytest.mark.parametrize(

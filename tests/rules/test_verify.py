@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.staging import frame_times
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
+from tests.rules.test_r11_merging import rewrite
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of
@@ -205,3 +207,13 @@ def test_times_that_are_not_those_of_the_rows_are_faults(world: World, monkeypat
     assert header.endswith("position 0: its header's smallest timestamp is 1005, its rows' 1000")
     assert segment.endswith("a record is of 1000, before 1005, the segment's smallest published timestamp")
     assert late.endswith("a record comes 1004 ms late, the segment's published lateness is 999")
+
+
+def test_an_entry_that_is_not_what_the_next_was_built_on_is_named(world: World, topic: TopicLog) -> None:
+    """A stray, or an entry of an older copy, is whole by itself: only the chain tells."""
+    number = world.entries()[-2]
+    rewrite(
+        world.path / f"topics/t/journal/{number:020d}.json", lambda fields: fields.update(writeId=str(uuid.uuid4()))
+    )
+    (fault,) = verify(world.handle()).faults
+    assert fault == f"journal entry {number + 1} of t does not follow the one before"
