@@ -20,6 +20,8 @@ from pyspark_commitlog.log.partitioner import Ints
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
 _TEXT = "a string or binary column"
 _MS_US = 1000
+#: What the source adds to a record and the log gives it again: Spark's ``KafkaWriter`` ignores it too.
+_IGNORED = ("offset", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Records:
 
 
 def check_columns(topic: str, schema: pa.Schema) -> None:
-    """Check names and types of the columns that a writer brings.
+    """Check names and types of the columns that a writer brings; the source's own, of ``_IGNORED``, may be among them.
 
     Raises:
         InvalidRecordError: names the column, its type and what is allowed.
@@ -71,6 +73,8 @@ def check_columns(topic: str, schema: pa.Schema) -> None:
     if len(set(schema.names)) < len(schema.names):
         raise InvalidRecordError(f"topic {topic!r}: some of the columns {schema.names} have one name; rename them")
     for field in schema:
+        if field.name in _IGNORED:
+            continue
         allowed = _ALLOWED.get(field.name)
         if allowed is None:
             raise InvalidRecordError(

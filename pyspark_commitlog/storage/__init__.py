@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
@@ -25,6 +26,11 @@ __all__ = [
 ]
 
 
+_LOCAL_PROTOCOLS = ("file", "local")
+#: ``bootstrap.servers``: ``host:port``, several of them with commas.
+_BROKERS = re.compile(r"[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
+
+
 def environment(name: str) -> str | None:
     """Return an environment variable; None where it is not set, or empty."""
     return os.environ.get(name) or None
@@ -44,23 +50,31 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
     if "://" not in root and not root.startswith("file:"):
+        _refuse_addresses(root)
         if storage_options:
             raise UsageError(
                 f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
                 "is a path: leave them out"
             )
         return LocalStorage(root)
-    from fsspec.core import url_to_fs
-    from fsspec.implementations.local import LocalFileSystem
-
     protocol = root.partition(":")[0]
+    if protocol not in _LOCAL_PROTOCOLS:
+        raise UnsupportedError(
+            f"{protocol}:// is not supported by this version (root {root!r}): use a local directory or a file:// URL"
+        )
+    from fsspec.core import url_to_fs
+
     try:
-        filesystem, path = url_to_fs(root, **dict(storage_options or {}))
+        _, path = url_to_fs(root, **dict(storage_options or {}))
     except (ImportError, ValueError) as error:
         raise UnsupportedError(f"cannot open {root!r}: {error}") from error
-    if not isinstance(filesystem, LocalFileSystem):
-        raise UnsupportedError(
-            f"{protocol}:// is not supported by this version (root {root!r}): "
-            "use a local directory or a file:// URL; object stores come in a later version"
-        )
     return LocalStorage(path)
+
+
+def _refuse_addresses(root: str) -> None:
+    """Refuse what names brokers, unless there is a directory of that name."""
+    if _BROKERS.fullmatch(root) and not os.path.isdir(root):
+        raise UsageError(
+            f"{root!r} is the address of a Kafka broker, and here is none: name the directory of the commit log, for "
+            f"example /data/commitlog (a directory of that very name: ./{root})"
+        )

@@ -517,10 +517,21 @@ def test_opening_touches_nothing(root: Path) -> None:
     assert not (root / "new").exists()
 
 
-@pytest.mark.parametrize("url", ["memory://x", "nosuchprotocol://x"])
+@pytest.mark.parametrize("url", ["memory://x", "s3://bucket/x", "gs://bucket/x", "hdfs://name/x", "nosuchprotocol://x"])
 def test_refuses_what_is_not_known_to_be_safe(url: str) -> None:
-    with pytest.raises(UnsupportedError, match=url):
+    """In one line, whether or not the library for it is installed."""
+    with pytest.raises(UnsupportedError, match=f"is not supported by this version .*{url}.*: use a local directory"):
         open_storage(url)
+
+
+@pytest.mark.parametrize("address", ["localhost:9092", "kafka-1.example:9092,kafka-2.example:9092"])
+def test_the_address_of_a_broker_is_no_directory(root: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.chdir(root)
+    with pytest.raises(UsageError, match=f"'{address}' is the address of a Kafka broker"):
+        open_storage(address)
+    assert open_storage(f"./{address}").url == str(root / address)
+    (root / address).mkdir()
+    assert open_storage(address).url == str(root / address)
 
 
 def test_a_root_must_be_named() -> None:

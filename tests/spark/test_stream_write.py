@@ -54,6 +54,20 @@ def test_each_micro_batch_is_one_entry_and_an_empty_one_is_none(
     assert entries(root, TOPIC) == 3  # create and two appends
 
 
+def test_a_mirror_job_copies_a_topic_as_it_is(spark: SparkSession, root: str, log: CommitLog, checkpoint: Path) -> None:
+    """Kafka's sink ignores what its source adds to a record, so a job from topic to topic drops no columns."""
+    for topic in (TOPIC, "mirror"):
+        log.create_topic(topic, partitions=2)
+    append(log.topic(TOPIC), batch_of(
+        [b"v", b"w", None], key=[b"k", None, b"k"], partition=[1, 0, 1], timestamp=[1_000, 2_000, 3_000],
+        headers=[[{"key": "h", "value": b"1"}], None, []],
+    ))  # fmt: skip
+    run(stream(spark, root, TOPIC, includeHeaders="true"), root, "mirror", checkpoint)
+    assert ends(log, "mirror") == [1, 2]
+    for partition in (0, 1):
+        assert read_partition(log.topic("mirror"), partition) == read_partition(log.topic(TOPIC), partition)
+
+
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_batch_that_is_played_again_adds_nothing(
     spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, settled: bool

@@ -97,6 +97,13 @@ def test_an_unknown_column_is_named() -> None:
         prepared(value=pa.array([b"a"]), colour=pa.array(["red"]))
 
 
+def test_the_source_s_own_columns_are_ignored() -> None:
+    plain = prepared(value=pa.array([b"a", b"b"]))
+    copied = prepared(value=pa.array([b"a", b"b"]), offset=pa.array([7, 9]), timestampType=pa.array([1, 0], pa.int32()))
+    assert copied.batch.equals(plain.batch)
+    assert copied.partition is None
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
