@@ -436,24 +436,29 @@ class CommitLog(Root):
         Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
         Args:
-            name: of the topic; None for all of them.
+            name: of the topic; None for all of them, and for the groups (``Groups.maintain``).
             progress: is told what is being done; it may raise to end the work there, which leaves all as it should be.
 
         Raises:
             UnknownTopicError: there is no such topic.
             CorruptionError: stored bytes are damaged; names each fault.
-            ExceptionGroup: of all topics some failed; the others were maintained.
+            ExceptionGroup: of all topics and groups some failed; the others were maintained.
         """
         if name is not None:
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
-        done, failed = [], []
+        done, failed = [], list[CommitLogError | OSError]()
         for each in self.every_name():
             try:
                 done.append(maintain_topic(self.topic(each, Operation.ADMIN), progress))
             except CommitLogError as error:
                 failed.append(error)
+        for each in self.groups.every_name():
+            try:
+                self.groups.maintain(each)
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
         if failed:
-            raise ExceptionGroup(f"{len(failed)} of {len(done) + len(failed)} topics could not be maintained", failed)
+            raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
         return tuple(done)
 
     def verify(self, name: str, *, progress: Progress = silent) -> Report:

@@ -37,7 +37,7 @@ from pyspark_commitlog.cli.shared import (
     progress_bars,
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
-from pyspark_commitlog.cli.tell import dumped_line, fault_lines, maintained_lines, void_lines
+from pyspark_commitlog.cli.tell import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError
 from pyspark_commitlog.log.dump import dump as dump_file
@@ -136,6 +136,19 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
             break
         except CommitLogError as error:
             complain(f"{name}: error: {error}")
+            code = max(code, exit_code(error))
+    return code if only or stop.is_set() else max(code, _round_of_groups(log, as_json=as_json))
+
+
+def _round_of_groups(log: CommitLog, *, as_json: bool) -> int:
+    """Maintain the groups once; return the exit code."""
+    code = 0
+    for name in log.groups.every_name():
+        try:
+            done = log.groups.maintain(name)
+            print_lines([json.dumps(asdict(done))] if as_json else group_maintained_lines(done))
+        except CommitLogError as error:
+            complain(f"group {name}: error: {error}")
             code = max(code, exit_code(error))
     return code
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark_commitlog.groups.groups import GroupDescription, Moved
+from pyspark_commitlog.groups.groups import GroupDescription, MaintainedGroup, Moved
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
@@ -39,6 +39,14 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: removed {removed} that nothing needs any more"
     if done.removed_lives:
         yield f"{name}: removed {done.removed_lives} earlier lives of the topic"
+
+
+def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
+    """Yield a line per thing that was done to a group; none where there was nothing to do."""
+    if done.forgotten_topics:
+        yield f"group {done.group}: forgot the offsets of {done.forgotten_topics} topics that were deleted"
+    if done.collected_entries:
+        yield f"group {done.group}: removed {done.collected_entries} entries that nothing needs any more"
 
 
 def void_lines(topic: str, found: Sequence[GivenUp], *, execute: bool) -> Iterator[str]:

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NoReturn
 
 from pyspark_commitlog.config import DAY_MS, TopicConfig
@@ -23,8 +22,9 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.groups.members import Members
-from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced
+from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced, forgotten
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.state import TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
@@ -197,6 +197,66 @@ class GroupLog:
 
         self.change("delete", change)
 
+    def forget(self) -> int:
+        """Forget the offsets of topics that were deleted, as Kafka's coordinator does (``maintain``).
+
+        Returns:
+            Of how many topic ids.
+        """
+        known = len(self.newest().topics)
+        if not known:
+            return 0
+
+        def change(state: GroupState, slot: Slot) -> GroupState:
+            nonlocal known
+            known = len(state.topics)
+            return forgotten(state, self._gone(state, absent=False))
+
+        return known - len(self.change("forget", change).topics)
+
+    def _gone(self, state: GroupState, *, absent: bool) -> set[str]:
+        """Return the topic ids that are gone for good: deleted, or another one has the name now. Ids never come back.
+
+        Args:
+            state: the group's.
+            absent: also those of a topic of which there is nothing at all: somebody may be about to put it back.
+        """
+        found = set()
+        for topic_id, row in state.topics.items():
+            topic = self._topics.get(row.name) or TopicLog(self.storage, row.name)
+            try:
+                stored = topic.journal.newest()
+                if stored is None:
+                    over = absent
+                else:
+                    newest = topic.state_of(stored.entry)
+                    over = newest.deleted or newest.topic_id != topic_id
+                    if over:
+                        topic.journal.sync_exposed(stored)  # rule R5: power loss must not bring it back
+            except (CommitLogError, OSError) as error:  # who can't be asked is there
+                log.warning("group %r: cannot tell whether topic %r is gone: %s", self.name, row.name, error)
+                continue
+            if over:
+                found.add(topic_id)
+        return found
+
+    def _fitting(self, state: GroupState) -> GroupState:
+        """Return a state; one that is too large without what it holds of topics that are gone.
+
+        Raises:
+            UsageError: it does not fit all the same.
+        """
+        size = len(to_json_bytes(state.to_json()))
+        if size > MAX_STATE_BYTES:
+            state = forgotten(state, self._gone(state, absent=True))
+            size = len(to_json_bytes(state.to_json()))
+        if size > MAX_STATE_BYTES:
+            raise UsageError(
+                f"group {self.name!r}: its offsets would take {size} bytes, at most {MAX_STATE_BYTES} are allowed: "
+                "use several groups"
+            )
+        return state
+
     def refuse_members(self, members: Members) -> None:
         """Refuse what can't be done under members.
 
@@ -250,6 +310,7 @@ class GroupLog:
             before = self.state_of(base)
             after = before if before.last_reset == slot.write_id else change(before, slot)
             if after is not before:
+                after = self._fitting(after)
                 if base is None:
                     self.storage.make_directory(self.directory)
                 return self._draft(kind, after, slot)
@@ -267,12 +328,6 @@ class GroupLog:
 
     def _draft(self, kind: str, state: GroupState, slot: Slot) -> Draft:
         told = state.to_json()
-        size = len(to_json_bytes(told))
-        if size > MAX_STATE_BYTES:
-            raise UsageError(
-                f"group {self.name!r}: its offsets would take {size} bytes, at most {MAX_STATE_BYTES} are allowed: "
-                "use several groups"
-            )
         sides: Mapping[str, bytes] = {}
         if self._members is not None and self._members[1] is state.members:
             told["members"] = self._members[0]
@@ -307,10 +362,13 @@ class GroupLog:
     def _collect(self) -> None:
         """Delete entries that nobody can need; a failure is a warning: what was put is committed."""
         try:
-            delay = TopicConfig(RootDefaults(self.storage).by_topic_name()).number("file.delete.delay.ms")
-            self.collect(delay)
+            self.collect_old()
         except (CommitLogError, OSError) as error:
             log.warning("group %r: old entries were not collected, and will be later: %s", self.name, error)
+
+    def collect_old(self) -> int:
+        """Delete entries by the root's delay; return how many."""
+        return self.collect(TopicConfig(RootDefaults(self.storage).by_topic_name()).number("file.delete.delay.ms"))
 
     def collect(self, delay_ms: int) -> int:
         """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
@@ -318,20 +376,22 @@ class GroupLog:
         Returns:
             How many went.
         """
-        sequences, now, gone = self.journal.sequences(), self.storage.clock.now_ms(), 0
-        for sequence, following in pairwise(sequences[: 1 - _KEPT_ENTRIES]):
-            try:
-                stored = self.storage.info(f"{self.directory}/{paths.entry_name(following)}")
-            except FileNotFoundError:  # another collector is ahead of us
-                continue
-            if stored.modified_ms + delay_ms > now:
-                break
+        sequences, now = self.journal.sequences(), self.storage.clock.now_ms()
+        proof = oldest_needed(((each, self._stored_ms(each)) for each in sequences[1:]), now, delay_ms)
+        gone = [sequence for sequence in sequences[:-_KEPT_ENTRIES] if sequence < proof]
+        for sequence in gone:
             self.journal.delete(sequence)
-            gone += 1
         self._collect_sides()
         for directory in (self.directory, paths.group_members(self.name)):
             self.storage.remove_abandoned(directory, now - DAY_MS)
-        return gone
+        return len(gone)
+
+    def _stored_ms(self, sequence: int) -> int | None:
+        """Return an entry's storage time; None where another collector is ahead of us."""
+        try:
+            return self.storage.info(f"{self.directory}/{paths.entry_name(sequence)}").modified_ms
+        except FileNotFoundError:
+            return None
 
     def _collect_sides(self) -> None:
         """Delete the side files that no entry names any more: those made for entries before the oldest one's."""

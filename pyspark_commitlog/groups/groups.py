@@ -91,6 +91,15 @@ class Moved:
     after: int
 
 
+@dataclass(frozen=True, slots=True)
+class MaintainedGroup:
+    """What ``Groups.maintain`` did to one group: topic ids whose offsets it forgot, and entries that it removed."""
+
+    group: str
+    forgotten_topics: int
+    collected_entries: int
+
+
 class Groups:
     """The consumer groups of a root. Opening touches nothing.
 
@@ -115,8 +124,12 @@ class Groups:
 
     def list(self) -> tuple[str, ...]:
         """Return the names of all groups, sorted."""
+        return tuple(name for name in self.every_name() if self._is_live(name))
+
+    def every_name(self) -> tuple[str, ...]:
+        """Return the names of all groups of which something is stored, deleted ones too, sorted."""
         found = (paths.parse_group(name) for name in self._storage.names(paths.GROUPS))
-        return tuple(sorted(name for name in found if name is not None and self._is_live(name)))
+        return tuple(sorted(name for name in found if name is not None))
 
     def _is_live(self, group: str) -> bool:
         """Return whether a group is there; one that can't be read is: who looks at it is told."""
@@ -297,6 +310,15 @@ class Groups:
             return without_topic(state, topic, live, now, slot.write_id)
 
         handle.change("delete-offsets", change)
+
+    def maintain(self, group: str) -> MaintainedGroup:
+        """Forget a group's offsets of topics that were deleted, and remove its old entries.
+
+        Raises:
+            CorruptionError: the newest entry is damaged.
+        """
+        handle = self.open(group)
+        return MaintainedGroup(group, handle.forget(), handle.collect_old())
 
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry of every group; return the faults."""

@@ -6,7 +6,7 @@ generation of the reset that moved it last: who follows an earlier one can't mov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.format.entry import Json
@@ -163,6 +163,15 @@ def ended(state: GroupState, write_id: str) -> GroupState:
     """Return the state behind a deletion of the group."""
     generation = state.generation + 1
     return GroupState(generation, floor=generation, last_reset=write_id, members=state.members)
+
+
+def forgotten(state: GroupState, topic_ids: Collection[str]) -> GroupState:
+    """Return the state without the rows of topic ids that are gone for good. The very same if it has none of them.
+
+    No generation begins: nobody can commit to such an id any more, and of what lives nothing changes.
+    """
+    topics = {topic_id: row for topic_id, row in state.topics.items() if topic_id not in topic_ids}
+    return state if len(topics) == len(state.topics) else replace(state, topics=topics)
 
 
 def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:

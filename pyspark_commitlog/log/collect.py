@@ -6,7 +6,7 @@ once an entry that did not need it either is older than the delay (rule R13).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CorruptionError
@@ -44,6 +44,29 @@ def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Store
     """Return the newest settle entry that is older than the delay: what it did not need may go (pure)."""
     old = [stored for stored in settles if stored.info.modified_ms + delay_ms <= now_ms]
     return old[-1] if old else None
+
+
+def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
+    """Return the newest of some entries that is older than the delay, 0 for none: those before it may go (pure).
+
+    An entry from the future, of a clock that was ahead once, proves nothing, and stops nothing: what was put behind it
+    is as good a witness.
+
+    Args:
+        entries: ascending numbers, with storage times in ms; None where one is gone. Taken one by one, and no more
+            of them than it needs.
+        now_ms: the storage's time.
+        delay_ms: how long what an entry replaced is still needed.
+    """
+    found = 0
+    for sequence, at_ms in entries:
+        if at_ms is None:
+            continue
+        if at_ms + delay_ms <= now_ms:
+            found = sequence
+        elif at_ms <= now_ms:  # those behind it are younger still
+            break
+    return found
 
 
 def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
@@ -259,10 +282,11 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
     """
     state = topic.state_of(newest.entry)
     now, delay = topic.storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
-    removed = 0
-    for topic_id, ended_ms in former_lives(newest, state):
+    removed, over_ms = 0, newest.info.modified_ms
+    for topic_id, ended_ms in reversed(former_lives(newest, state)):
         home = topic.paths(topic_id).home
-        if ended_ms + delay <= now and topic.storage.names(home):
+        over_ms = min(over_ms, ended_ms)  # it ended before all that came later, whatever a clock said then
+        if over_ms + delay <= now and topic.storage.names(home):
             topic.storage.delete_tree(home)
             removed += 1
     return removed

@@ -450,7 +450,10 @@ def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
 
 
 def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int) -> TopicState:
-    """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``."""
-    if state.marks and base_ms - state.marks[-1].at_ms < every_ms:
+    """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``.
+
+    A mark from the future, of a clock that was ahead once, keeps no later one away.
+    """
+    if state.marks and 0 <= base_ms - state.marks[-1].at_ms < every_ms:
         return state
     return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-_MARKS:])

@@ -47,6 +47,30 @@ def test_one_round_says_what_it_did_and_the_next_that_there_was_nothing(root: st
     assert log.describe("orders").partitions[0].unsettled == 0
 
 
+def test_a_round_of_all_topics_is_one_of_the_groups_too(root: str, log: Log) -> None:
+    log.groups.commit("g", {"orders": {0: 1}})
+    log.groups.commit("g", {"flights": {0: 1}})
+    run("maintain", root, "--once")
+    log.delete_topic("orders")
+    assert run("maintain", root, "flights", "--once")[0] == []
+    assert run("maintain", root, "--once")[0] == ["group g: forgot the offsets of 1 topics that were deleted"]
+    (line,) = [line for line in run("maintain", root, "--once", "--json")[0] if "group" in json.loads(line)]
+    assert json.loads(line) == {"group": "g", "forgotten_topics": 0, "collected_entries": 0}
+
+
+def test_a_group_that_cannot_be_maintained_fails_the_round_and_not_the_others(root: str, log: Log) -> None:
+    for group in ("a", "b"):
+        log.groups.commit(group, {"orders": {0: 1}})
+    (entry,) = (Path(root) / "groups/a/journal").iterdir()
+    entry.write_bytes(b"{}")
+    log.delete_topic("orders")
+    told, complaint = run("maintain", root, "--once", code=1)
+    assert "group b: forgot the offsets of 1 topics that were deleted" in told
+    assert "group a: error:" in complaint
+    with pytest.raises(ExceptionGroup, match="1 topics or groups could not be maintained"):
+        log.maintain()
+
+
 def test_one_topic_as_json(root: str, log: Log) -> None:
     log.alter_topic("orders", {"retention.ms": 1})
     (line,) = run("maintain", root, "orders", "--once", "--json")[0]
@@ -77,7 +101,7 @@ def test_a_topic_that_fails_is_told_and_the_others_are_maintained(root: str, log
     lines, errors = run("maintain", root, "--once", code=1)
     assert lines == ["orders: settled 2 records"]
     assert errors.startswith("flights: error: ")
-    with pytest.raises(ExceptionGroup, match="1 of 2 topics could not be maintained"):
+    with pytest.raises(ExceptionGroup, match="1 topics or groups could not be maintained"):
         log.maintain()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -19,6 +20,7 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
+from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.groups import group
 from pyspark_commitlog.groups.groups import GroupPartition, Moved
 from pyspark_commitlog.groups.state import Position
@@ -457,3 +459,121 @@ def test_a_handle_follows_others_without_listing(world: World) -> None:
     topic_id = world.handle().newest()[1].topic_id
     assert handle.newest().offsets(topic_id) == {0: 2}
     assert "names" not in {operation for operation, _ in seen.calls}
+
+
+def test_entries_from_the_future_do_not_keep_those_behind_them(world: World) -> None:
+    """A clock was ahead once, by a year: what was put before and meanwhile goes as what came later is old enough."""
+    for offset in range(9):
+        ahead = 365 * DAY_MS if offset in (3, 4) else 0
+        world.clock.advance(ahead)
+        commit(world, {0: offset})
+        world.clock.advance(DELAY_MS // 4 - ahead)
+    handle = world.log().groups.open("g")
+    assert handle.collect(DELAY_MS) == 5, "6 is as old as the delay"
+    assert entries(world) == [6, 7, 8, 9]
+    world.clock.advance(DELAY_MS)
+    handle.collect(DELAY_MS)
+    assert entries(world) == [8, 9]
+
+
+def test_where_the_second_newest_entry_is_from_the_future_the_newest_tells_the_time(world: World) -> None:
+    for offset in range(4):
+        commit(world, {0: offset})
+    world.clock.advance(365 * DAY_MS)
+    commit(world, {0: 4})
+    world.clock.advance(-365 * DAY_MS)
+    commit(world, {0: 5})
+    world.clock.advance(DELAY_MS)
+    assert world.log().groups.open("g").collect(DELAY_MS) == 4
+    assert entries(world) == [5, 6]
+
+
+# --- topics that are gone ---------------------------------------------------------------------------------
+
+
+def held(world: World) -> list[str]:
+    """Return the names of the topics of which the group holds offsets, of whatever lives."""
+    return sorted(row.name for row in world.log().groups.open("g").newest().topics.values())
+
+
+def several_topics(world: World, *names: str) -> None:
+    """Make topics, and commit to each."""
+    for name in names:
+        world.create(name=name)
+        world.log().groups.commit("g", {name: {0: 0}})
+
+
+def test_maintenance_forgets_the_offsets_of_deleted_topics_only(world: World) -> None:
+    several_topics(world, "a", "b", "c")
+    commit(world, {0: 7})
+    world.log().groups.reset("g", {"b": [0]}, to="latest", dry_run=False)
+    world.log().delete_topic("a")
+    world.log().delete_topic("c")
+    world.create(name="c")
+    assert held(world) == ["a", "b", "c", "t"]
+    before = world.log().groups.open("g").newest()
+    world.log().maintain()
+    assert held(world) == ["b", "t"]
+    after = world.log().groups.open("g").newest()
+    assert (after.generation, after.floor, after.last_reset) == (before.generation, before.floor, before.last_reset)
+    assert all(before.topics[topic_id] == row for topic_id, row in after.topics.items()), "with its generations"
+    entry = entries(world)[-1]
+    assert world.log().groups.maintain("g").forgotten_topics == 0
+    assert entries(world)[-1] == entry, "nothing to forget, nothing to put"
+
+
+def test_a_topic_of_which_there_is_nothing_may_be_put_back(world: World, tmp_path: Path) -> None:
+    """An operator who restores it moves its directory away first: maintenance meanwhile must not forget the group."""
+    several_topics(world, "a")
+    (world.path / "topics/a").rename(tmp_path / "a")
+    world.log().maintain()
+    (tmp_path / "a").rename(world.path / "topics/a")
+    assert offsets(world, "a") == {0: 0}
+
+
+def test_a_topic_that_cannot_be_read_is_not_forgotten(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    several_topics(world, "a", "b")
+    world.log().delete_topic("b")
+    newest = max((world.path / "topics/a/journal").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-2])
+    assert world.log().groups.maintain("g").forgotten_topics == 1
+    assert held(world) == ["a"]
+    assert "cannot tell whether topic 'a' is gone" in caplog.text
+
+
+def test_what_is_forgotten_was_deleted_for_good(world: World) -> None:
+    """R5: power loss may take back a deletion whose directory was not synced yet."""
+    several_topics(world, "a")
+    world.log().delete_topic("a")
+    log = Recorder()
+    world.log(log).groups.maintain("g")
+    synced = log.first("sync_directory", "topics/a/journal")
+    assert synced < log.first("put_if_absent", _JOURNAL)
+
+
+def test_a_commit_that_would_not_fit_forgets_deleted_topics_first(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = [f"{number}" + "x" * 200 for number in range(3)]
+    several_topics(world, "a", *gone)
+    state = world.log().groups.open("g").newest()
+    size = len(to_json_bytes(state.to_json()))
+    monkeypatch.setattr(group, "MAX_STATE_BYTES", size)
+    with pytest.raises(UsageError, match="use several groups"):
+        commit(world, {0: 1})
+    world.log().delete_topic(gone[0])
+    commit(world, {0: 1})
+    assert held(world) == sorted(["a", "t", *gone[1:]])
+    world.log().groups.commit("g", {"t": {1: 3}})
+    (world.path / "topics" / gone[1]).rename(tmp_path / "gone")
+    world.create(name="new" + "y" * 190)
+    world.log().groups.commit("g", {"new" + "y" * 190: {0: 0}})
+    assert gone[1] not in held(world), "nor is there anything of this one"
+    assert offsets(world) == {0: 1, 1: 3}
+
+
+def test_a_group_of_deleted_topics_alone_is_gone(world: World) -> None:
+    several_topics(world, "a")
+    world.log().delete_topic("a")
+    world.log().maintain()
+    assert world.log().groups.list() == ()

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import StagedExpiredError
+from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.commit import Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage
-from tests.support.world import RETENTION_MS, World, many
+from tests.support.world import DELAY_MS, RETENTION_MS, World, many
 
 _YEAR = 365 * 86_400_000
 
@@ -78,6 +79,52 @@ def test_a_clock_that_is_behind_deletes_nothing_early_and_breaks_nothing(world: 
     assert world.files(".chunk") == chunks
     commit(topic, running.topic_id, [running])
     assert world.values() == [b"a", b"b", b"running"]
+
+
+def test_a_clock_that_was_ahead_once_does_not_keep_orphans_for_ever(world: World) -> None:
+    """R10, R1: an entry from the future was remembered by its time; later ones are remembered all the same."""
+    topic = world.create()
+    world.clock.advance(_YEAR)
+    append(topic, batch_of([b"a"]))
+    append(topic, batch_of([b"b"]))
+    world.clock.advance(-_YEAR)
+    stage(topic, batch_of([b"orphan"]))
+    for _ in range(8):  # a topic that is never idle: its newest entry alone is never old enough
+        world.clock.advance(RETENTION_MS // 4)
+        append(topic, batch_of([b"c"]))
+    assert world.maintain().swept_chunks == 1
+
+
+def test_lives_that_ended_while_a_clock_was_ahead_are_removed(world: World) -> None:
+    """R10, R14: what came later, with its own time, tells that they ended before."""
+    world.create()
+    world.clock.advance(_YEAR)
+    world.log().delete_topic("t")
+    world.clock.advance(-_YEAR)
+    world.create()
+    world.clock.advance(DELAY_MS - 1)
+    assert world.maintain().removed_lives == 0
+    world.clock.advance(1)
+    assert world.maintain().removed_lives == 1
+
+
+@pytest.mark.parametrize(
+    ("ages", "found"),
+    [
+        ([], 0),
+        ([5], 0),
+        ([10], 1),
+        ([30, 20, 10, 9, 1], 3),
+        ([30, None, 20], 3),
+        ([30, -99, -99, 20, 5], 4),
+        ([-99, -99, 5], 0),
+        ([30, -99, 9], 1),
+    ],
+)
+def test_the_newest_entry_that_is_old_enough_is_found_whatever_lies_between(ages: list[int | None], found: int) -> None:
+    """Ages in ms, negative from the future; the delay is 10."""
+    entries = [(number, None if age is None else 1000 - age) for number, age in enumerate(ages, 1)]
+    assert oldest_needed(entries, 1000, 10) == found
 
 
 def test_writers_rows_survive_a_writer_whose_clock_is_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
