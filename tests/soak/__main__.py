@@ -66,9 +66,10 @@ class Soak:
 
     def stop(self, *names: str) -> dict[str, Any]:
         """End some processes, and return what the first one found."""
-        for name in names:
+        alive = [name for name in names if name in self._running]  # the others ended by themselves: a fault already
+        for name in alive:
             self._running[name].send_signal(signal.SIGTERM)
-        for name in names:
+        for name in alive:
             self._end(name)
         found = self._out / f"{names[0]}.json"
         answer: dict[str, Any] = json.loads(found.read_text()) if found.exists() else {}

@@ -36,6 +36,8 @@ _VISIT_SECONDS = 30.0
 #: How long whoever reads has, at the end, to come to it.
 _DRAIN_SECONDS = 180.0
 _TRIGGER = "10 seconds"
+#: What Spark says when a worker takes more than 10 seconds to start, on a machine that has other work.
+_NO_WORKER = "Python worker failed to connect back"
 Seen = dict[int, list[list[int]]]
 
 
@@ -324,17 +326,21 @@ def spark(root: str, out: Path, stop: Event) -> dict[str, Any]:
     reader = session.readStream.format("commitlog").option("subscribe", EVENTS).option("startingOffsets", "earliest")
     rows = reader.load(root).select("key", "value", "partition")
     writer = rows.writeStream.format("commitlog").option("topic", COPY)
-    query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime=_TRIGGER).start(root)
+    started = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime=_TRIGGER)
+    query, restarts = started.start(root), 0
     (out / "spark.ready").touch()
     while not stop.wait(1.0):
-        if not query.isActive:
+        if query.isActive:
+            continue
+        if _NO_WORKER not in str(query.exception()):
             return {"faults": [f"the stream ended: {query.exception()}"]}
+        query, restarts = started.start(root), restarts + 1
     query.processAllAvailable()
     progress = query.lastProgress
     batches = progress["batchId"] + 1 if progress else 0
     query.stop()
     session.stop()
-    return {"faults": [], "batches": batches}
+    return {"faults": [], "batches": batches, "restarts": restarts}
 
 
 ROLES = {each.__name__: each for each in (producer, tail, member, visitor, churn, restore, spark)}
