@@ -224,11 +224,19 @@ class Consumer(Positions):
         check_number("max_records", max_records)
         return max_records
 
-    def _poll(self, timeout: float, names: tuple[str, ...], most: int, convert: Callable[[Sequence[Piece]], _T]) -> _T:
+    def _poll(
+        self,
+        timeout: float,
+        names: tuple[str, ...],
+        most: int,
+        convert: Callable[[Sequence[Piece]], _T],
+        *,
+        certain: bool = False,
+    ) -> _T:
         deadline = self._clock.monotonic() + timeout
         while True:
             with self._lock:
-                taken = self._take(names, most)
+                taken = self._take(names, most, certain=certain)
                 found = convert(taken.pieces)  # first: what fails here is there at the next poll
                 self._apply(taken)
             left = deadline - self._clock.monotonic()
@@ -237,12 +245,18 @@ class Consumer(Positions):
             self._shared.wait(self._seen, min(left, self._longest_wait))
 
     async def _apoll(
-        self, timeout: float, names: tuple[str, ...], most: int, convert: Callable[[Sequence[Piece]], _T]
+        self,
+        timeout: float,
+        names: tuple[str, ...],
+        most: int,
+        convert: Callable[[Sequence[Piece]], _T],
+        *,
+        certain: bool = False,
     ) -> _T:
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
-            taken = await asyncio.to_thread(self._take, names, most)
+            taken = await asyncio.to_thread(self._take, names, most, certain=certain)
             found = convert(taken.pieces)
             self._apply(taken)
             left = deadline - self._clock.monotonic()
@@ -272,7 +286,7 @@ class Consumer(Positions):
         finally:
             forget()
 
-    def _take(self, names: tuple[str, ...], most: int) -> Taken:
+    def _take(self, names: tuple[str, ...], most: int, *, certain: bool = False) -> Taken:
         with self._lock:
             self._check_open()
             if self._membership is None:
@@ -281,7 +295,7 @@ class Consumer(Positions):
             self._views.clear()
             self._follow_assignment()
             self._auto_commit()
-            views = self._reading.look(self._views)
+            views = self._reading.look({} if certain else self._views, certain=certain)
             self._seen = self._reading.versions(views)
             return self._reading.take(views, names, most, self._settings.fetch_max_bytes)
 
@@ -297,10 +311,11 @@ class Consumer(Positions):
     def __next__(self) -> Record:
         """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
         while not self._ahead:
-            found = self.poll(self._patience)
-            self._hold(found)
-            if not found and self._settings.consumer_timeout_ms is not None:
-                raise StopIteration
+            self._hold(self.poll(self._patience))
+            if not self._ahead and self._settings.consumer_timeout_ms is not None:
+                self._hold(self._poll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True))
+                if not self._ahead:
+                    raise StopIteration
         return self._hand_over()
 
     def __aiter__(self) -> Self:
@@ -309,10 +324,11 @@ class Consumer(Positions):
     async def __anext__(self) -> Record:
         """As ``__next__``, without blocking the event loop."""
         while not self._ahead:
-            found = await self.apoll(self._patience)
-            self._hold(found)
-            if not found and self._settings.consumer_timeout_ms is not None:
-                raise StopAsyncIteration
+            self._hold(await self.apoll(self._patience))
+            if not self._ahead and self._settings.consumer_timeout_ms is not None:
+                self._hold(await self._apoll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True))
+                if not self._ahead:
+                    raise StopAsyncIteration
         return self._hand_over()
 
     @property

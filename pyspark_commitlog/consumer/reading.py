@@ -112,11 +112,12 @@ class Reading:
 
     # --- where it stands ----------------------------------------------------------------------------------
 
-    def look(self, known: Mapping[str, View] | None = None) -> dict[str, View]:
+    def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return what is visible of the assigned topics, with every position brought into it.
 
         Args:
             known: what was looked at just now.
+            certain: see ``SharedTopic.look``.
 
         Raises:
             UnknownTopicError: a topic was never there.
@@ -126,7 +127,7 @@ class Reading:
         views: dict[str, View] = {}
         for name in sorted({place.topic for place in self.places}):
             try:
-                views[name] = (known or {}).get(name) or self.topic(name).look()
+                views[name] = (known or {}).get(name) or self.topic(name).look(certain=certain)
             except UnknownTopicError:
                 self._gone(name)
         moving = [each for each in self.places.items() if each[0].topic in views and _is_moved(*each, views)]

@@ -26,7 +26,7 @@ from pyspark_commitlog.storage.events import Events
 CACHE_BYTES = 32 * 2**20
 #: What a frame in the cache takes beside its columns: its objects, in Python and in Arrow.
 ENTRY_BYTES = 2048
-#: How often an idle topic is looked at in full: the newest entry itself may be gone (the anchor rule).
+#: How often an idle topic is looked at in full by who waits: the newest entry itself may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: Readers under way that a partition keeps open, so that who reads on need not find its place again.
 _CURSORS = 4
@@ -193,8 +193,13 @@ class SharedTopic:
         self._checked = 0.0
         self._lock = RLock()
 
-    def look(self) -> View:
-        """Return what is visible now; one look at storage where nothing has changed.
+    def look(self, *, certain: bool = True) -> View:
+        """Return what is visible now.
+
+        Args:
+            certain: False takes one look at storage where nothing has changed, and may miss news for
+                ``RECHECK_SECONDS``: the next entry may be gone rather than not put yet (the anchor rule). That is for
+                who waits and looks again; who decides that there is no more must be certain.
 
         Raises:
             UnknownTopicError: there is no such topic, or no longer.
@@ -202,7 +207,7 @@ class SharedTopic:
         """
         with self._lock:
             now = self.storage.clock.monotonic()
-            due = self._stored is None or not 0 <= now - self._checked < RECHECK_SECONDS
+            due = certain or self._stored is None or not 0 <= now - self._checked < RECHECK_SECONDS
             if due or (self._stored is not None and self._topic.journal.is_followed(self._stored)):
                 self._read()
                 self._checked = now

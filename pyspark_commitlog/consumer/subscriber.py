@@ -205,7 +205,7 @@ class Subscriber:
         found: dict[str, int] = {}
         for name in self._subscription.names or self._matching():
             try:
-                self._views[name] = self._view(name)
+                self._views[name] = self._view(name, certain=False)
                 found[name] = self._views[name].topic.partitions
             except UnknownTopicError:
                 before = sum(place.topic == name for place in self._reading.places)
@@ -327,9 +327,9 @@ class Subscriber:
         self._log.topic(topic)
         return self._shared.topic(topic)
 
-    def _view(self, topic: str) -> View:
-        """Return what is visible of a topic now."""
-        return self._reading.topic(topic).look()
+    def _view(self, topic: str, *, certain: bool = True) -> View:
+        """Return what is visible of a topic now; see ``SharedTopic.look``."""
+        return self._reading.topic(topic).look(certain=certain)
 
     def close(self, *, commit: bool = True) -> None:
         """Give up all partitions, after a last automatic commit where these are enabled; a second call does nothing.

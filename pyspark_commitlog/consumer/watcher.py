@@ -152,7 +152,7 @@ class Watcher:
         for topic in topics:
             failed = False
             try:
-                topic.look()
+                topic.look(certain=False)
             except UnknownTopicError:  # not there yet, or deleted: that has a version of its own
                 pass
             except Exception:  # noqa: BLE001 who polls is told; one topic's trouble is not the others'

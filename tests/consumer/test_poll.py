@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
+from pyspark_commitlog.cli import cat
+from pyspark_commitlog.consumer import shared
 from pyspark_commitlog.consumer.rows import ARROW_SCHEMA
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -27,6 +30,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log import unsettled
+from pyspark_commitlog.storage import LocalStorage
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
 from tests.support.faults import on_path
@@ -641,3 +645,49 @@ def test_an_idle_consumer_still_notices_when_its_newest_entry_is_gone(world: Wor
     assert each.poll() == []
     world.clock.advance(1000)
     assert values(each.poll()) == numbered(5, 9)
+
+
+# --- where an end is decided --------------------------------------------------------------------------------
+
+
+def overtaken(world: World) -> None:
+    """Let records come whose entries are collected, as the newest one was that a consumer saw a moment ago."""
+    for first in range(5, 20, 5):
+        world.clock.advance(1)  # a file of another time, though it may get the inode of one that is gone
+        put(world, numbered(first, first + 5))
+        world.maintain()
+    world.clock.advance(1)
+    world.maintain()
+
+
+ENDS: dict[str, Callable[[Consumer], object]] = {
+    "lag": lambda each: sum(each.lag().values()),
+    "end_offsets": lambda each: each.end_offsets([at()])[at()] - each.position(at()),
+    "to_arrow": lambda each: each.to_arrow().num_rows,
+    "exit": lambda each: 0 if cat._is_done(each, EXIT, {}) else 15,
+    "iteration": lambda each: len(list(each)),
+    "async iteration": lambda each: asyncio.run(counted(each)),
+}
+EXIT: Any = SimpleNamespace(group="g", to_end=True)
+
+
+async def counted(each: Consumer) -> int:
+    """Return how many records there are until iteration ends."""
+    return sum([1 async for _ in each])
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
+def test_no_end_is_found_where_what_comes_next_is_collected(
+    world: World, end: Callable[[Consumer], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anchor rule: the number behind the entry that was seen last is free, as it is when nothing has come."""
+    monkeypatch.setattr(shared, "RECHECK_SECONDS", 3600.0)
+    world.create(1, {**SMALL, "file.delete.delay.ms": 0})
+    put(world, numbered(0, 5))
+    each = Consumer.on(LocalStorage(world.path), "t", auto_offset_reset="earliest", consumer_timeout_ms=20)
+    assert values(each.poll()) == numbered(0, 5)
+    overtaken(world)
+    assert world.entries()[0] > 3
+    assert each.poll() == [], "who only looks now and then may be late"
+    assert end(each) == 15
+    each.close()

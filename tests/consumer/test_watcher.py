@@ -50,7 +50,7 @@ def waiting(watcher: Watcher, *topics: SharedTopic) -> Iterator[threading.Event]
 def counting(topic: SharedTopic, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list that gets the time of every look at the topic."""
     looks, real = list[float](), topic.look
-    monkeypatch.setattr(topic, "look", lambda: (looks.append(time.monotonic()), real())[1])
+    monkeypatch.setattr(topic, "look", lambda **how: (looks.append(time.monotonic()), real(**how))[1])
     return looks
 
 
@@ -248,7 +248,7 @@ def test_many_commits_wake_many_times(root: Path) -> None:
 def test_one_topic_s_trouble_of_whatever_kind_does_not_end_the_thread_of_all(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> bool:
+    def fail(**how: bool) -> bool:
         raise RuntimeError("injected")
 
     ill, well, watcher = opened(root), opened(root), Watcher()

@@ -131,21 +131,22 @@ def verdict(phases: list[dict[str, Any]] | None) -> tuple[Outcome, str]:
     return Outcome.SURVIVED, "the test passed" if not failed else "only its teardown failed"
 
 
-def not_green(phases: list[dict[str, Any]] | None, node_ids: Sequence[str]) -> set[str]:
-    """Return those of the tests that did not run, or not pass in all their phases and parameters (pure)."""
+def not_green(phases: list[dict[str, Any]] | None, node_ids: Sequence[str]) -> dict[str, str]:
+    """Return those of the tests that did not run, or not pass in all their phases and parameters, and why (pure)."""
     if phases is None:
-        return set(node_ids)
-    passed = {phase["test"] for phase in phases if phase["phase"] == "call" and phase["outcome"] == "passed"}
-    bad = {phase["test"] for phase in phases if phase["outcome"] != "passed"}
+        return dict.fromkeys(node_ids, "they took too long together")
+    passed = [phase["test"] for phase in phases if phase["phase"] == "call" and phase["outcome"] == "passed"]
+    bad = {phase["test"]: phase["message"] or phase["outcome"] for phase in phases if phase["outcome"] != "passed"}
 
     def within(test: str, node_id: str) -> bool:
         return test == node_id or test.startswith((f"{node_id}[", f"{node_id}::"))
 
-    return {
-        node_id
-        for node_id in node_ids
-        if any(within(test, node_id) for test in bad) or not any(within(test, node_id) for test in passed)
-    }
+    found = {}
+    for node_id in node_ids:
+        told = [message for test, message in bad.items() if within(test, node_id)]
+        if told or not any(within(test, node_id) for test in passed):
+            found[node_id] = told[0] if told else "it did not run"
+    return found
 
 
 def run_all(mutants: Sequence[Mutant], workers: int) -> Iterator[Result]:
@@ -165,19 +166,19 @@ def run_all(mutants: Sequence[Mutant], workers: int) -> Iterator[Result]:
             finally:
                 copies.put(copy)
 
-        def green(node_ids: list[str]) -> set[str]:
+        def red_ones(node_ids: list[str]) -> dict[str, str]:
             with borrowed() as copy:
-                return not_green(copy.run(node_ids, TIMEOUT + 10 * len(node_ids)), node_ids) if node_ids else set()
+                return not_green(copy.run(node_ids, TIMEOUT + 10 * len(node_ids)), node_ids) if node_ids else {}
 
         def run(mutant: Mutant) -> Result:
             if mutant.node_id in red:
-                return Result(mutant, Outcome.NOT_GREEN)
+                return Result(mutant, Outcome.NOT_GREEN, red[mutant.node_id])
             with borrowed() as copy:
                 return _run(copy, mutant)
 
         with ThreadPoolExecutor(workers) as pool:
             node_ids = sorted({mutant.node_id for mutant in mutants})
-            red = set().union(*pool.map(green, _parts(node_ids, workers)))
+            red = dict(pair for found in pool.map(red_ones, _parts(node_ids, workers)) for pair in found.items())
             yield from pool.map(run, mutants)
 
 

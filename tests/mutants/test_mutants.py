@@ -113,15 +113,15 @@ def test_only_a_test_that_ran_and_failed_kills(phases: list[dict[str, Any]] | No
 
 def test_a_test_that_was_not_seen_green_is_named() -> None:
     passed = [phase(test="t.py::test_a[1]"), phase(test="t.py::test_a[2]"), phase(test="t.py::test_b")]
-    assert not_green(passed, ["t.py::test_a", "t.py::test_b"]) == set()
-    assert not_green(passed, ["t.py::test"]) == {"t.py::test"}
+    assert not_green(passed, ["t.py::test_a", "t.py::test_b"]) == {}
+    assert not_green(passed, ["t.py::test"]) == {"t.py::test": "it did not run"}
     skipped = phase("setup", "skipped", test="t.py::test_c")
     one = phase("call", "failed", "AssertionError", test="t.py::test_a[2]")
     assert not_green([*passed, skipped, one], ["t.py::test_a", "t.py::test_b", "t.py::test_c"]) == {
-        "t.py::test_a",
-        "t.py::test_c",
+        "t.py::test_a": "why",
+        "t.py::test_c": "why",
     }
-    assert not_green(None, ["t.py::test_a"]) == {"t.py::test_a"}
+    assert not_green(None, ["t.py::test_a"]) == {"t.py::test_a": "they took too long together"}
 
 
 def test_a_list_with_a_wrong_key_or_the_same_words_twice_is_refused(tmp_path: Path) -> None:
