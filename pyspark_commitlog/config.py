@@ -129,7 +129,7 @@ KEYS: dict[str, Key] = _keys(
     ),
     # --- ours: staging, settling, writers ---
     Key("staged.retention.ms", str(DAY_MS), 1, doc="Age at which a chunk nobody committed may be swept, ms."),
-    Key("producer.id.expiration.ms", str(30 * DAY_MS), 1, doc="How long a silent writer's last id is kept, ms."),
+    Key("producer.id.expiration.ms", str(HOUR_MS), 1, doc="How long a silent producer without an id is kept, ms."),
     Key("settle.bytes", str(16 * 2**20), 0, doc="Settle inside a commit when this many bytes are unsettled."),
     Key("settle.entries", "64", 1, doc="… or this many journal entries."),
     Key("settle.ms", "60000", 0, doc="… or the oldest unsettled entry is this old, ms."),

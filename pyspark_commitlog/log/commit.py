@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pyspark_commitlog.config import HOUR_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CorruptionError,
     InvalidRecordError,
@@ -20,30 +19,26 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     WriterFencedError,
 )
-from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json, to_json_bytes
+from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.staging import Group, Staged, restaged
 from pyspark_commitlog.log.state import (
     INLINE,
-    TABLE_BYTES,
     ChunkRef,
     Extent,
     TopicState,
     WriterRow,
-    Writers,
     chunks_to_json,
-    named_side,
     place_tables,
     with_mark,
 )
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import is_whole, read_pending
+from pyspark_commitlog.log.writers import PRODUCER, remember
 
 log = logging.getLogger("pyspark_commitlog.log")
 
-#: Changed writer rows in an entry before a new snapshot is taken.
-WRITER_ROWS = 64
 _REMEMBERED_RANGES = 5
 _MARKS_PER_RETENTION = 24
 
@@ -70,23 +65,15 @@ FORMER_QUERIES = 200
 class ProducerBatch:
     """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98).
 
-    ``since_ms`` is for producers without an id of their own (``TRANSIENT``), whose rows are soon forgotten: the
-    storage's time (ms) before the batch was tried first. None for durable ids.
+    ``since`` is for producers without an id of their own (``writers.TRANSIENT``), whose rows are soon forgotten: the
+    newest entry before the batch was tried first. None for durable ids.
     """
 
     writer_id: str
     epoch: int
     first: int
     last: int
-    since_ms: int | None = None
-
-
-#: What the writer ids of producers start with that have an id of their own.
-PRODUCER = "producer:"
-#: What the writer ids of producers start with that have no id of their own, and how long their rows are kept: such
-#: a producer needs its row only while it can't tell whether its last batch landed.
-TRANSIENT = "transient:"
-TRANSIENT_MS = HOUR_MS
+    since: int | None = None
 
 
 class Verdict(Enum):
@@ -144,11 +131,11 @@ def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int,
 
 
 def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
-    if row is None and batch.since_ms is not None:  # its earlier batches are certain, so their row may be forgotten
+    if row is None and batch.since is not None:  # its earlier batches are certain, so their row may be forgotten
         return Verdict.COMMIT
     if row is None and batch.writer_id.startswith(PRODUCER):  # its row is made when it is opened
         raise StaleBatchError(
-            f"topic {topic!r}: producer {batch.writer_id} is forgotten (producer.id.expiration.ms): nobody can tell "
+            f"topic {topic!r}: producer {batch.writer_id} is forgotten: nobody can tell "
             f"whether the records {batch.first} to {batch.last} landed. Look for them in the topic, then make a new one"
         )
     if row is None or batch.epoch > row.epoch:
@@ -171,27 +158,27 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
     return Verdict.COMMIT
 
 
-def check_remembered(row: WriterRow | None, batch: ProducerBatch, newest_ms: int, topic: str) -> None:
-    """Refuse a batch of a producer without an id that comes when its row may be forgotten already (R6; pure).
+def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int, topic: str) -> None:
+    """Refuse a batch of a producer without an id whose row may be forgotten already (R6; pure).
 
-    Rows go by storage times, and so does this (rule R10): one written after ``since_ms`` is there until
-    ``TRANSIENT_MS`` later.
+    If it landed, then in an entry above ``batch.since``; and no row of an entry above ``forgotten`` is gone.
 
     Raises:
         OutcomeUnknownError: it may have landed before.
     """
-    if row is None and batch.since_ms is not None and newest_ms - batch.since_ms >= TRANSIENT_MS:
+    if row is None and batch.since is not None and forgotten > batch.since:
         raise OutcomeUnknownError(
             f"topic {topic!r}: cannot tell whether the records {batch.first} to {batch.last} of {batch.writer_id} "
-            f"landed: they were tried first {newest_ms - batch.since_ms} ms ago, and a producer without producer_id is "
-            f"remembered for {TRANSIENT_MS} ms. Look for them in the topic before they are sent again"
+            f"landed: they were tried first behind entry {batch.since}, and producers without producer_id are "
+            f"forgotten up to entry {forgotten} (producer.id.expiration.ms). Look for them in the topic before they "
+            "are sent again"
         )
 
 
 def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
     """Return the streaming queries that a topic's next life refuses: those that wrote to this one or an earlier one."""
     rows = {**topic.snapshot(state), **state.writers.rows}
-    queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].at_ms)
+    queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].sequence)
     return (*state.former_queries, *queries)[-FORMER_QUERIES:]
 
 
@@ -287,7 +274,7 @@ def commit(
         if writer:
             check_life(writer, state, topic.name)
         if isinstance(writer, ProducerBatch):
-            check_remembered(before, writer, stored.info.modified_ms, topic.name)
+            check_remembered(before, writer, state.writers.forgotten, topic.name)
         if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
             topic.journal.sync_exposed(stored)  # it may have landed at a try whose fsync failed, or never came (R5)
             return None
@@ -354,30 +341,6 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
 def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, int]]:
     pairs = enumerate(zip(before, after, strict=True))
     return {partition: (start, end) for partition, (start, end) in pairs if end > start}
-
-
-def _is_forgotten(name: str, row: WriterRow, newest_ms: int, config: TopicConfig) -> bool:
-    """Return whether a row has been silent for too long, by storage times (pure)."""
-    expiration = config.number("producer.id.expiration.ms")
-    if name.startswith(TRANSIENT) and row.epoch >= 0:  # a txnAppId may begin with anything
-        expiration = TRANSIENT_MS  # whatever the topic says: retries count on it (check_remembered)
-    return row.at_ms < newest_ms - expiration
-
-
-def remember(
-    topic: TopicLog, stored: Stored, state: TopicState, slot: Slot, writer_id: str, row: WriterRow
-) -> tuple[TopicState, dict[str, bytes]]:
-    """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, forgotten ones not."""
-    rows = {**state.writers.rows, writer_id: row}
-    table = replace(state.writers, rows=rows)
-    if len(rows) <= WRITER_ROWS and len(to_json_bytes(table.to_json())) <= TABLE_BYTES:
-        return replace(state, writers=table), {}
-    config, newest_ms = topic.config(state), stored.info.modified_ms
-    every = {**topic.snapshot(state), **rows}
-    kept = {name: r.to_json() for name, r in every.items() if not _is_forgotten(name, r, newest_ms, config)}
-    data = to_json_bytes(kept)
-    snapshot = named_side("writers", data, slot.sequence, slot.write_id)
-    return replace(state, writers=Writers(snapshot, {})), {"writers": data}
 
 
 def _check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:

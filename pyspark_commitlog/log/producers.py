@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.commit import ProducerBatch, remember
+from pyspark_commitlog.log.commit import ProducerBatch
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.writers import remember
 
 
 def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
@@ -18,8 +19,8 @@ def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
     above all epochs that it ever had, as each of these took an entry.
     """
     if row is None:
-        return WriterRow(last=-1, rows=0, sequence=0, at_ms=at_ms, epoch=sequence)
-    return replace(row, at_ms=at_ms, epoch=row.epoch + 1)
+        return WriterRow(last=-1, rows=0, sequence=sequence, at_ms=at_ms, epoch=sequence)
+    return replace(row, sequence=sequence, at_ms=at_ms, epoch=row.epoch + 1)
 
 
 def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:

@@ -87,19 +87,24 @@ class WriterRow:
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """The writers' table: a snapshot in a side file, if any, and the rows changed since."""
+    """The writers' table: a snapshot in a side file, if any, and the rows changed since.
+
+    Rows of producers without an id whose last commit is entry ``forgotten`` or one before it may be gone.
+    """
 
     snapshot: Json | None = None
     rows: Mapping[str, WriterRow] = field(default_factory=dict)
+    forgotten: int = 0
 
     def to_json(self) -> Json:
         """Return the JSON form."""
-        return {"snapshot": self.snapshot, "rows": {name: row.to_json() for name, row in self.rows.items()}}
+        rows = {name: row.to_json() for name, row in self.rows.items()}
+        return {"snapshot": self.snapshot, "rows": rows, "forgotten": self.forgotten}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Writers:
         """Return the value of the JSON form."""
-        return cls(data["snapshot"], read_writer_rows(data["rows"]))
+        return cls(data["snapshot"], read_writer_rows(data["rows"]), data["forgotten"])
 
 
 def read_writer_rows(data: Mapping[str, Sequence[Any]]) -> dict[str, WriterRow]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
-from pyspark_commitlog.log.commit import PRODUCER, TRANSIENT
 from pyspark_commitlog.log.producers import init_producer
+from pyspark_commitlog.log.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, Identity
 from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions

@@ -28,12 +28,13 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.commit import TRANSIENT, ProducerBatch, commit
+from pyspark_commitlog.log.commit import ProducerBatch, commit
 from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
 from pyspark_commitlog.log.producers import landed_ranges
 from pyspark_commitlog.log.staging import Placed, Staged, Stager
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.writers import TRANSIENT
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
 from pyspark_commitlog.producer.settler import Settler
@@ -183,7 +184,7 @@ class Delivery:
         stored, state = topic.newest(self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
         if bundle.batch is None:
-            bundle.batch = self._numbered(bundle.items, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
+            bundle.batch = self._numbered(bundle.items, stored.sequence)
         stager = self._stager(stored, state)
         try:
             self._add_items(stager, bundle)
@@ -202,13 +203,13 @@ class Delivery:
         staged = stager.finish()
         bundle.staged = [] if staged is None else [staged]
 
-    def _numbered(self, items: Sequence[Item], now_ms: int) -> ProducerBatch:
+    def _numbered(self, items: Sequence[Item], newest: int) -> ProducerBatch:
         """Return a batch with the next sequence numbers; a durable producer's items have theirs."""
         me = self._identity
         if me.durable:
             return ProducerBatch(me.writer_id, me.epoch, me.last + 1, items[-1].last)
         last = me.last + sum(item.rows for item in items)
-        return ProducerBatch(me.writer_id, me.epoch, me.last + 1, last, since_ms=now_ms)
+        return ProducerBatch(me.writer_id, me.epoch, me.last + 1, last, since=newest)
 
     def _stager(self, stored: Stored, state: TopicState) -> Stager:
         topic = self._topic

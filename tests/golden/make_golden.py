@@ -21,8 +21,7 @@ import pyarrow as pa
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import commit as committing
-from pyspark_commitlog.log import staging, state
+from pyspark_commitlog.log import staging, state, writers
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.partitioner import Ints
@@ -123,7 +122,7 @@ def _text(data: bytes | None) -> str | None:
 @contextmanager
 def small_tables() -> Iterator[None]:
     """Have even small tables go to side files."""
-    with mock.patch.object(state, "TABLE_BYTES", 16), mock.patch.object(committing, "WRITER_ROWS", 1):
+    with mock.patch.object(state, "TABLE_BYTES", 16), mock.patch.object(writers, "WRITER_ROWS", 1):
         yield
 
 

@@ -25,8 +25,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log import commit as commit_module
 from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import writers as writers_module
 from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.log.compact import compact
 from pyspark_commitlog.log.fetch import fetch
@@ -167,7 +167,7 @@ def written(
     try:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(state_module, "TABLE_BYTES", tables)
-            patched.setattr(commit_module, "WRITER_ROWS", 2)
+            patched.setattr(writers_module, "WRITER_ROWS", 2)
             log = Log(World(path / "root"), partitions, [[] for _ in range(partitions)], [0] * partitions)
             log.world.create(partitions, config)
             for step in steps:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_commitlog.errors import ConflictError, StagedExpiredError
-from pyspark_commitlog.log import commit as commit_module
 from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import writers as writers_module
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.staging import Staged
@@ -79,7 +79,7 @@ class History(RuleBasedStateMachine):
     def create(self, config: dict[str, object], partitions: int, tables: int) -> None:
         """Make the topic; small tables go to side files in some histories."""
         self.patched.setattr(state_module, "TABLE_BYTES", tables)
-        self.patched.setattr(commit_module, "WRITER_ROWS", 2)
+        self.patched.setattr(writers_module, "WRITER_ROWS", 2)
         self.world.create(partitions, config)
         self.topic = self.world.handle()
         self.model.values = [[] for _ in range(partitions)]

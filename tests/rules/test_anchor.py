@@ -353,7 +353,7 @@ def test_entries_that_are_collected_while_they_are_counted_are_looked_up_anew(wo
 
 def test_a_base_whose_tables_are_collected_during_a_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anchor rule, R9: a writer pauses over a base whose writers' snapshot goes: it plans again on a newer one."""
-    from pyspark_commitlog.log import commit as module
+    from pyspark_commitlog.log import writers as module
 
     monkeypatch.setattr(module, "WRITER_ROWS", 1)
     topic = world.create()

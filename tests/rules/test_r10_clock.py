@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import StagedExpiredError
 from pyspark_commitlog.log.collect import oldest_needed
-from pyspark_commitlog.log.commit import Transaction, commit
+from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.topics import CommitLog
@@ -127,15 +127,16 @@ def test_the_newest_entry_that_is_old_enough_is_found_whatever_lies_between(ages
     assert oldest_needed(entries, 1000, 10) == found
 
 
-def test_writers_rows_survive_a_writer_whose_clock_is_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passing_producers_row_survives_a_clock_that_is_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R10, I5: rows are stamped with the later of this clock and the newest entry's storage time."""
-    from pyspark_commitlog.log import commit as module
+    from pyspark_commitlog.log import writers as module
 
     monkeypatch.setattr(module, "WRITER_ROWS", 2)
     topic = world.create()
     behind = CommitLog.on(LocalStorage(world.path, clock=ManualClock(1_000_000_000_000))).topic("t")
-    append(behind, batch_of([b"once"]), writer=Transaction("w", 1))
+    batch = ProducerBatch(f"{module.TRANSIENT}w", 0, 0, 0, since=1)
+    append(behind, batch_of([b"once"]), writer=batch)
     append(topic, batch_of([b"x"]))
     for number in range(4):
         append(topic, batch_of([b"x"]), writer=Transaction(f"other{number}", 1))
-    assert append(topic, batch_of([b"once"]), writer=Transaction("w", 1)).skipped
+    assert append(topic, batch_of([b"once"]), writer=batch).skipped

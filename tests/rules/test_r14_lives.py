@@ -6,6 +6,7 @@ import pytest
 
 from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log import commit as commits
+from pyspark_commitlog.log import writers
 from pyspark_commitlog.log.commit import Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
 from tests.support.records import append, batch_of
@@ -174,7 +175,7 @@ def test_queries_of_all_earlier_lives_are_remembered_within_a_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R14: three lives; the table is in a snapshot; the oldest query goes first when there are too many."""
-    monkeypatch.setattr(commits, "WRITER_ROWS", 2)
+    monkeypatch.setattr(writers, "WRITER_ROWS", 2)
     monkeypatch.setattr(commits, "FORMER_QUERIES", 5)
     for life in range(3):
         topic = world.create()
