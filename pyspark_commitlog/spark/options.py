@@ -36,6 +36,10 @@ _STORAGE = "storage."
 _TOPIC = "topic."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
+_ASYNC = "asyncProgressTrackingEnabled"
+#: Spark hands a sink all options of the query.
+_PASS_TO_SINK = (*_PASS, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
+                 "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
 #: What Spark adds where it asks for the columns of a SQL table: the table's properties, and its options once more.
 _TABLE = ("location", "owner", "provider", "comment", "collation", "external", "is_managed_location", "table_type")
 _TABLE_OPTION = "option."
@@ -100,9 +104,10 @@ class _Given:
 
     def _check(self, known: tuple[str, ...], what: str) -> None:
         lower = {name.lower() for name in known}
+        passed = _PASS_TO_SINK if what == "sink" else _PASS
         kafka = []
         for name in self._values:
-            if name in lower or name in _PASS or name.startswith(_STORAGE):
+            if name in lower or name in passed or name.startswith(_STORAGE):
                 continue
             if self.topic and name.startswith(_TOPIC):
                 continue
@@ -366,6 +371,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         OptionError: names the option, the value and what is allowed.
     """
     given = _Given(options, _SINK, "sink")
+    if given.flag(_ASYNC, False):
+        raise OptionError(
+            f"option {_ASYNC!r}='true': after a restart Spark may use a batch id that is committed here for other "
+            "records, and they would be skipped, so lost: leave the option out, or set it to false"
+        )
     acks = (given.text("acks") or "all").lower()
     if acks not in ("all", "-1", "1", "0"):
         raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")

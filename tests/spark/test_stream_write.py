@@ -18,7 +18,20 @@ from pyspark.sql.types import StringType, StructType
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.log.commit import Transaction
-from tests.spark.jobs import ended, ends, forget_commit, lines, put_lines, read, run, start, stream, values, write
+from tests.spark.jobs import (
+    PATIENCE_SECONDS,
+    ended,
+    ends,
+    forget_commit,
+    lines,
+    put_lines,
+    read,
+    run,
+    start,
+    stream,
+    values,
+    write,
+)
 from tests.support.records import Record, append, batch_of, read_partition, read_topic
 
 TOPIC = "orders"
@@ -143,6 +156,29 @@ def test_two_queries_from_one_copied_checkpoint_lose_what_they_cut_differently(
     run(all_at_once, root, TOPIC, twin)  # its batch 2
     run(one_each, root, TOPIC, checkpoint)  # its batch 2 is skipped, its batch 3 is not
     assert values(read(spark, root, TOPIC)) == ["0", "1", "3", "3"]
+
+
+def test_asynchronous_progress_tracking_is_refused(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
+) -> None:
+    """With it a batch id may get other records after a restart, which would be skipped as a repetition.
+
+    Spark refuses it for sinks that it does not know by name, unless it is asked not to; then we do.
+    """
+    log.create_topic(TOPIC)
+    put_lines(incoming, "0", ["a"])
+    asked, unchecked = {"asyncProgressTrackingEnabled": "true"}, "_asyncProgressTrackingOverrideSinkSupportCheck"
+    with pytest.raises(PySparkException, match="Sink commitlog does not support async progress tracking"):
+        start(lines(spark, incoming), root, TOPIC, checkpoint, now=False, **asked)
+    query = start(lines(spark, incoming), root, TOPIC, checkpoint, now=False, **asked, **{unchecked: "true"})
+    try:
+        with pytest.raises(StreamingQueryException, match=r"'asyncProgressTrackingEnabled'='true': .* leave the opt"):
+            query.awaitTermination(PATIENCE_SECONDS)
+    finally:
+        query.stop()
+    assert ends(log, TOPIC) == [0]
+    run(lines(spark, incoming), root, TOPIC, checkpoint, asyncProgressTrackingEnabled="false")
+    assert values(read(spark, root, TOPIC)) == ["a"]
 
 
 def test_a_query_without_its_checkpoint_writes_all_again(
