@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import overload
+from datetime import datetime
+from typing import TYPE_CHECKING, overload
 
 from pyspark_commitlog.access import ALL, Operation
 from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
@@ -36,6 +37,9 @@ from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, silent
 from pyspark_commitlog.root import Root
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class CommitLog(Root):
@@ -302,6 +306,40 @@ class CommitLog(Root):
             CorruptionError: stored bytes are damaged.
         """
         return fetch(self.topic(topic), partition, offset, max_records)
+
+    def to_arrow(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+        view: str | None = None,
+    ) -> pa.Table:
+        """Return the records of a topic as one table; memory must hold them.
+
+        Args:
+            topic: its name.
+            columns: of the table, in their order; others are not even decompressed. None: all.
+            start: where to begin: partition -> offset, or the first record that is not before a time (with a zone).
+                None, and partitions left out: at the log start offset.
+            end: where to end, before that offset or time. None, and partitions left out: at the high watermark.
+            view: ``latest`` for the newest record of each key, those with a null value left out; ``start`` is
+                not allowed then.
+
+        Returns:
+            key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
+            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without ``view``,
+            by offset.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: columns, partitions or a view that do not exist; a record without key in a view.
+            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            CorruptionError: stored bytes are damaged.
+        """
+        from pyspark_commitlog.log.table import read_table
+
+        return read_table(self.topic(topic), columns, start, end, view)
 
     def offsets_for_times(self, name: str, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record that is not before a timestamp (Kafka: ``offsetsForTimes``).

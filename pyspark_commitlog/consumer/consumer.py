@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.reading import Taken
-from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, schema_of, stored_columns, to_records, to_table
+from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, to_records, to_table
 from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
 from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.log.arrow import schema_of, stored_columns
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage
 

@@ -49,7 +49,8 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal")  # fmt: skip
+           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
+           "view")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
          "numPartitions", "topic.<config>", "compression", "principal")  # fmt: skip
 
@@ -187,6 +188,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     push_down: bool
+    newest_per_key: bool = False
     group: Group | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     principal: str | None = None
@@ -242,9 +244,33 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         group=group,
         push_down=given.flag("pushDownPredicate", False),
+        newest_per_key=_view(given),
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
     )
+
+
+#: What ``view=latest`` excludes: it looks at all of a partition, in one task, before any filter.
+_NOT_OF_A_VIEW = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions",
+                  "maxRecordsPerPartition", "groupShare")  # fmt: skip
+
+
+def _view(given: _Given) -> bool:
+    """Return whether the newest record of each key is asked for."""
+    view = given.text("view")
+    if view is None:
+        return False
+    if view.lower() != "latest":
+        raise OptionError(f"option 'view'={view!r}: use latest, the newest record of each key")
+    named = [name for name in _NOT_OF_A_VIEW if given.text(name) is not None]
+    if given.flag("pushDownPredicate", False):
+        named.append("pushDownPredicate")
+    if named:
+        raise OptionError(
+            f"options 'view' and {', '.join(map(repr, named))} exclude each other: the newest record of each key is of "
+            "all records from the start on; filter the DataFrame instead"
+        )
+    return True
 
 
 def _limits(given: _Given) -> Limits:

@@ -164,8 +164,13 @@ class Reading:
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
         topic = self._log().topic(wanted.topic)
+        names = wanted_columns(self._schema)
+        if self._options.newest_per_key:
+            from pyspark_commitlog.log.latest import latest
+
+            return SparkRows(self._schema, wanted.topic, wanted.partition).convert(latest(topic, wanted, names))
         read = read_range if self._options.fail_on_data_loss else read_kept
-        rows = read(topic, wanted, wanted_columns(self._schema))
+        rows = read(topic, wanted, names)
         return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
 
 

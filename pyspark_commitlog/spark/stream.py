@@ -35,6 +35,8 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
             )
         if options.push_down:
             raise OptionError("option 'pushDownPredicate' is for batch reads: Spark pushes no filters to a stream")
+        if options.newest_per_key:
+            raise OptionError("option 'view' is for batch reads; a stream has every record, in order")
         self._target: dict[TopicPartition, int] | None = None
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None

@@ -18,7 +18,6 @@ import pytest
 from pyspark_commitlog import Consumer, TopicPartition
 from pyspark_commitlog.cli import cat
 from pyspark_commitlog.consumer import shared
-from pyspark_commitlog.consumer.rows import ARROW_SCHEMA
 from pyspark_commitlog.errors import (
     CorruptionError,
     OffsetOutOfRangeError,
@@ -30,6 +29,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log import unsettled
+from pyspark_commitlog.log.arrow import ARROW_SCHEMA
 from pyspark_commitlog.storage import LocalStorage
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values

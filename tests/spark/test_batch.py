@@ -322,6 +322,28 @@ def test_the_format_is_found_without_being_registered(spark: SparkSession, root:
     assert values(read(fresh, root, TOPIC)) == ["found"]
 
 
+def test_a_view_has_the_newest_record_of_each_key(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, partitions=3)
+    write(
+        spark.sql("SELECT CAST(id % 100 AS STRING) AS key, CAST(id AS STRING) AS value FROM range(1000)").coalesce(1),
+        root,
+        TOPIC,
+    )
+    write(spark.sql("SELECT CAST(id AS STRING) AS key, CAST(NULL AS STRING) AS value FROM range(90)"), root, TOPIC)
+    table = read(spark, root, TOPIC, view="latest")
+    assert values(table) == [str(number) for number in range(990, 1000)]
+    assert table.selectExpr("min(offset)").first()[0] > 0
+    for excluded in ("startingOffsets", "minPartitions", "pushDownPredicate"):
+        with pytest.raises(PySparkException, match=f"'view' and '{excluded}' exclude each other"):
+            read(
+                spark,
+                root,
+                TOPIC,
+                view="latest",
+                **{excluded: {"minPartitions": "2", "pushDownPredicate": "true"}.get(excluded, "earliest")},
+            ).collect()
+
+
 def test_sql_reads_and_writes_a_topic(spark: SparkSession, root: str, log: CommitLog) -> None:
     """A temporary view keeps its options. Spark hands a table's options to no Python source: they go into WITH."""
     log.create_topic(TOPIC)
