@@ -12,6 +12,8 @@ from pyspark_commitlog.errors import StorageError, StorageFullError, StorageRead
 from pyspark_commitlog.storage.base import NotPutError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: What actions begin with that write nothing.
+_READING = ("read ", "list ")
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -34,6 +36,8 @@ def explain(error: OSError, root: Path, action: str) -> StorageError:
     where = f"{action} under {root}"
     if error.errno in FULL:
         return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
+    if error.errno in READ_ONLY and action.startswith(_READING):
+        return StorageError(f"cannot {where}: {reason}; make it readable for this user")
     if error.errno in READ_ONLY:
         return StorageReadOnlyError(
             f"cannot {where}: {reason}. Nothing was committed; make the root writable for this user."

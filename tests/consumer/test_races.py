@@ -20,20 +20,26 @@ COMMITS = 60
 
 def beside(act: Callable[[], None], root: str, readers: int = 3) -> list[list[Record]]:
     """Run ``act`` in a thread, and read all that there is beside it with several consumers; return what each saw."""
-    writer = threading.Thread(target=act)
     seen: list[list[Record]] = [[] for _ in range(readers)]
     failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 told in the test's thread
+            failed.append(error)
 
     def read(into: list[Record]) -> None:
         try:
             with Consumer(root, "t", auto_offset_reset="earliest", max_poll_records=17) as each:
-                while writer.is_alive() or any(each.lag().values()) or not into:
+                while writer.is_alive() or any(each.lag().values()):
                     into += each.poll(0.005)
                 while found := each.poll():
                     into += found
         except Exception as error:  # noqa: BLE001 told in the test's thread
             failed.append(error)
 
+    writer = threading.Thread(target=write)
     threads = [threading.Thread(target=read, args=(into,)) for into in seen]
     writer.start()
     for thread in threads:
@@ -49,6 +55,16 @@ def beside(act: Callable[[], None], root: str, readers: int = 3) -> list[list[Re
 def root(tmp_path: Path) -> str:
     """The path of a root that is not there yet."""
     return str(tmp_path / "root")
+
+
+def test_what_fails_beside_the_readers_fails_the_test(root: str) -> None:
+    CommitLog(root).create_topic("t", 1, HASTY)
+
+    def fail() -> None:
+        raise RuntimeError("injected")
+
+    with pytest.raises(RuntimeError, match="injected"):
+        beside(fail, root)
 
 
 def test_no_record_is_lost_or_comes_twice_beside_settlers_and_collectors(root: str) -> None:

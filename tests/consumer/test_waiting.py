@@ -240,6 +240,7 @@ def test_a_child_of_a_fork_makes_its_own_consumer_and_refuses_the_parents(root: 
         pass
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the parent's handler
         signal.alarm(int(LIMIT))
         os._exit(_in_child(root, each, events))
     put(root, 3, 4)

@@ -54,14 +54,41 @@ def python_work(act: Callable[[], object]) -> Counter[tuple[str, str, int]]:
             work[f"calls {getattr(called, '__qualname__', called)}", frame.f_code.co_filename, frame.f_lineno] += 1
 
     act()  # what is loaded or cached once is no part of the work
+    before = sys.gettrace(), sys.getprofile()  # a debugger's, or those that measure coverage
     sys.settrace(trace)  # type: ignore[arg-type]
     sys.setprofile(profile)
     try:
         act()
     finally:
-        sys.setprofile(None)
-        sys.settrace(None)
+        sys.setprofile(before[1])
+        sys.settrace(before[0])
     return work
+
+
+def test_who_traces_goes_on_behind_the_count() -> None:
+    seen: list[str] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        seen.append(frame.f_code.co_name)
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        pass
+
+    def nothing() -> None:
+        pass
+
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    try:
+        assert python_work(nothing).total() > 0
+        assert sys.getprofile() is profile
+        seen.clear()
+        nothing()
+    finally:
+        sys.setprofile(before[1])
+        sys.settrace(before[0])
+    assert "nothing" in seen
 
 
 #: A frame whose message lies unaligned in its file is decoded another way, a few steps longer, once.
