@@ -310,6 +310,34 @@ class Journal:
         except (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError) as error:
             raise self._unknown(slot, kind, str(error)) from error
 
+    def supersede(self, make: Callable[[Slot], Draft]) -> Stored:
+        """Put an entry above all there are, whatever they hold, and remove those: what can't be read is given up.
+
+        For who deletes what a journal holds. It follows no entry (``prev`` is ``""``), and who remembered one of them
+        finds that gone, and lists the directory (the anchor rule).
+
+        Raises:
+            OutcomeUnknownError: the put can't be told; doing it again is safe.
+            ConflictError: others were first, too many times.
+            StorageError: certainly not put.
+        """
+        with self._storage.turn(self._directory, _TURN_SECONDS):
+            for attempt in range(_MAX_ATTEMPTS):
+                self.forget()
+                below = self.sequences()
+                slot = Slot(below[-1] + 1 if below else 1, self._storage.new_id())
+                draft = make(slot)
+                try:
+                    stored = self._attempt(None, slot, draft)
+                except _UndecidedError as error:
+                    raise self._unknown(slot, draft.kind, str(error)) from error
+                if stored is not None:
+                    for sequence in below:
+                        self.delete(sequence)
+                    return stored
+                self._back_off(attempt)
+        raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
+
     def _attempt(self, base: Stored | None, slot: Slot, draft: Draft) -> Stored | None:
         entry = Entry(
             journal=self._kind,

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, beside, complete_group, opened, parse_instant, print_lines
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    Root,
+    beside,
+    complain,
+    complete_group,
+    opened,
+    parse_instant,
+    print_lines,
+)
 from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import UsageError
 
@@ -42,6 +51,8 @@ def describe(
         if members and state:
             raise UsageError("give one of --members and --state")
         told = [log.groups.describe(name) for name in group or log.groups.list()]
+        for fault in (fault for each in told for fault in each.faults):
+            complain(f"FAULT {fault}")
         lines = member_lines if members else state_lines if state else described_lines
         print_lines((json.dumps(asdict(each)) for each in told) if as_json else lines(told))
 

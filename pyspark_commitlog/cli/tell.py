@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark_commitlog.groups.groups import GroupDescription, MaintainedGroup, Moved
+from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup, Moved
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained

@@ -102,7 +102,7 @@ def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[s
     if pattern is not None:
         try:
             return Subscription(pattern=re.compile(pattern))
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             raise UsageError(f"pattern={pattern!r} is not a regular expression of Python: {error}") from None
     names = [topics] if isinstance(topics, str) else list(topics or ())
     if not names:

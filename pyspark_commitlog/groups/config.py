@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import UsageError
 
+MIN_SESSION_MS = 100
+MAX_SESSION_MS = 1_800_000
+
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
     """Kafka's consumer configs for a member; ``initial_rebalance_delay_ms`` is the broker's.
 
     Args:
-        session_timeout_ms: who is silent for so long is taken for dead. Default: 45,000. Minimum: 100.
+        session_timeout_ms: who is silent for so long is taken for dead. Default: 45,000. From 100 to 1,800,000, Kafka's
+            ``group.max.session.timeout.ms``.
         heartbeat_interval_ms: how often a member tells that it lives. Default: 3,000. Below the session timeout.
         max_poll_interval_ms: who does not poll for so long leaves. Default: 300,000.
         initial_rebalance_delay_ms: how long who joins waits for others who do. Default: 200.
@@ -29,8 +33,8 @@ class MemberConfig:
         Raises:
             UsageError: names the config, its value, and what is allowed.
         """
-        if self.session_timeout_ms < 100:
-            raise UsageError(f"session_timeout_ms={self.session_timeout_ms}: at least 100")
+        if not MIN_SESSION_MS <= self.session_timeout_ms <= MAX_SESSION_MS:
+            raise UsageError(f"session_timeout_ms={self.session_timeout_ms}: {MIN_SESSION_MS} to {MAX_SESSION_MS}")
         if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
             raise UsageError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms}: above 0 and below session_timeout_ms="

@@ -28,7 +28,7 @@ def remove_silent(handle: GroupLog) -> None:
         if not members.rows:
             return
         for member_id, row in members.rows.items():
-            identity, session = files.identity(member_id), row.profile.session_timeout_ms / 1000
+            identity, session = files.sign(member_id, closely=True), row.profile.session_timeout_ms / 1000
             if watch.changed(member_id, identity):
                 return
             if watch.see(member_id, identity, clock.monotonic(), session):

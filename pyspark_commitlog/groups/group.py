@@ -12,6 +12,7 @@ from pyspark_commitlog.config import DAY_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CommitFailedError,
     CommitLogError,
+    CorruptionError,
     FencedInstanceIdError,
     GroupResetError,
     NonEmptyGroupError,
@@ -21,6 +22,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
+from pyspark_commitlog.groups.gone import gone_for_good
 from pyspark_commitlog.groups.members import Members
 from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced, forgotten
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
@@ -36,6 +38,8 @@ log = logging.getLogger("pyspark_commitlog.groups")
 #: All rows of an entry together: bounds what a commit writes, and what a look reads.
 MAX_STATE_BYTES = 2**20
 MAX_METADATA_BYTES = 4096
+#: A generation above is no count of resets.
+MAX_GENERATION = 2**53
 _KEPT_ENTRIES = 2
 _COLLECT_EVERY = 16
 
@@ -85,6 +89,10 @@ class GroupLog:
             self._topics[name] = TopicLog(self.storage, name)
         return self._topics[name]
 
+    def _topic_once(self, name: str) -> TopicLog:
+        """Return the handle of a topic, which is not kept: a group may know thousands that are gone."""
+        return self._topics.get(name) or TopicLog(self.storage, name)
+
     def topic_state(self, name: str, topic_id: str | None = None) -> TopicState:
         """Return what a topic is now, made durable before offsets are built on it (rule R5).
 
@@ -116,11 +124,16 @@ class GroupLog:
 
         Raises:
             FileNotFoundError: the side file with its members is collected.
+            CorruptionError: it is no group's state.
         """
         if stored is None:
             return GroupState()
-        data = stored.entry.body["state"]
-        return GroupState.from_json(data, self._members_of(data.get("members")))
+        try:
+            data = stored.entry.body["state"]
+            return GroupState.from_json(data, self._members_of(data.get("members")))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            path = f"{self.directory}/{paths.entry_name(stored.sequence)}"
+            raise CorruptionError(f"{path}: holds no group's state ({error!r}); restore the file") from error
 
     def _members_of(self, told: Json | None) -> Members:
         if told is None:
@@ -197,6 +210,30 @@ class GroupLog:
 
         self.change("delete", change)
 
+    def end_damaged(self) -> None:
+        """Delete the group, whatever its entries hold: nothing of what can't be read is kept, nor asked.
+
+        The generation goes on from the highest that is found, so who followed the group can't commit any more.
+        """
+        found = [self._generation_at(sequence) for sequence in self.journal.sequences()]
+
+        def make(slot: Slot) -> Draft:
+            state = ended(GroupState(max(found, default=0)), slot.write_id)
+            return Draft("delete", "", {"state": state.to_json()})
+
+        self.journal.supersede(make)
+        self._members = None
+        self._collect_sides()
+
+    def _generation_at(self, sequence: int) -> int:
+        """Return the generation of an entry as far as it can be read, else 0."""
+        try:
+            state = self.journal.read(sequence).entry.body.get("state")
+        except (CommitLogError, OSError):
+            return 0
+        generation = state.get("generation") if isinstance(state, dict) else None
+        return generation if type(generation) is int and 0 <= generation < MAX_GENERATION else 0
+
     def forget(self) -> int:
         """Forget the offsets of topics that were deleted, as Kafka's coordinator does (``maintain``).
 
@@ -210,35 +247,9 @@ class GroupLog:
         def change(state: GroupState, slot: Slot) -> GroupState:
             nonlocal known
             known = len(state.topics)
-            return forgotten(state, self._gone(state, absent=False))
+            return forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=False))
 
         return known - len(self.change("forget", change).topics)
-
-    def _gone(self, state: GroupState, *, absent: bool) -> set[str]:
-        """Return the topic ids that are gone for good: deleted, or another one has the name now. Ids never come back.
-
-        Args:
-            state: the group's.
-            absent: also those of a topic of which there is nothing at all: somebody may be about to put it back.
-        """
-        found = set()
-        for topic_id, row in state.topics.items():
-            topic = self._topics.get(row.name) or TopicLog(self.storage, row.name)
-            try:
-                stored = topic.journal.newest()
-                if stored is None:
-                    over = absent
-                else:
-                    newest = topic.state_of(stored.entry)
-                    over = newest.deleted or newest.topic_id != topic_id
-                    if over:
-                        topic.journal.sync_exposed(stored)  # rule R5: power loss must not bring it back
-            except (CommitLogError, OSError) as error:  # who can't be asked is there
-                log.warning("group %r: cannot tell whether topic %r is gone: %s", self.name, row.name, error)
-                continue
-            if over:
-                found.add(topic_id)
-        return found
 
     def _fitting(self, state: GroupState) -> GroupState:
         """Return a state; one that is too large without what it holds of topics that are gone.
@@ -248,7 +259,7 @@ class GroupLog:
         """
         size = len(to_json_bytes(state.to_json()))
         if size > MAX_STATE_BYTES:
-            state = forgotten(state, self._gone(state, absent=True))
+            state = forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=True))
             size = len(to_json_bytes(state.to_json()))
         if size > MAX_STATE_BYTES:
             raise UsageError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark_commitlog.access import Access, Operation
+from pyspark_commitlog.access import ALL, Access, Operation
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -16,9 +16,17 @@ from pyspark_commitlog.errors import (
     missing,
 )
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.described import (
+    DAMAGED,
+    GroupDescription,
+    GroupPartition,
+    MaintainedGroup,
+    Moved,
+    described_members,
+)
 from pyspark_commitlog.groups.evict import remove_silent
+from pyspark_commitlog.groups.files import MemberFiles
 from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.members import Members, Phase
 from pyspark_commitlog.groups.state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, target_of
 from pyspark_commitlog.journal import Slot
@@ -28,76 +36,10 @@ from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage
 
+log = logging.getLogger("pyspark_commitlog.groups")
+
 #: What a reset is about: None for all topics of the group, names, or the partitions of each.
 Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPartition:
-    """One row of ``Groups.describe``.
-
-    ``offset`` is the next one to read, None if none was ever committed. ``lag`` counts the offsets from there, or from
-    the log start offset, to the high watermark.
-    """
-
-    topic: str
-    partition: int
-    offset: int | None
-    log_start_offset: int
-    high_watermark: int
-    log_end_offset: int
-    lag: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
-    """A member of a group, with what it has: also what it has to give up and did not yet.
-
-    ``host`` is ``host/pid``; ``consumer_id`` is how Kafka's tools would name it.
-    """
-
-    consumer_id: str
-    client_id: str
-    host: str
-    group_instance_id: str | None
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """What ``Groups.describe`` answers; ``metadata`` holds the last commit's of each topic that has some.
-
-    ``generation`` counts resets, ``generation_id`` rebalances. ``state`` is ``Empty`` where there are no members,
-    ``PreparingRebalance`` while partitions are handed on, or ``Stable``.
-    """
-
-    group: str
-    generation: int
-    partitions: tuple[GroupPartition, ...]
-    metadata: Mapping[str, str]
-    state: str = Phase.EMPTY.value
-    generation_id: int = 0
-    protocol: str | None = None
-    members: tuple[MemberDescription, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One row of a reset: a partition's offset before (None: never committed) and after."""
-
-    topic: str
-    partition: int
-    before: int | None
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class MaintainedGroup:
-    """What ``Groups.maintain`` did to one group: topic ids whose offsets it forgot, and entries that it removed."""
-
-    group: str
-    forgotten_topics: int
-    collected_entries: int
 
 
 class Groups:
@@ -155,13 +97,23 @@ class Groups:
         Topics that are gone, or that the principal may not use, are left out; of one that was made again nothing is
         committed.
 
+        Damage is told, and hides nothing else (``faults``).
+
         Raises:
             UnknownGroupError: there is no such group.
         """
-        handle, state = self._existing(group)
+        try:
+            handle, state = self._existing(group)
+        except CorruptionError as error:
+            return GroupDescription(group, 0, (), {}, DAMAGED, faults=(str(error),))
         rows, metadata = [], {}
+        faults = MemberFiles(self._storage, group).faults()
         for name in self._access.among(Operation.DESCRIBE, sorted({*state.names(), *state.members.topics})):
-            topic = _live(handle, name)
+            try:
+                topic = _live(handle, name)
+            except CorruptionError as error:
+                faults.append(str(error))
+                continue
             if topic is None:
                 continue
             offsets = state.offsets(topic.topic_id)
@@ -177,7 +129,8 @@ class Groups:
             members.phase.value,
             members.generation,
             members.protocol,
-            _described(members),
+            described_members(members),
+            tuple(faults),
         )
 
     def commit(
@@ -277,11 +230,22 @@ class Groups:
     def delete(self, group: str) -> None:
         """Delete a group with all its offsets; queries that belong to it no longer commit, a new one makes it anew.
 
+        One whose newest entry can't be read goes at once, with its members: none of them can go on. Where the root has
+        access rules, who does that must be allowed to read all topics, as nobody can tell which it had.
+
         Raises:
             UnknownGroupError: there is no such group.
             NonEmptyGroupError: it has members that live.
         """
-        handle, state = self._existing(group)
+        handle = self.open(group)
+        try:
+            _, state = self._existing(group)
+        except CorruptionError as error:
+            self._check([ALL])
+            log.warning("group %r is deleted unread: %s", group, error)
+            MemberFiles(self._storage, group).clear()
+            handle.end_damaged()
+            return
         self._check(state.names())
         remove_silent(handle)
         handle.end()
@@ -323,20 +287,6 @@ class Groups:
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry of every group; return the faults."""
         return tuple(fault for name in self.list() for fault in _faults(self.open(name)))
-
-
-def _described(members: Members) -> tuple[MemberDescription, ...]:
-    rows = (
-        MemberDescription(
-            f"{row.profile.client_id}-{member_id}",
-            row.profile.client_id,
-            row.profile.host,
-            row.profile.instance_id,
-            tuple(sorted(row.places)),
-        )
-        for member_id, row in members.rows.items()
-    )
-    return tuple(sorted(rows, key=lambda row: row.consumer_id))
 
 
 def _place(row: Moved) -> tuple[str, int]:

@@ -7,7 +7,6 @@ the newest entry (``GroupLog.advance``).
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from pyspark_commitlog.groups.assignors import check_assignors, chosen
 from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.files import MemberFiles, topic_lives
 from pyspark_commitlog.groups.group import GroupLog, Tenure
+from pyspark_commitlog.groups.matching import TopicPattern
 from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.groups.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
 from pyspark_commitlog.groups.state import GroupState, Position
@@ -158,11 +158,9 @@ class GroupMember:
             raise UsageError(f"topics={topics!r}, pattern={pattern!r}: give a list of names, or a pattern")
         for name in topics:
             paths.check_topic_name(name)
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise UsageError(f"pattern={pattern!r} is no regular expression: {error}") from error
+        wanted = None if pattern is None else TopicPattern(pattern)
         with self._lock:
+            self._pattern = wanted
             self._profile = replace(self._profile, topics=tuple(sorted(set(topics))), pattern=pattern)
             self._beaten = self._looked = None
 
@@ -256,18 +254,32 @@ class GroupMember:
         now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
         waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
         try:
-            if self._beaten is None or now - self._beaten >= beat:
-                reached = self._given_up if self._joined is None else max(self._given_up, 0)
-                self._files.write(self._id, MemberFile(self._profile, reached))
-                self._beaten = now
+            if self._beaten is None:
+                self._match()
+            self._beat(now)
             if self._looked is None or now - self._looked >= (beat / _QUICK if waiting else beat):
                 self._looked = now
                 self._members = self._handle.newest().members
                 if self._joined is None and self._id in self._members.rows:
                     self._joined = self._members.rows[self._id].joined
+                self._match()  # behind the newest entry: what it says of a pattern like this one is older
+                self._beat(now)
                 self._look_after(now)
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
             self._warn(f"group {self._handle.name!r}: a heartbeat of member {self._id} failed: {error}")
+
+    def _beat(self, now: float) -> None:
+        if self._beaten is None or now - self._beaten >= self._config.heartbeat_interval_ms / 1000:
+            reached = self._given_up if self._joined is None else max(self._given_up, 0)
+            self._files.write(self._id, MemberFile(self._profile, reached))
+            self._beaten = now
+
+    def _match(self) -> None:
+        """Look which topics there are that the pattern finds; what it finds is told with the next heartbeat: now."""
+        if self._pattern is not None:
+            topics = self._pattern.among(self._handle.storage.names(paths.TOPICS))
+            if topics != self._profile.topics:
+                self._profile, self._beaten = replace(self._profile, topics=topics), None
 
     def _look_after(self, now: float) -> None:
         """Rebalance if it is due, and this member's turn to do it."""
@@ -307,19 +319,29 @@ class GroupMember:
             file = self._files.read(member_id)
             if file is not None and file.generation == NEVER_IN:
                 joining[member_id] = file.profile
+        given_up = {m: self._reached(m) for m, row in rows.items() if row.revoking}
         gone = {}
         for member_id in self._watch.turn(others):
             profile = rows[member_id].profile if member_id in rows else self._profile
-            if self._watch.see(member_id, self._files.identity(member_id), now, profile.session_timeout_ms / 1000):
+            if self._watch.see(member_id, self._files.sign(member_id), now, profile.session_timeout_ms / 1000):
                 joining.pop(member_id, None)
                 if member_id in rows:
                     gone[member_id] = rows[member_id].joined
                 else:
                     self._files.delete(member_id)
         self._watch.keep(others)
-        given_up = {m: self._reached(m) for m, row in rows.items() if row.revoking}
-        changed = {self._id: self._profile} if self._id in rows else {}
-        return Seen(joining, gone, given_up, changed)
+        self._files.keep(others)
+        return Seen(joining, gone, given_up, self._wishes() if self._id in rows else {})
+
+    def _wishes(self) -> Mapping[str, Profile]:
+        """Return what rows should say: of this member, and of those with the same pattern, which find the same."""
+        mine = self._profile
+        found = {self._id: mine}
+        if mine.pattern is not None:
+            for member_id, row in self._members.rows.items():
+                if row.profile.pattern == mine.pattern and member_id != self._id:
+                    found[member_id] = replace(row.profile, topics=mine.topics)
+        return found
 
     def _reached(self, member_id: str) -> int:
         if member_id == self._id:

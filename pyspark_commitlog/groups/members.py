@@ -7,12 +7,13 @@ comes from who has the partition, in the newest generation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
+from pyspark_commitlog.groups.config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.model import TopicPartition
 
 #: The generation of a member's file before it was ever in the group.
@@ -33,7 +34,8 @@ class Phase(Enum):
 class Profile:
     """Who a member is, and what it wants.
 
-    ``topics`` are names; or ``pattern`` is a regular expression for whole names. ``host`` is ``host/pid``.
+    ``topics`` are names: those given, or those that the member found by its ``pattern``, a regular expression for
+    whole names that nobody else evaluates. ``host`` is ``host/pid``.
     """
 
     client_id: str
@@ -58,15 +60,31 @@ class Profile:
 
     @classmethod
     def from_json(cls, data: Json) -> Profile:
-        """Return the value of that form."""
+        """Return the value of that form.
+
+        Raises:
+            ValueError: a value that no member has; names the field.
+        """
+        topics, assignors, session = data["topics"], data["assignors"], data["sessionTimeoutMs"]
+        texts = {"clientId": data["clientId"], "host": data["host"]}
+        texts |= {name: data[name] or "" for name in ("pattern", "instanceId")}
+        for name, listed in (("topics", topics), ("assignors", assignors)):
+            if not isinstance(listed, (list, tuple)):
+                raise ValueError(f"{name} is {listed!r}, expected a list of texts")
+            texts |= {f"{name}[{number}]": each for number, each in enumerate(listed)}
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise ValueError(f"{name} is {value!r}, expected a text")
+        if type(session) is not int or not MIN_SESSION_MS <= session <= MAX_SESSION_MS:
+            raise ValueError(f"sessionTimeoutMs is {session!r}, expected {MIN_SESSION_MS} to {MAX_SESSION_MS}")
         return cls(
             data["clientId"],
             data["host"],
-            tuple(data["topics"]),
+            tuple(topics),
             data["pattern"],
-            tuple(data["assignors"]),
+            tuple(assignors),
             data["instanceId"],
-            data["sessionTimeoutMs"],
+            session,
         )
 
 
@@ -91,7 +109,10 @@ class MemberFile:
         """
         try:
             fields = json.loads(data)
-            return cls(Profile.from_json(fields), fields["generation"])
+            generation = fields["generation"]
+            if type(generation) is not int or generation < NEVER_IN:
+                raise ValueError(f"generation is {generation!r}, expected a number from {NEVER_IN} on")
+            return cls(Profile.from_json(fields), generation)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptionError(
                 f"{where} is no member's file ({error!r}): delete it, its member writes it"
@@ -149,32 +170,38 @@ class Members:
         return next((m for m, row in self.rows.items() if row.profile.instance_id == instance_id), None)
 
     def to_json(self) -> Json:
-        """Return the form for an entry."""
+        """Return the form for an entry; lists of names that many rows share stand there once."""
+        wishes = {
+            topics: number for number, topics in enumerate(dict.fromkeys(r.profile.topics for r in self.rows.values()))
+        }
         return {
             "generation": self.generation,
             "admitted": self.admitted,
             "phase": self.phase.value,
             "protocol": self.protocol,
             "topics": {name: [life.topic_id, life.partitions] for name, life in self.topics.items()},
-            "rows": {member_id: _row_to_json(row) for member_id, row in self.rows.items()},
+            "wishes": [list(topics) for topics in wishes],
+            "rows": {member_id: _row_to_json(row, wishes) for member_id, row in self.rows.items()},
         }
 
     @classmethod
     def from_json(cls, data: Json) -> Members:
         """Return the value of that form."""
+        wishes = [tuple(topics) for topics in data["wishes"]]
         return cls(
             data["generation"],
             data["admitted"],
             Phase(data["phase"]),
             data["protocol"],
             {name: TopicLife(*life) for name, life in data["topics"].items()},
-            {member_id: _row_from_json(row) for member_id, row in data["rows"].items()},
+            {member_id: _row_from_json(row, wishes) for member_id, row in data["rows"].items()},
         )
 
 
-def _row_to_json(row: Member) -> Json:
+def _row_to_json(row: Member, wishes: Mapping[tuple[str, ...], int]) -> Json:
     return {
         **row.profile.to_json(),
+        "topics": wishes[row.profile.topics],
         "joined": row.joined,
         "owned": _by_topic(row.owned),
         "revoking": _by_topic(row.revoking),
@@ -182,10 +209,9 @@ def _row_to_json(row: Member) -> Json:
     }
 
 
-def _row_from_json(data: Json) -> Member:
-    return Member(
-        Profile.from_json(data), data["joined"], _places(data["owned"]), _places(data["revoking"]), data["revokedIn"]
-    )
+def _row_from_json(data: Json, wishes: Sequence[tuple[str, ...]]) -> Member:
+    profile = replace(Profile.from_json({**data, "topics": ()}), topics=wishes[data["topics"]])
+    return Member(profile, data["joined"], _places(data["owned"]), _places(data["revoking"]), data["revokedIn"])
 
 
 def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -5,10 +5,8 @@ docs/design/group-membership.md tells why; ``tests/model`` explores it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import count
 
 from pyspark_commitlog.groups.assignors import ASSIGNORS, Subscriber, chosen
@@ -154,7 +152,7 @@ def _assigned(
     had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
     subscribers = {
         m: Subscriber(
-            frozenset(row.profile.topics).union(wanted_topics([row.profile], wanted)),
+            frozenset(row.profile.topics),
             tuple(sorted(had[m])),
             row.profile.instance_id,
         )
@@ -188,15 +186,10 @@ def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> 
 
 
 def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
-    """Return those of the topics that members want, sorted by name."""
-    names: set[str] = set()
-    for topic_list, pattern in {(each.topics, each.pattern) for each in profiles}:
-        names.update(name for name in topic_list if name in topics)
-        if pattern is not None:
-            names.update(name for name in topics if _pattern(pattern).fullmatch(name))
-    return {name: topics[name] for name in sorted(names)}
+    """Return those of the topics that members want, sorted by name.
 
-
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
+    Names alone count: each member evaluates its own pattern and says what that found, so one that can't be compiled,
+    or takes for ever, is nobody else's trouble.
+    """
+    names = {name for wanted in {each.topics for each in profiles} for name in wanted}
+    return {name: topics[name] for name in sorted(names) if name in topics}

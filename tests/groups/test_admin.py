@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import google_crc32c
 import pytest
 
-from pyspark_commitlog.errors import CorruptionError, NonEmptyGroupError
+from pyspark_commitlog.errors import (
+    AccessDeniedError,
+    CorruptionError,
+    GroupResetError,
+    NonEmptyGroupError,
+    OutcomeUnknownError,
+)
 from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.log import state as log_state
 from pyspark_commitlog.model import TopicPartition
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
 from tests.support.faults import on_path
-from tests.support.world import World
+from tests.support.world import World, once
 
 WAYS: dict[str, Callable[[Groups], object]] = {
     "reset": lambda groups: groups.reset("g", {"t": [0]}, to="earliest", dry_run=False),
@@ -159,9 +169,11 @@ def test_a_damaged_file_of_members_is_told_and_named(
     damage(group.world.path / file)
     (fault,) = group.world.log().groups.verify()
     assert file in fault
-    for call in (lambda groups: groups.describe("g"), lambda groups: groups.commit("g", {"t": {0: 1}})):
-        with pytest.raises(CorruptionError, match=re.escape(file)):
-            call(group.world.log().groups)
+    with pytest.raises(CorruptionError, match=re.escape(file)):
+        group.world.log().groups.commit("g", {"t": {0: 1}})
+    told = group.world.log().groups.describe("g")
+    assert (told.state, told.partitions, told.members) == ("Damaged", (), ())
+    assert file in told.faults[0]
     assert group.world.log().groups.list() == ("g",)
 
 
@@ -172,3 +184,121 @@ def test_queries_and_others_without_membership_commit_beside_members(group: Grou
     a.commit("t0 t1", 3)
     assert group.offsets() == [4, 4, None, None]
     assert a.has() == "t0 t1 t2 t3"
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Write an entry again with another body, and a CRC that is right."""
+    body = json.loads(path.read_bytes())
+    change(body)
+    del body["crc"]
+    covered = json.dumps(body, separators=(",", ":")).encode()[:-1]
+    path.write_bytes(covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered))
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut off": cut_off,
+    "empty": lambda path: path.write_bytes(b""),
+    "no state": lambda path: rewritten(path, lambda body: body.pop("state")),
+    "another state": lambda path: rewritten(path, lambda body: body.update(state=[1])),
+    "offsets of texts": lambda path: rewritten(path, lambda body: body["state"].update(topics={"x": "y"})),
+    "a row without its session": lambda path: rewritten(
+        path, lambda body: next(iter(body["state"]["members"]["rows"].values())).update(sessionTimeoutMs="45000")
+    ),
+}
+
+
+def newest_entry(world: World) -> Path:
+    return max((world.path / "groups/g/journal").iterdir())
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_group_is_described_deleted_and_begins_again(group: Group, damage: Callable[[Path], object]) -> None:
+    """Whatever is there: who followed it before can't commit any more, and its members join again."""
+    groups = group.world.log().groups
+    groups.commit("g", {"t": {0: 3}})
+    groups.reset("g", {"t": [0]}, to="earliest", dry_run=False)
+    a = group.join("a")
+    group.run()
+    damage(newest_entry(group.world))
+    assert groups.list() == ("g",)
+    told = group.world.log().groups.describe("g")
+    assert told.state == "Damaged"
+    assert newest_entry(group.world).name in told.faults[0]
+    with pytest.raises(CorruptionError):
+        group.run(ms=2 * SESSION_MS)
+    group.world.log().groups.delete("g")
+    assert group.world.log().groups.list() == ()
+    assert group.world.log().groups.verify() == ()
+    group.run()
+    assert a.has() == "t0 t1 t2 t3"
+    assert group.state().generation == 2, "behind that of the reset"
+    with pytest.raises(GroupResetError):
+        group.world.log().groups.commit("g", {"t": {0: 1}}, generation=1)
+    a.commit("t0", 2)
+    assert group.offsets() == [2, None, None, None]
+
+
+def test_who_deletes_a_damaged_group_must_be_allowed_to_read_all_topics(group: Group) -> None:
+    """Nobody can tell which topics it had."""
+    log = group.world.log()
+    log.groups.commit("g", {"t": {0: 3}})
+    log.access.allow("ops", "admin", "*")
+    log.acting_as("ops").access.allow("some", "read", "t")
+    cut_off(newest_entry(group.world))
+    with pytest.raises(AccessDeniedError):
+        log.acting_as("some").groups.delete("g")
+    log.acting_as("ops").groups.delete("g")
+    assert log.groups.list() == ()
+
+
+def test_a_writer_that_slept_while_a_damaged_group_was_deleted_does_not_bring_it_back(group: Group) -> None:
+    """Its put at the number that the deletion took fails, or counts for nothing: its entry is gone (the anchor rule)."""
+    groups = group.world.log().groups
+    for offset in (1, 2):
+        groups.commit("g", {"t": {0: offset}})
+
+    def deleted() -> None:
+        cut_off(newest_entry(group.world))
+        group.world.log().groups.delete("g")
+
+    with suppress(CorruptionError, GroupResetError, OutcomeUnknownError):
+        group.world.log(on_path("groups/g/journal", "put_if_absent", once(deleted))).groups.commit("g", {"t": {0: 3}})
+    assert group.world.log().groups.list() == ()
+
+
+def test_who_remembers_an_entry_before_the_damaged_one_finds_what_came_after(group: Group) -> None:
+    """It looks for the next number first, which is damaged, unless that went, too."""
+    groups = group.world.log().groups
+    groups.commit("g", {"t": {0: 1}})
+    remembering = group.world.log().groups.open("g")
+    assert remembering.newest().exists
+    groups.commit("g", {"t": {0: 2}})
+    cut_off(newest_entry(group.world))
+    with pytest.raises(CorruptionError):
+        remembering.newest()
+    group.world.log().groups.delete("g")
+    assert not remembering.newest().exists
+
+
+def test_damage_of_a_topic_or_a_members_file_hides_nothing_else(group: Group) -> None:
+    group.world.create(1, name="u")
+    for name in ("t", "u"):
+        group.world.log().groups.commit("g", {name: {0: 0}})
+    group.join("a", ["t"])
+    group.run()
+    cut_off(max((group.world.path / "topics/u/journal").iterdir()))
+    (group.world.path / "groups/g/members/00000000-0000-4000-8000-000000000009.json").write_text("{}")
+    told = group.world.log().groups.describe("g")
+    assert [(row.topic, row.partition) for row in told.partitions] == [("t", number) for number in range(4)]
+    assert (told.state, len(told.members)) == ("Stable", 1)
+    assert [fault.split(":")[0] for fault in told.faults] == [
+        "groups/g/members/00000000-0000-4000-8000-000000000009.json is no member's file (KeyError('generation'))",
+        "topics/u/journal/00000000000000000001.json",
+    ]

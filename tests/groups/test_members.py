@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     UsageError,
 )
-from pyspark_commitlog.groups.members import Phase
+from pyspark_commitlog.groups import matching
+from pyspark_commitlog.groups.members import MemberFile, Phase, Profile
 from pyspark_commitlog.groups.rebalance import is_due
 from tests.groups.conftest import BEAT_MS, COOPERATIVE, EAGER, SESSION_MS, Driven, Group, places, told
 from tests.support.faults import io_error, on_path
@@ -589,7 +592,8 @@ def test_what_is_wrong_is_refused(group: Group, wrong: dict[str, object], match:
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"session_timeout_ms": 99}, "session_timeout_ms=99: at least 100"),
+        ({"session_timeout_ms": 99}, "session_timeout_ms=99: 100 to 1800000"),
+        ({"session_timeout_ms": 1_800_001}, "session_timeout_ms=1800001: 100 to 1800000"),
         ({"heartbeat_interval_ms": 300}, "below session_timeout_ms=300"),
         ({"heartbeat_interval_ms": 0}, "heartbeat_interval_ms=0"),
         ({"max_poll_interval_ms": 0}, "max_poll_interval_ms must be above 0"),
@@ -629,3 +633,126 @@ def test_many_members_lie_beside_the_entries_and_old_ones_go(group: Group) -> No
     assert left != side
     assert len(handle.newest().members.rows) == 70
     assert places("wide0") <= {p for row in handle.newest().members.rows.values() for p in row.owned}
+
+
+# --- files that are no member's ---------------------------------------------------------------------------
+
+STRANGER = "00000000-0000-4000-8000-0000000000ff"
+BAD = {
+    "a text for a number": {"sessionTimeoutMs": "45000"},
+    "no session that ends": {"sessionTimeoutMs": 10**12},
+    "a bool": {"sessionTimeoutMs": True},
+    "topics that are one text": {"topics": "t"},
+    "a number among the topics": {"topics": ["t", 1]},
+    "a pattern that is none": {"pattern": ["x"]},
+    "no list of assignors": {"assignors": None},
+    "a generation below all": {"generation": -2},
+    "a generation that is a text": {"generation": "1"},
+}
+
+
+def member_file(group: Group, member_id: str) -> Path:
+    return group.world.path / "groups/g/members" / f"{member_id}.json"
+
+
+def spoil(path: Path, change: dict[str, Any]) -> None:
+    """Put a file in the place of a member's, as its process would."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize("change", BAD.values(), ids=BAD)
+def test_a_joiner_whose_file_is_wrong_is_not_let_in_and_the_group_goes_on(
+    group: Group, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    a = group.join("a")
+    group.run()
+    path = member_file(group, STRANGER)
+    path.write_text(MemberFile(Profile("x", "h/1", ("t",)), -1).encode().decode())
+    for _ in range(2 * SESSION_MS // BEAT_MS):  # it beats: its file is another one each time
+        spoil(path, change)
+        group.run(ms=BEAT_MS)
+        if not path.exists():
+            break
+    assert not path.exists(), "silent for a session"
+    assert a.has() == "t0 t1 t2 t3"
+    assert list(group.state().members.rows) == [a.member.member_id]
+    assert caplog.text.count("counts as gone") == 1
+    assert STRANGER in caplog.text
+
+
+def test_a_member_whose_file_turns_wrong_counts_as_gone_though_it_is_written(group: Group) -> None:
+    """Else the others would wait for ever for what it gives up."""
+    a, b = two(group)
+    path = member_file(group, b.member.member_id)
+    for _ in range(40 * SESSION_MS // BEAT_MS):
+        group.run("a", ms=BEAT_MS)
+        if list(group.state().members.rows) == [a.member.member_id]:
+            break
+        spoil(path, {"sessionTimeoutMs": "45000"})
+    assert a.has() == "t0 t1 t2 t3"
+
+
+# --- patterns ---------------------------------------------------------------------------------------------
+
+
+def test_a_member_evaluates_its_own_pattern_alone(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that can't be compiled, or that takes for ever, harms nobody else."""
+    group.world.create(1, name="u")
+    looked: list[str] = []
+    real = matching.TopicPattern.among
+    monkeypatch.setattr(
+        matching.TopicPattern, "among", lambda self, names: looked.append(self._pattern.pattern) or real(self, names)
+    )
+    group.join("a", ["t"])
+    b = group.join("b", pattern="u")
+    group.run()
+    assert set(looked) == {"u"}
+    assert b.has() == "u0"
+    looked.clear()
+    path = member_file(group, STRANGER)
+    path.write_text(MemberFile(Profile("x", "h/1", (), "(", ("range",)), -1).encode().decode())
+    group.run("a")
+    assert STRANGER in group.state().members.rows, "what it could not match, it does not get"
+    assert looked == []
+
+
+def test_what_a_pattern_found_is_said_by_name(group: Group) -> None:
+    group.world.create(1, name="u")
+    b = group.join("b", pattern="[tuv]")
+    group.run()
+    told = json.loads(member_file(group, b.member.member_id).read_bytes())
+    assert (told["topics"], told["pattern"]) == (["t", "u"], "[tuv]")
+    assert group.state().members.rows[b.member.member_id].profile.topics == ("t", "u")
+
+
+def test_a_topic_that_comes_to_match_makes_one_generation_for_all_that_have_the_pattern(group: Group) -> None:
+    for name in "abcdef":
+        group.join(name, pattern="[tuv]", partition_assignment_strategy=COOPERATIVE)
+    group.run(ms=1000)
+    before = group.state().members
+    group.world.create(6, name="v")
+    group.run(ms=1000)
+    after = group.state().members
+    assert {row.profile.topics for row in after.rows.values()} == {("t", "v")}
+    assert after.generation - before.generation <= 2, "one that revokes what moves, one that assigns it"
+    assert " ".join(sorted(" ".join(group.has().values()).split())) == "t0 t1 t2 t3 v0 v1 v2 v3 v4 v5"
+
+
+def test_a_name_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern, seen = matching.TopicPattern("a.*"), list[str]()
+    real = matching.TopicPattern._finds
+    monkeypatch.setattr(matching.TopicPattern, "_finds", lambda self, name: seen.append(name) or real(self, name))
+    assert pattern.among(["b", "ab", "a"]) == ("a", "ab")
+    assert pattern.among(["b", "ab", "ac"]) == ("ab", "ac")
+    assert seen == ["b", "ab", "a", "ac"]
+
+
+@pytest.mark.parametrize("bad", ["(", "a{99999999999}", "(" * 500 + ")" * 500, "x" * 1025], ids=lambda text: text[:5])
+def test_a_pattern_that_is_none_is_refused_where_it_is_given(group: Group, bad: str) -> None:
+    a = group.join("a")
+    with pytest.raises(UsageError, match="pattern"):
+        a.member.subscribe(pattern=bad)
+    group.run()
+    assert a.has() == "t0 t1 t2 t3", "what it wanted before"

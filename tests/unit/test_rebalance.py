@@ -41,9 +41,10 @@ def test_who_is_gone_is_gone_by_the_admission_that_was_seen() -> None:
     assert rebalanced(empty, Seen({"a": profile()}), TOPICS).rows["a"].joined == 2
 
 
-def test_patterns_are_for_whole_names() -> None:
-    assert set(wanted_topics([profile("", pattern="[tu]")], {**TOPICS, "tt": TopicLife("", 1)})) == {"t", "u"}
-    assert set(wanted_topics([profile("tx"), profile("", pattern="u.*")], TOPICS)) == {"t", "u"}
+def test_names_count_and_no_pattern_is_looked_at() -> None:
+    """A pattern is its member's own: what it found stands beside it."""
+    assert set(wanted_topics([profile("t", pattern="u"), profile("x", pattern="(")], TOPICS)) == {"t"}
+    assert set(wanted_topics([profile("tx"), profile("u")], TOPICS)) == {"t", "u"}
 
 
 def test_what_nobody_wants_any_more_is_given_up_in_order() -> None:

@@ -1,0 +1,44 @@
+"""Which topics of a group are gone for good, so that it may forget their offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.groups.state import GroupState
+from pyspark_commitlog.log.topic import TopicLog
+
+log = logging.getLogger("pyspark_commitlog.groups")
+
+
+def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: str, *, absent: bool) -> set[str]:
+    """Return the topic ids that are gone for good: deleted, or another one has the name now. Ids never come back.
+
+    Args:
+        topic: returns a topic's handle.
+        state: the group's.
+        group: its name, for messages.
+        absent: also those of a topic of which there is nothing at all: somebody may be about to put it back.
+    """
+    found = set()
+    for topic_id, row in state.topics.items():
+        try:
+            over = _is_over(topic(row.name), topic_id, absent=absent)
+        except (CommitLogError, OSError) as error:
+            log.warning("group %r: cannot tell whether topic %r is gone: %s", group, row.name, error)
+            over = False
+        if over:
+            found.add(topic_id)
+    return found
+
+
+def _is_over(topic: TopicLog, topic_id: str, *, absent: bool) -> bool:
+    stored = topic.journal.newest()
+    if stored is None:
+        return absent
+    newest = topic.state_of(stored.entry)
+    if not newest.deleted and newest.topic_id == topic_id:
+        return False
+    topic.journal.sync_exposed(stored)  # rule R5: power loss must not bring it back
+    return True

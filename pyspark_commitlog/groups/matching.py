@@ -1,0 +1,36 @@
+"""Which topics a member's pattern finds: its own alone, so that a bad one harms nobody else. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from pyspark_commitlog.errors import UsageError
+
+#: Characters of a pattern at most: more than four of the longest names of topics.
+MAX_PATTERN = 1024
+
+
+class TopicPattern:
+    """A regular expression of Python for whole names; each name is looked at once.
+
+    Raises:
+        UsageError: it is no regular expression, or too long.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_PATTERN:
+            raise UsageError(f"pattern has {len(text)} characters, at most {MAX_PATTERN} are allowed: {text[:80]!r}…")
+        try:
+            self._pattern = re.compile(text)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UsageError(f"pattern={text!r} is no regular expression: {error}") from error
+        self._seen: dict[str, bool] = {}
+
+    def among(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the names that it finds, sorted."""
+        self._seen = {name: self._seen[name] if name in self._seen else self._finds(name) for name in names}
+        return tuple(sorted(name for name, found in self._seen.items() if found))
+
+    def _finds(self, name: str) -> bool:
+        return self._pattern.fullmatch(name) is not None
