@@ -23,6 +23,7 @@
     │   └── NonEmptyGroupError               the group has live members: stop them first
     ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
+    │   └── LogTruncationError               the root was restored from a copy: decide where to go on
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
     ├── NotSentError                         certainly not in the log: send it again when the cause is gone
     │   ├── BufferExhaustedError (TimeoutError)   the producer's buffer was full for max_block_ms
@@ -125,6 +126,10 @@ class AccessDeniedError(CommitLogError, PermissionError):
 
 class OffsetOutOfRangeError(CommitLogError, LookupError):
     """An offset lies outside [log start offset, high watermark]."""
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """A position belongs to records that are gone: the root was restored (Kafka: ``LogTruncationException``)."""
 
 
 class OutcomeUnknownError(CommitLogError):

@@ -32,6 +32,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.format.lineage import NO_LINEAGE
 from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
@@ -105,7 +106,8 @@ class Journal:
         kind: the journal's kind, which every entry repeats (``topic``, ``settle``).
         sides: (topic id, file name) -> path of a side file.
 
-    Not safe for use by several threads at once.
+    Not safe for use by several threads at once. ``listings`` counts how often the newest entry was found without an
+    anchor: while it stays, all that ``newest`` returns is of one history.
     """
 
     def __init__(self, storage: Storage, directory: str, kind: str, sides: Callable[[str, str], str]) -> None:
@@ -114,7 +116,8 @@ class Journal:
         self._kind = kind
         self._sides = sides
         self._anchor: Stored | None = None
-        self._synced: int | None = None
+        self._synced = ""
+        self.listings = 0
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -128,6 +131,7 @@ class Journal:
             if found is not None:
                 return found
             self._anchor = None  # N is gone: what was reached from it proves nothing
+        self.listings += 1
         self._anchor = self._list_newest()
         return self._anchor
 
@@ -219,9 +223,9 @@ class Journal:
 
     def sync_exposed(self, stored: Stored) -> None:
         """Make a newly found entry durable before it is exposed to readers (rule R5); once per entry."""
-        if self._synced != stored.sequence:
+        if self._synced != stored.entry.write_id:  # a restored root has other entries at numbers that were synced once
             self._storage.sync_directory(self._directory)
-            self._synced = stored.sequence
+            self._synced = stored.entry.write_id
 
     def is_followed(self, stored: Stored) -> bool:
         """Return whether an entry lies behind ``stored``: one look, for whoever waits for the next.
@@ -347,6 +351,7 @@ class Journal:
             write_id=slot.write_id,
             prev=base.entry.write_id if base else "",
             body=draft.body,
+            lineage=(base.entry.lineage if base else NO_LINEAGE).advanced(slot.write_id),
         )
         for kind, table in draft.sides.items():
             name = paths.side_name(slot.sequence, slot.write_id, kind)
@@ -409,7 +414,7 @@ class Journal:
             return self._search(entry)
         if not self._anchored(base, entry) or not self._still_there(stored):
             return self._search(entry)
-        self._anchor, self._synced = stored, entry.sequence
+        self._anchor, self._synced = stored, entry.write_id
         return stored
 
     def _anchored(self, base: Stored | None, entry: Entry) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -22,13 +22,17 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``start`` (inclusive) to ``end`` (exclusive) of one partition of one topic id (rule R8)."""
+    """Offsets ``start`` (inclusive) to ``end`` (exclusive) of one partition of one topic id (rule R8).
+
+    ``planned``: the entry of the topic that they were planned under (``Lineage.position``); empty where nobody knows.
+    """
 
     topic: str
     topic_id: str
     partition: int
     start: int
     end: int
+    planned: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.consumer.settings import Reset
 from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.model import TopicPartition
 
 
@@ -16,13 +17,16 @@ class Place:
 
     ``position`` is the offset of the next record to hand out, of the life ``topic_id`` of the topic; None before the
     first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that all of its
-    records are new to it.
+    records are new to it. ``lineage`` tells in which history of the topic the position means something; None where that
+    is not known. ``lost``: it means nothing in the one that is there, and the application has to say where to go on.
     """
 
     topic_id: str | None = None
     position: int | None = None
     late: bool = False
     paused: bool = False
+    lineage: Lineage | None = None
+    lost: bool = False
 
 
 def first_position(reset: Reset, committed: int | None, low: int, high: int, *, late: bool) -> int | None:

@@ -43,7 +43,7 @@ class Positions(Subscriber):
     def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._forget_ahead(offsets)
         for place, offset in offsets.items():
-            self._reading.move(place, offset)
+            self._reading.seek(place, offset)
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
         """Return the partitions that a call is about: those given, or all that are assigned."""
@@ -177,7 +177,9 @@ class Positions(Subscriber):
         if offsets is None:
             return self._positions()
         states = self._states(offsets)
-        return [Position(p.topic, states[p].topic_id, p.partition, offset) for p, offset in offsets.items()]
+        places = self._reading.places
+        seen = {p: places[p].lineage if p in places else None for p in offsets}
+        return [Position(p.topic, states[p].topic_id, p.partition, offset, seen[p]) for p, offset in offsets.items()]
 
     def committed(self, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed for a partition; None if it never did.

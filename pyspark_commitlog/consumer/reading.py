@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no_offset, out_of_range, reset_position
 from pyspark_commitlog.consumer.rows import Piece, cut
 from pyspark_commitlog.consumer.settings import Reset, Settings
 from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of
-from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError, UnknownTopicError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    TopicChangedError,
+    UnknownTopicError,
+)
 from pyspark_commitlog.groups.state import NEVER, GroupState
+from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
@@ -28,6 +35,7 @@ class _Rest:
 
     place: TopicPartition
     topic_id: str
+    history: int
     names: tuple[str, ...]
     position: int
     rows: Rows
@@ -54,6 +62,7 @@ class Reading:
         opened: returns a topic as the process shares it, if it may be read.
         settings: the consumer's.
         group_state: returns what the consumer's group has committed; None where it has no group.
+        forget: is told of partitions that go on elsewhere: what was read of them is not to be handed out.
     """
 
     def __init__(
@@ -61,9 +70,10 @@ class Reading:
         opened: Callable[[str], SharedTopic],
         settings: Settings,
         group_state: Callable[[], GroupState | None],
+        forget: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         self.places: dict[TopicPartition, Place] = {}
-        self._opened, self._settings, self._group_state = opened, settings, group_state
+        self._opened, self._settings, self._group_state, self._forget = opened, settings, group_state, forget
         self._topics: dict[str, SharedTopic] = {}
         self._rest: _Rest | None = None
         self._last: TopicPartition | None = None
@@ -77,6 +87,7 @@ class Reading:
         """
         if name not in self._topics:
             self._topics[name] = self._opened(name)
+            self._topics[name].doubt()
         return self._topics[name]
 
     def add(
@@ -107,8 +118,15 @@ class Reading:
         self._rest = None
 
     def move(self, place: TopicPartition, offset: int) -> None:
-        """Go on at another offset."""
+        """Go on at another offset of the history that was read."""
         self.places[place].position = offset
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Go on where the application says: also where its position had lost its meaning."""
+        self.move(place, offset)
+        self.topic(place.topic).doubt()
+        if self.places[place].lost:
+            self.places[place].lineage, self.places[place].lost = None, False
 
     # --- where it stands ----------------------------------------------------------------------------------
 
@@ -121,7 +139,8 @@ class Reading:
 
         Raises:
             UnknownTopicError: a topic was never there.
-            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing.
+            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing;
+                of a topic that was restored from a copy, this is a LogTruncationError.
             UsageError: a partition that does not exist.
         """
         views: dict[str, View] = {}
@@ -134,7 +153,43 @@ class Reading:
         state = self._group_state() if moving else None
         for key, place in moving:
             self._bring(key, place, views[key.topic], state)
+        for name, view in views.items():
+            self._follow_history(name, view)
+        for key, place in moving:
+            self._bring_inside(key, place, views[key.topic])
         return views
+
+    def _follow_history(self, name: str, view: View) -> None:
+        """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
+        now, judged = view.topic.lineage, dict[int, Parted | None]()
+        for key, place in self.places.items():
+            if key.topic != name or place.lineage is now or place.topic_id != view.topic.topic_id:
+                continue
+            if id(place.lineage) not in judged:
+                judged[id(place.lineage)] = self.topic(name).parted(place.lineage, view)
+            found = judged[id(place.lineage)]
+            if found is not None and place.position is not None:
+                self._forget([key])
+                if found.loses(key.partition, place.position):
+                    self._truncate(key, place, view, found)
+            place.lineage = now
+
+    def _truncate(self, key: TopicPartition, place: Place, view: View, found: Parted) -> None:
+        """Go back to where the histories parted, as Kafka does; where nobody can tell, the policy says where to."""
+        assert place.position is not None
+        if key.partition >= view.topic.partitions:  # it was added behind the copy: the next assignment is without it
+            return
+        low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
+        if self._settings.reset is Reset.NONE:
+            place.lost = True
+            raise LogTruncationError(
+                f"{lost(key.topic, key.partition, place.position, found)}; auto_offset_reset is 'none': seek to an "
+                f"offset from {low} (log start offset) to {high} (high watermark)"
+            )
+        end = found.end(key.partition)
+        position = reset_position(self._settings.reset, low, high) if end is None else max(low, min(end, high))
+        log.warning("%s: the consumer goes on at %s", lost(key.topic, key.partition, place.position, found), position)
+        place.position = position
 
     def _gone(self, name: str) -> None:
         for key, place in self.places.items():
@@ -163,8 +218,13 @@ class Reading:
             )
             if place.position is None:
                 raise no_offset(key, low, high, self._settings.group_id)
-        if not low <= place.position <= high:
-            self._reset(key, place, low, high)
+            place.lineage = None if state is None or committed == NEVER else state.lineage(topic.topic_id)
+
+    def _bring_inside(self, key: TopicPartition, place: Place, view: View) -> None:
+        if key.partition < view.topic.partitions and place.position is not None:
+            low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
+            if place.topic_id == view.topic.topic_id and not low <= place.position <= high:
+                self._reset(key, place, low, high)
 
     def _made_again(self, key: TopicPartition, place: Place, view: View) -> None:
         told = f"topic {key.topic!r} (id {place.topic_id}) was deleted, and made again with id {view.topic.topic_id}"
@@ -174,7 +234,7 @@ class Reading:
                 "topic. Seek to an offset of the new one, or subscribe anew"
             )
         self._warn(f"{told}: it is read from its start, or from where the group is in it")
-        place.position, place.late = None, True
+        place.position, place.late, place.lineage = None, True, None
 
     def _reset(self, key: TopicPartition, place: Place, low: int, high: int) -> None:
         assert place.position is not None
@@ -200,7 +260,7 @@ class Reading:
                     "group %r was reset: topic %r partition %d is read from offset %d on, it was at %s",
                     self._settings.group_id, key.topic, key.partition, committed, place.position,
                 )  # fmt: skip
-                place.position = committed
+                place.position, place.lineage = committed, state.lineage(place.topic_id)
 
     def _warn(self, told: str) -> None:
         if told not in self._warned:
@@ -209,10 +269,10 @@ class Reading:
 
     # --- what comes next ----------------------------------------------------------------------------------
 
-    def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, int]:
+    def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
         """Return what was seen of every topic: whoever waits is woken by another."""
         names = {place.topic for place in self.places}
-        return {self.topic(n): views[n].newest.sequence if n in views else self.topic(n).version for n in names}
+        return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
 
     def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> Taken:
         """Return the next rows of all partitions that are not paused, a frame of each in turn.
@@ -229,8 +289,8 @@ class Reading:
         taken = Taken(last=self._last)
         active = in_turn([key for key in self.places if self._is_due(key, views)], self._last)
         rest = self._rest
-        if rest is not None and rest.place in active and self._suits(rest, names):
-            self._hand_out(taken, rest.place, names, rest.rows, rest.next_offset, max_records)
+        if rest is not None and rest.place in active and self._suits(rest, views[rest.place.topic], names):
+            self._hand_out(taken, rest.place, views[rest.place.topic], names, rest.rows, rest.next_offset, max_records)
             max_records -= taken.pieces[0].rows.count
             max_bytes -= _size(rest.rows)
         while active and max_records > 0 and max_bytes > 0:
@@ -257,11 +317,12 @@ class Reading:
         view = views.get(key.topic)
         if view is None or place.paused or place.position is None or place.topic_id != view.topic.topic_id:
             return False
-        return place.position < view.topic.log_end[key.partition]
+        return key.partition < view.topic.partitions and place.position < view.topic.log_end[key.partition]
 
-    def _suits(self, rest: _Rest, names: tuple[str, ...]) -> bool:
+    def _suits(self, rest: _Rest, view: View, names: tuple[str, ...]) -> bool:
         place = self.places[rest.place]
-        return (rest.topic_id, rest.position, rest.names) == (place.topic_id, place.position, names)
+        suits = (rest.topic_id, rest.position, rest.names) == (place.topic_id, place.position, names)
+        return suits and rest.history == view.history
 
     def _next(
         self, taken: Taken, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
@@ -287,19 +348,24 @@ class Reading:
         if fetched.rows is None:
             taken.positions[key] = fetched.next_offset
             return None
-        return self._hand_out(taken, key, names, fetched.rows, fetched.next_offset, max_records)
+        return self._hand_out(taken, key, view, names, fetched.rows, fetched.next_offset, max_records)
 
     def _hand_out(
-        self, taken: Taken, key: TopicPartition, names: tuple[str, ...], rows: Rows, behind: int, max_records: int
+        self,
+        taken: Taken,
+        key: TopicPartition,
+        view: View,
+        names: tuple[str, ...],
+        rows: Rows,
+        behind: int,
+        max_records: int,
     ) -> Rows:
         head, tail = cut(rows, max_records)
         position = behind if tail is None else head.offset_of(head.count - 1) + 1
         taken.pieces.append(Piece(key, head, position))
         taken.positions[key], taken.last, taken.rest = position, key, None
         if tail is not None:
-            topic_id = self.places[key].topic_id
-            assert topic_id is not None
-            taken.rest = _Rest(key, topic_id, names, position, tail, behind)
+            taken.rest = _Rest(key, view.topic.topic_id, view.history, names, position, tail, behind)
         return head
 
 
@@ -321,6 +387,8 @@ def backlog(places: Mapping[TopicPartition, Place], views: Mapping[str, View]) -
     found = {}
     for key, place in places.items():
         topic = views[key.topic].topic if key.topic in views else None
-        if topic is not None and topic.topic_id == place.topic_id and place.position is not None:
+        if topic is None or place.position is None or key.partition >= topic.partitions:
+            continue
+        if topic.topic_id == place.topic_id:
             found[key] = max(0, topic.log_end[key.partition] - place.position)
     return found

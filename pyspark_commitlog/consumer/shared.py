@@ -6,21 +6,28 @@ get the same Arrow buffers. Everything here is safe for use by several threads a
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from threading import Lock, RLock
 from typing import NamedTuple
 
-from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
 from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.events import Events
+
+log = logging.getLogger("pyspark_commitlog.consumer")
 
 #: Decoded bytes that are kept of each topic.
 CACHE_BYTES = 32 * 2**20
@@ -31,6 +38,8 @@ RECHECK_SECONDS = 1.0
 #: Readers under way that a partition keeps open, so that who reads on need not find its place again.
 _CURSORS = 4
 _ENTRIES = 128
+#: Numbers the histories of topics that this process has seen: no two share one.
+_HISTORIES = count(1)
 
 Names = tuple[str, ...]
 
@@ -47,6 +56,7 @@ class Key(NamedTuple):
     """What the cache knows rows by: the offset that was asked for is the first one's, or lies in the gap before it."""
 
     topic_id: str
+    history: int
     partition: int
     names: Names
     start: int
@@ -134,6 +144,7 @@ class SharedPartition:
         self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: SharedEntries
     ) -> None:
         self._id, self._partition, self._names, self._cache = view.topic.topic_id, partition, names, cache
+        self._history = view.history
         self._reader = PartitionReader(topic, self._id, partition, names, view, entries)
         self._cursors: OrderedDict[int, Iterator[Rows]] = OrderedDict()
         self._lock = Lock()
@@ -146,7 +157,7 @@ class SharedPartition:
             CorruptionError: the frame there is damaged.
             TopicChangedError: this life of the topic is over.
         """
-        key = Key(self._id, self._partition, self._names, start)
+        key = Key(self._id, self._history, self._partition, self._names, start)
         found = self._cache.get(key)
         if found is not None:
             return found
@@ -179,15 +190,16 @@ class SharedPartition:
 class SharedTopic:
     """A topic: what is visible of it now, and its partitions to read.
 
-    ``version`` is the number of the entry that the last look found; 0 before any.
+    ``version`` is the write id of the entry that the last look found; empty before any.
     """
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage, self.name = storage, name
-        self.version = 0
+        self.version = ""
         self._topic = TopicLog(storage, name)
         self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(storage, name))
-        self._partitions: dict[tuple[str, int, Names], SharedPartition] = {}
+        self._partitions: dict[tuple[str, int, int, Names], SharedPartition] = {}
+        self._history, self._listings = next(_HISTORIES), 0
         self._stored: Stored | None = None
         self._view: View | None = None
         self._checked = 0.0
@@ -218,32 +230,74 @@ class SharedTopic:
                 )
             return self._view
 
+    def doubt(self) -> None:
+        """Have the next look be certain: who comes new to the topic, or seeks, must not read of a root that is gone."""
+        with self._lock:
+            self._checked = -math.inf
+
     def follow(self, events: Events) -> int | None:
         """Have ``events`` tell of new entries; see ``Storage.follow``."""
         return self.storage.follow(events, journal(self.name))
 
     def _read(self) -> None:
         stored = self._topic.journal.newest()
-        if stored is None or (self._stored is not None and stored.info.identity == self._stored.info.identity):
+        if stored is None:  # there is no journal, or no longer: the root was removed
+            self._stored, self._view, self.version = None, None, ""
+            self._forget()
             return
+        if self._stored is not None and stored.info.identity == self._stored.info.identity:
+            return
+        self._follow_history(stored)
         self._topic.journal.sync_exposed(stored)  # rule R5: consumers are about to see it
         state = self._topic.state_of(stored.entry)
         view = None
         if not state.deleted:
             _, settled = self._topic.settled(state.topic_id)
-            view = View(state, stored.entry, settled)
+            view = View(state, stored.entry, settled, self._history)
         if self._view is not None and (view is None or view.topic.topic_id != self._view.topic.topic_id):
             self._partitions.clear()
         self._stored, self._view = stored, view
-        self.version = stored.sequence
+        self.version = stored.entry.write_id
+
+    def _follow_history(self, stored: Stored) -> None:
+        """Forget what was read where an entry that was found without an anchor may be of another history."""
+        listings, self._listings = self._listings, self._topic.journal.listings
+        if self._stored is None or listings == self._listings:
+            return
+        verdict = compare(self._stored.entry.lineage, stored.entry.lineage)
+        if verdict is Verdict.PARTED:
+            log.warning(
+                "topic %r in %s was restored from an older copy: journal entry %d that was seen is gone, or another. "
+                "What this process kept of the topic is forgotten",
+                self.name, self.storage.url, self._stored.sequence,
+            )  # fmt: skip
+        if verdict is not Verdict.SAME:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop all that was read; a reader under way goes on with what is its own."""
+        self._history = next(_HISTORIES)
+        self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(self.storage, self.name))
+        self._partitions.clear()
+
+    def parted(self, seen: Lineage | None, view: View) -> Parted | None:
+        """Return how the history that was seen differs from the one in view; None where nothing shows that it does."""
+        with self._lock:
+            return parted(self._topic, seen, view.topic)
 
     def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
-        """Return a partition to read with these columns."""
-        key = view.topic.topic_id, partition, tuple(names)
+        """Return a partition to read with these columns.
+
+        Raises:
+            TopicChangedError: the view is of a history that is gone by now.
+        """
+        key = view.topic.topic_id, view.history, partition, tuple(names)
         with self._lock:
+            if view.history != self._history:
+                raise TopicChangedError(f"topic {self.name!r} was restored since it was looked at: look again")
             if key not in self._partitions:
                 own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
-                self._partitions[key] = SharedPartition(own, view, partition, key[2], self._cache, self._entries)
+                self._partitions[key] = SharedPartition(own, view, partition, key[3], self._cache, self._entries)
             return self._partitions[key]
 
     @property

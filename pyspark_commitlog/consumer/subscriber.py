@@ -43,14 +43,14 @@ class Subscriber:
             None if group_id is None else GroupOffsets(groups.open(group_id), settings.auto_commit_interval_ms)
         )
         self._clock = shared.storage.clock
-        self._reading = Reading(self._opened, settings, self._group_state)
+        self._reading = Reading(self._opened, settings, self._group_state, self._forget_ahead)
         self._membership: Membership | None = None
         self._subscription: Subscription | None = None
         self._listener = ConsumerRebalanceListener()
         self._begun: dict[str, int] | None = None
         self._lives: dict[str, str] = {}
         self._listed: tuple[float, tuple[str, ...]] | None = None
-        self._seen: dict[SharedTopic, int] = {}
+        self._seen: dict[SharedTopic, str] = {}
         self._views: dict[str, View] = {}
         self._ahead: deque[Record] = deque()
         self._generation = 0
@@ -289,7 +289,7 @@ class Subscriber:
         found = []
         for key, place in sorted(self._reading.places.items()):
             if place.topic_id is not None and place.position is not None:
-                found.append(Position(key.topic, place.topic_id, key.partition, place.position))
+                found.append(Position(key.topic, place.topic_id, key.partition, place.position, place.lineage))
         return found
 
     def _auto_commit(self, *, now: bool = False) -> bool:

@@ -32,7 +32,7 @@ class Waiter:
     """Somebody who waits; ``wake`` is called once, from another thread. ``seen`` holds the versions known to it."""
 
     wake: Callable[[], None]
-    seen: Mapping[SharedTopic, int] = field(default_factory=dict)
+    seen: Mapping[SharedTopic, str] = field(default_factory=dict)
 
 
 def next_pause(pause: float, *, news: bool) -> float:
@@ -217,7 +217,7 @@ class Shared:
                 found = process.topics[self._key, name] = SharedTopic(self.storage, name)
             return found
 
-    def wait(self, seen: Mapping[SharedTopic, int], seconds: float) -> None:
+    def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
         """Wait for a change of one of the topics, at most so long."""
         event = Event()
         waiter = Waiter(event.set, seen)
@@ -228,7 +228,7 @@ class Shared:
         finally:
             watcher.remove(waiter)
 
-    def watch(self, seen: Mapping[SharedTopic, int], wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
         """Have ``wake`` called, from another thread, at a change of one of the topics; return what ends that."""
         waiter = Waiter(wake, seen)
         watcher = _process.watcher

@@ -3,7 +3,8 @@
 ::
 
     {"formatVersion":2,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
-     "sequence":7,"writeId":"…","prev":"…",…,"inline":{"length":812,"crc":"…"},"crc":"1c291ca3"}\\n<inline bytes>
+     "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
+     "crc":"1c291ca3"}\\n<inline bytes>
 
 The CRC covers every byte of the line before ``,"crc":``. Side files (tables too large for an entry) are JSON whose
 length and CRC stand in the entry.
@@ -20,6 +21,7 @@ from typing import Any
 import google_crc32c
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 
 FORMAT_VERSION = 2
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
@@ -80,8 +82,8 @@ class Checked:
 class Entry:
     """One entry of a journal.
 
-    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``line_bytes`` is where the inline
-    bytes start in the file.
+    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` tells which history the
+    entry belongs to; ``line_bytes`` is where the inline bytes start in the file.
     """
 
     journal: str
@@ -91,6 +93,7 @@ class Entry:
     write_id: str
     prev: str
     body: Json
+    lineage: Lineage = NO_LINEAGE
     inline: Checked | None = None
     line_bytes: int = field(default=0, compare=False)
 
@@ -107,6 +110,7 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
         "sequence": entry.sequence,
         "writeId": entry.write_id,
         "prev": entry.prev,
+        "lineage": entry.lineage.marks,
         **entry.body,
     }
     if inline:
@@ -146,6 +150,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         write_id=fields["writeId"],
         prev=fields["prev"],
         body=fields,
+        lineage=Lineage(sequence, fields["lineage"]),
         inline=inline,
         line_bytes=len(line) + 1,
     )

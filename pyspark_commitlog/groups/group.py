@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from pyspark_commitlog.config import DAY_MS, TopicConfig
@@ -24,10 +24,19 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.groups.gone import gone_for_good
 from pyspark_commitlog.groups.members import Members
-from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced, forgotten
+from pyspark_commitlog.groups.state import (
+    GroupState,
+    Position,
+    committed,
+    ended,
+    fenced,
+    forgotten,
+    without_lost,
+)
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.parted import check_parted, parted
 from pyspark_commitlog.log.state import TopicState, place_tables
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
@@ -166,6 +175,7 @@ class GroupLog:
             UnknownTopicError, TopicChangedError: a topic is gone, or another one now.
             UsageError: a partition that does not exist, or too much of all.
             OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
+            LogTruncationError: a topic was restored from a copy since the position was reached; nothing was committed.
             GroupResetError: a part was reset, and ``strict`` is set.
             CommitFailedError: the member's generation is over, or a partition is not its own; nothing was committed.
             FencedInstanceIdError: another process is the static member now; nothing was committed.
@@ -184,8 +194,9 @@ class GroupLog:
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
             out = set(refused)
-            counted = [at for at in positions if at not in out]
-            self._check(counted)
+            counted = self._checked([at for at in positions if at not in out])
+            for name in dict.fromkeys(at.topic for at in counted):
+                state = self.of_history(state, name, self.topic_state(name))
             return committed(state, counted, self.storage.clock.now_ms(), metadata)
 
         return Advanced(self.change("commit", change), refused)
@@ -347,8 +358,21 @@ class GroupLog:
             told["members"], sides = tables.body["members"], tables.sides
         return Draft(kind, "", {"state": told}, sides=sides)
 
-    def _check(self, positions: Iterable[Position]) -> None:
+    def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
+        """Return the state without what was committed of a topic before it was restored from a copy.
+
+        The offsets up to which both histories are the same stay; where nobody can tell, none does.
+        """
+        found = parted(self.topic(name), state.lineage(topic.topic_id), topic)
+        if found is None:
+            return state
+        log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, found.told)
+        return without_lost(state, topic.topic_id, found.ends)
+
+    def _checked(self, positions: Iterable[Position]) -> list[Position]:
+        """Return positions that can be committed, reached under the topics' newest entries."""
         states: dict[str, TopicState] = {}
+        found = []
         for at in positions:
             if at.topic not in states:
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
@@ -359,6 +383,9 @@ class GroupLog:
                     f"group {self.name!r}: {at.topic} partition {at.partition}: offset {at.offset} can't be committed, "
                     f"the high watermark is {high}; nothing was committed"
                 )
+            check_parted(self.topic(at.topic), at.lineage, states[at.topic], [(at.partition, at.offset)])
+            found.append(replace(at, lineage=states[at.topic].lineage))
+        return found
 
     def _reset_since(self, refused: Sequence[Position], generation: int, state: GroupState) -> GroupResetError:
         at = refused[0]

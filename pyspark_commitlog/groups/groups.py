@@ -217,6 +217,8 @@ class Groups:
             nonlocal moved
             handle.refuse_members(state.members)
             moved = tuple(_planned(handle, state, topics, target, ids))
+            for name in dict.fromkeys(at.topic for at, _ in moved):
+                state = handle.of_history(state, name, handle.topic_state(name, ids[name]))
             return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
 
         # first: what is wrong, or not allowed, is told before anybody's session is waited for
@@ -316,7 +318,7 @@ def _planned(
     for name, wanted in _chosen(handle, state, topics, target).items():
         topic = handle.topic_state(name, ids.get(name))
         ids[name] = topic.topic_id
-        offsets = state.offsets(topic.topic_id)
+        offsets = handle.of_history(state, name, topic).offsets(topic.topic_id)
         for partition in sorted(set(range(topic.partitions) if wanted is None else wanted)):
             check_partition(name, topic, partition)
             current, high = offsets.get(partition), topic.log_end[partition]
@@ -326,7 +328,7 @@ def _planned(
             else:
                 place = TopicPartition(name, partition)
                 after = new_offset(place, target, current, topic.log_start[partition], high)
-            yield Position(name, topic.topic_id, partition, after), current
+            yield Position(name, topic.topic_id, partition, after, topic.lineage), current
 
 
 def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target) -> Mapping[str, Iterable[int] | None]:

@@ -6,10 +6,11 @@ generation of the reset that moved it last: who follows an earlier one can't mov
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.members import Members
 
 #: Stands for "no offset is committed".
@@ -18,19 +19,24 @@ NEVER = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """An offset of a partition, of one life of a topic."""
+    """An offset of a partition, of one life of a topic.
+
+    ``lineage``: the entry that it was reached under; None where nobody knows.
+    """
 
     topic: str
     topic_id: str
     partition: int
     offset: int
+    lineage: Lineage | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
     """A group's offsets of one topic id, by partition; tuples end with the last partition that has something to say.
 
-    ``time_ms`` and ``metadata`` are of the last commit or reset.
+    ``time_ms`` and ``metadata`` are of the last commit or reset. ``mark`` remembers the topic's newest entry of then
+    (``Lineage.position``): of the history that it belongs to, all of the offsets are.
     """
 
     name: str
@@ -38,6 +44,7 @@ class TopicOffsets:
     since: tuple[int, ...] = ()
     time_ms: int = 0
     metadata: str = ""
+    mark: str = ""
 
     def to_json(self) -> Json:
         """Return the form for an entry."""
@@ -47,12 +54,14 @@ class TopicOffsets:
             "since": list(self.since),
             "time": self.time_ms,
             "metadata": self.metadata,
+            "mark": self.mark,
         }
 
     @classmethod
     def from_json(cls, data: Json) -> TopicOffsets:
         """Return the value of that form."""
-        return cls(data["name"], tuple(data["offsets"]), tuple(data["since"]), data["time"], data["metadata"])
+        offsets, since = tuple(data["offsets"]), tuple(data["since"])
+        return cls(data["name"], offsets, since, data["time"], data["metadata"], data["mark"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,11 @@ class GroupState:
         row = self.topics.get(topic_id)
         return row.offsets[partition] if row is not None and partition < len(row.offsets) else NEVER
 
+    def lineage(self, topic_id: str) -> Lineage | None:
+        """Return the entry of a topic that its offsets were committed under; None where nobody knows."""
+        row = self.topics.get(topic_id)
+        return None if row is None else Lineage.of_position(row.mark)
+
     def since(self, topic_id: str, partition: int) -> int:
         """Return the generation that somebody must follow to move a partition."""
         row = self.topics.get(topic_id)
@@ -125,8 +139,32 @@ def committed(state: GroupState, positions: Iterable[Position], time_ms: int, me
     for topic_id, rows in _by_topic(moved).items():
         before = topics.get(topic_id, TopicOffsets(rows[0].topic))
         offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
-        topics[topic_id] = replace(before, offsets=offsets, time_ms=time_ms, metadata=metadata)
+        mark = _mark(rows, before)
+        topics[topic_id] = replace(before, offsets=offsets, time_ms=time_ms, metadata=metadata, mark=mark)
     return replace(state, topics=_one_life(topics, moved))
+
+
+def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -> GroupState:
+    """Return the state without what was committed of a history that is gone.
+
+    Args:
+        state: the group's.
+        topic_id: of a topic that was restored from a copy.
+        ends: where the histories parted, by partition; None: nobody can tell, so no offset means anything.
+    """
+    row = state.topics[topic_id]
+    known = () if ends is None else ends
+    offsets = tuple(
+        offset if offset == NEVER else min(offset, known[p] if p < len(known) else 0) if known else NEVER
+        for p, offset in enumerate(row.offsets)
+    )
+    return replace(state, topics={**state.topics, topic_id: replace(row, offsets=offsets, mark="")})
+
+
+def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
+    """Return what a row remembers: the newest of the positions' entries."""
+    found = [at.lineage for at in rows if at.lineage is not None]
+    return max(found, key=lambda lineage: lineage.sequence).position if found else before.mark
 
 
 def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
@@ -136,7 +174,7 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
         before = topics.get(topic_id, TopicOffsets(rows[0].topic))
         offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
         since = _set(before.since, {at.partition: generation for at in rows}, 0)
-        topics[topic_id] = TopicOffsets(before.name, offsets, since, time_ms)
+        topics[topic_id] = TopicOffsets(before.name, offsets, since, time_ms, mark=_mark(rows, before))
     topics = _one_life(topics, moved)
     return replace(state, generation=generation, last_reset=write_id, topics=topics)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.reader import PartitionReader, Rows
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
@@ -23,6 +23,7 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
         CorruptionError: stored bytes are damaged.
     """
     where, position = f"topic {topic.name!r} partition {wanted.partition}", wanted.start
+    planned = wanted.planned
     while position < wanted.end:
         try:
             _, state = topic.newest(wanted.topic_id)
@@ -36,10 +37,14 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
             position, end = max(position, low), min(wanted.end, high)
             if position >= end:
                 return
-            for rows in PartitionReader(topic, wanted.topic_id, wanted.partition, names).read(position, end):
+            reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=planned)
+            for rows in reader.read(position, end):
                 position = (rows.first_offset + rows.count) if rows.offsets is None else int(rows.offsets[-1]) + 1
                 yield rows
             return
+        except LogTruncationError as error:
+            log.warning("%s: it goes on at offset %d of what is there: %s", where, position, error)
+            planned = ""
         except OffsetOutOfRangeError:  # retention was faster: look where the log starts now
             continue
         except TopicChangedError as error:

@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
+from pyspark_commitlog.errors import CorruptionError, LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import THINNED
 from pyspark_commitlog.format.index import behind_offset, lookup_offset
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
+from pyspark_commitlog.log.parted import parted
 from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import (
     INLINE,
@@ -75,11 +77,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The newest entries of both journals, read in that order."""
+    """The newest entries of both journals, read in that order.
+
+    ``history`` tells views of a process apart that may be of two histories of the topic, as before and after a restore.
+    """
 
     topic: TopicState
     newest: Entry
     settle: SettleState
+    history: int = 0
 
 
 def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
@@ -113,6 +119,10 @@ class PartitionReader:
         names: columns to decode; others are not even decompressed. None: all.
         view: what to go by, if it was read already; else it is read now.
         entries: reads unsettled entries, for readers of several partitions to share; None: each reads its own.
+        planned: the entry that the ranges were planned under (``Lineage.position``); empty where nobody knows.
+
+    Raises:
+        LogTruncationError: the topic was restored from a copy since it was planned.
     """
 
     def __init__(
@@ -123,6 +133,7 @@ class PartitionReader:
         names: Sequence[str] | None = None,
         view: View | None = None,
         entries: Entries | None = None,
+        planned: str = "",
     ) -> None:
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
@@ -131,6 +142,7 @@ class PartitionReader:
         self._view = read_view(topic, topic_id) if view is None else view
         self._told: set[Void] = set()
         self._stored = entries or Entries(topic)
+        self._check_history(Lineage.of_position(planned))
 
     def read(self, start: int, end: int) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
@@ -138,6 +150,7 @@ class PartitionReader:
         Raises:
             OffsetOutOfRangeError: the range reaches outside [log start offset, high watermark).
             CorruptionError: stored bytes are damaged; nothing of the damaged frame is returned.
+            LogTruncationError: the topic was restored from a copy meanwhile.
             TopicChangedError: the topic was deleted or made again.
         """
         self._check_range(start, end)
@@ -223,7 +236,17 @@ class PartitionReader:
 
     def _look_again(self) -> None:
         self._known.clear()
-        self._view = read_view(self._topic, self._id)
+        seen, self._view = self._view.topic.lineage, read_view(self._topic, self._id)
+        self._check_history(seen)
+
+    def _check_history(self, seen: Lineage | None) -> None:
+        """Refuse to go on in another history than that of the records before: no batch is made of two."""
+        found = parted(self._topic, seen, self._view.topic)
+        if found is not None:
+            raise LogTruncationError(
+                f"topic {self._topic.name!r} partition {self._partition}: {found.told}. It happened while this was "
+                "read: read it again"
+            )
 
     # --- where an offset lies ----------------------------------------------------------------------------
 
@@ -401,4 +424,5 @@ class PartitionReader:
 def read_range(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
     """Yield the records of a range; see ``PartitionReader.read``."""
     if wanted.start < wanted.end:
-        yield from PartitionReader(topic, wanted.topic_id, wanted.partition, names).read(wanted.start, wanted.end)
+        reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=wanted.planned)
+        yield from reader.read(wanted.start, wanted.end)

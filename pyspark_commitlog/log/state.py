@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark_commitlog.format.entry import Checked, Json, to_json_bytes
 from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 from pyspark_commitlog.format.paths import segment_stem, side_name
 
 #: A table larger than this goes to a side file.
@@ -146,7 +147,8 @@ class TopicState:
 
     ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier lives of the name
     with the storage time (ms) at which they ended, ``former_queries`` the streaming queries that wrote to those.
-    ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for none.
+    ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for none. ``lineage`` is
+    that of the entry that the state was read from.
     """
 
     topic_id: str
@@ -163,6 +165,7 @@ class TopicState:
     former_queries: tuple[str, ...] = ()
     voids: tuple[Void, ...] = ()
     unsynced_from: int | None = None
+    lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     @property
     def partitions(self) -> int:
@@ -193,7 +196,7 @@ class TopicState:
         }
 
     @classmethod
-    def from_entry(cls, topic_id: str, body: Mapping[str, Any]) -> TopicState:
+    def from_entry(cls, topic_id: str, body: Mapping[str, Any], lineage: Lineage = NO_LINEAGE) -> TopicState:
         """Return the state in an entry's body."""
         data = body["state"]
         return cls(
@@ -211,6 +214,7 @@ class TopicState:
             former_queries=tuple(data["formerQueries"]),
             voids=tuple(Void(*void) for void in data["voids"]),
             unsynced_from=data["unsyncedFrom"],
+            lineage=lineage,
         )
 
 

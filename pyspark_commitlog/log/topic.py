@@ -129,7 +129,7 @@ class TopicLog:
 
     def state_of(self, entry: Entry) -> TopicState:
         """Return the state that an entry carries."""
-        return TopicState.from_entry(entry.topic_id, entry.body)
+        return TopicState.from_entry(entry.topic_id, entry.body, entry.lineage)
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
         """Return where an entry's records lie: none for an entry that appended nothing."""

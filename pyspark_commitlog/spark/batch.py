@@ -49,7 +49,7 @@ class CommitLogReader(Reading, DataSourceReader):
             name, partition, end = place.topic, place.partition, ends[place]
             if start > end:
                 raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
-            wanted = OffsetRange(name, states[name].topic_id, partition, start, end)
+            wanted = OffsetRange(name, states[name].topic_id, partition, start, end, states[name].lineage.position)
             found += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
         return self._parts(found)
 

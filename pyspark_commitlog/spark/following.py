@@ -19,9 +19,12 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.log.parted import lost, parted, truncated
 from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.options import Group
@@ -39,19 +42,31 @@ class GroupStart:
     group: Group
     state: GroupState
 
-    def of(self, topic: str, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
+    def of(self, topic: TopicLog, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
         """Return partition -> offset, of the partitions that are ``taken``; what was never committed is left out.
 
         Raises:
-            OffsetOutOfRangeError: ``strict``, and the log begins behind it, or ends before it.
+            OffsetOutOfRangeError: ``strict``, and the log begins behind it, or ends before it; of a topic that was
+                restored from a copy, this is a LogTruncationError.
         """
+        restored = parted(topic, self.state.lineage(state.topic_id), state)
         found = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
         for partition, offset in found.items():
             low, high = state.log_start[partition], state.log_end[partition]
+            if restored is not None and restored.loses(partition, offset):
+                if strict:
+                    raise truncated(topic.name, partition, offset, restored)
+                end = restored.end(partition)
+                found[partition] = max(low, min(offset if end is None else end, high))
+                log.warning(
+                    "group %r: %s; failOnDataLoss is false: it goes on at offset %d",
+                    self.group.name, lost(topic.name, partition, offset, restored), found[partition],
+                )  # fmt: skip
+                continue
             if strict and not low <= offset <= high:
                 gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
                 raise OffsetOutOfRangeError(
-                    f"group {self.group.name!r} is at offset {offset} of {topic} partition {partition}, which has "
+                    f"group {self.group.name!r} is at offset {offset} of {topic.name} partition {partition}, which has "
                     f"offsets {low} to {high}{gone}. Reset it, for example to earliest "
                     "(commitlog groups reset ROOT GROUP)"
                 )
@@ -90,8 +105,9 @@ class GroupProgress:
         mark = self.mark(reached.group)
         if reached.offsets == self._committed:
             return mark
+        seen = {name: Lineage.of_position(mark) for name, mark in reached.lineages.items()}
         positions = [
-            Position(place.topic, reached.topic_ids[place.topic], place.partition, offset)
+            Position(place.topic, reached.topic_ids[place.topic], place.partition, offset, seen.get(place.topic))
             for place, offset in reached.offsets.items()
             if place.topic in topics
         ]

@@ -1,14 +1,16 @@
 """Offsets as Spark's checkpoint holds them, and how a trigger's share is cut. Pure.
 
 ``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``: topics and partitions always in the same order,
-because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again. A query with a
+because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again, and
+``"__lineages": {"flights": "…"}`` one that was restored from a copy: the entries that the offsets were reached under.
+Those are newer where some offset moved, so whether there is something to read never depends on them. A query with a
 group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import OptionError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.options import Group
 
 TOPIC_IDS = "__topic_ids"
+LINEAGES = "__lineages"
 GROUP_MARK = "__group"
 
 
@@ -41,11 +44,12 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """How far each partition was read, and of which life of its topic."""
+    """How far each partition was read, of which life of its topic, and of which history (``Lineage.position``)."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     group: GroupMark | None = None
+    lineages: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form for Spark's checkpoint, keys in stable order."""
@@ -53,6 +57,8 @@ class SourceOffset:
         for place in sorted(self.offsets):
             topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
         told = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
+        if self.lineages:
+            told[LINEAGES] = {name: self.lineages[name] for name in sorted(self.lineages)}
         return told if self.group is None else {**told, GROUP_MARK: self.group.to_json()}
 
     @classmethod
@@ -61,11 +67,12 @@ class SourceOffset:
         offsets = {
             TopicPartition(topic, int(partition)): offset
             for topic, found in data.items()
-            if topic not in (TOPIC_IDS, GROUP_MARK)
+            if topic not in (TOPIC_IDS, LINEAGES, GROUP_MARK)
             for partition, offset in found.items()
         }
         group = data.get(GROUP_MARK)
-        return cls(offsets, data.get(TOPIC_IDS, {}), None if group is None else GroupMark.from_json(group))
+        mark = None if group is None else GroupMark.from_json(group)
+        return cls(offsets, data.get(TOPIC_IDS, {}), mark, data.get(LINEAGES, {}))
 
 
 def prorate(

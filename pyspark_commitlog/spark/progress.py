@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.errors import CommitLogError, LogTruncationError, OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.log.parted import Parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.offsets import SourceOffset
@@ -25,13 +27,18 @@ class Loss:
     advice: str
     next: str
     topic_changed: bool = False
+    truncated: bool = False
 
 
-def error_of(losses: Sequence[Loss]) -> OffsetOutOfRangeError | TopicChangedError:
+def error_of(losses: Sequence[Loss]) -> CommitLogError:
     """Return what a query with failOnDataLoss=true raises: one error that names all losses."""
     told = "; ".join(dict.fromkeys(loss.told for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
-    kind = TopicChangedError if any(loss.topic_changed for loss in losses) else OffsetOutOfRangeError
+    kind: type[CommitLogError] = OffsetOutOfRangeError
+    if any(loss.topic_changed for loss in losses):
+        kind = TopicChangedError
+    elif any(loss.truncated for loss in losses):
+        kind = LogTruncationError
     return kind(f"{told}. {advice}, or set the option 'failOnDataLoss' to 'false'")
 
 
@@ -39,6 +46,8 @@ def error_of(losses: Sequence[Loss]) -> OffsetOutOfRangeError | TopicChangedErro
 Tell = Callable[[Loss], None]
 #: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
 Ended = Callable[[str, str], TopicState | None]
+#: Topics that were restored from a copy since an offset was reached, by name.
+Restored = Mapping[str, Parted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +73,30 @@ def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
     return {name: state.topic_id for name, state in states.items()}
 
 
+def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
+    """Return what to remember of every topic's newest entry."""
+    return {name: state.lineage.position for name, state in states.items()}
+
+
 def backlog(
-    begin: SourceOffset, states: Mapping[str, TopicState], subscription: Subscription, tell: Tell, ended: Ended
+    begin: SourceOffset,
+    states: Mapping[str, TopicState],
+    subscription: Subscription,
+    tell: Tell,
+    ended: Ended,
+    restored: Restored = MappingProxyType({}),
 ) -> Backlog:
     """Return what is there to read behind ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
     that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
-    may be made again.
+    may be made again. One that was ``restored`` goes on where the histories parted, or, where nobody can tell, where
+    the query was.
     """
     states = {name: state for name, state in states.items() if subscription.takes(name)}
     ends = high_watermarks(states, subscription)
     over = lru_cache(maxsize=None)(ended)
-    starts = {place: _start(begin, place, states[place.topic], tell, over) for place in ends}
+    starts = {place: _start(begin, place, states[place.topic], tell, over, restored.get(place.topic)) for place in ends}
     ids = topic_ids(states)
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
@@ -105,8 +125,18 @@ def up_to(
     }
 
 
-def ranges(begin: SourceOffset, until: SourceOffset, states: Mapping[str, TopicState], tell: Tell) -> list[OffsetRange]:
-    """Return the offsets of a planned micro-batch that can be read, by topic and partition."""
+def ranges(
+    begin: SourceOffset,
+    until: SourceOffset,
+    states: Mapping[str, TopicState],
+    tell: Tell,
+    restored: Restored = MappingProxyType({}),
+    since: Restored = MappingProxyType({}),
+) -> list[OffsetRange]:
+    """Return the offsets of a planned micro-batch that can be read, by topic and partition.
+
+    Topics were ``restored`` after ``begin`` was reached, or ``since`` the batch was planned.
+    """
     found = []
     for place, planned in sorted(until.offsets.items()):
         state, meant = states.get(place.topic), until.topic_ids[place.topic]
@@ -116,14 +146,25 @@ def ranges(begin: SourceOffset, until: SourceOffset, states: Mapping[str, TopicS
                 tell(_gone(place, start, planned, meant))
             continue
         high = state.log_end[place.partition] if place.partition < state.partitions else 0
-        if planned > high:
-            tell(_beyond(place, planned, high))
         stop, low = min(planned, high), state.log_start[place.partition]
+        gone = since.get(place.topic)
+        if gone is not None and gone.loses(place.partition, planned):
+            tell(_truncated(place, planned, gone, low, high))
+            stop = min(stop, _where(place, planned, gone, low, high))
+        elif planned > high:
+            tell(_beyond(place, planned, high))
         start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else low
+        parted = restored.get(place.topic) if begin.topic_ids.get(place.topic) == meant else None
+        if parted is not None and parted.loses(place.partition, start):
+            if gone is None:
+                tell(_truncated(place, start, parted, low, high))
+            start = _where(place, start, parted, low, high)
         if start < min(low, stop):
             tell(_deleted_records(place, start, min(low, stop), low))
         if max(start, low) < stop:
-            found.append(OffsetRange(place.topic, meant, place.partition, max(start, low), stop))
+            found.append(
+                OffsetRange(place.topic, meant, place.partition, max(start, low), stop, state.lineage.position)
+            )
     return found
 
 
@@ -138,7 +179,14 @@ def outside(option: str, place: TopicPartition, low: int, high: int, asked: int)
     )
 
 
-def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: Tell, ended: Ended) -> int:
+def _start(
+    begin: SourceOffset,
+    place: TopicPartition,
+    state: TopicState,
+    tell: Tell,
+    ended: Ended,
+    restored: Parted | None,
+) -> int:
     low, high = state.log_start[place.partition], state.log_end[place.partition]
     former = begin.topic_ids.get(place.topic)
     if former is None:
@@ -148,6 +196,9 @@ def _start(begin: SourceOffset, place: TopicPartition, state: TopicState, tell: 
         if place in begin.offsets:
             tell(_made_again(place, _unread(place, start, former, ended), low))
         return low
+    if restored is not None and restored.loses(place.partition, start):
+        tell(_truncated(place, start, restored, low, high))
+        return _where(place, start, restored, low, high)
     if start > high:
         tell(_beyond(place, start, high))
         return high
@@ -176,6 +227,26 @@ def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
         f"from an older copy, or this is another root; offsets {high} to {reached - 1} are not there",
         "Start with a new checkpoint once you know which",
         f"it goes on at offset {high}",
+    )
+
+
+def _where(place: TopicPartition, reached: int, restored: Parted, low: int, high: int) -> int:
+    """Return where to go on: where the histories parted; where nobody can tell, at the same offset."""
+    end = restored.end(place.partition)
+    return max(low, min(reached if end is None else end, high))
+
+
+def _truncated(place: TopicPartition, reached: int, restored: Parted, low: int, high: int) -> Loss:
+    end = restored.end(place.partition)
+    same = (
+        "which of the records before are the same, nobody can tell" if end is None else f"the same up to offset {end}"
+    )
+    return Loss(
+        f"{_name(place)}: the checkpoint is at offset {reached}, and {restored.told}: {same}; the high watermark is "
+        f"{high}",
+        "Start with a new checkpoint once you know which records the query has read twice, or not at all",
+        f"it goes on at offset {_where(place, reached, restored, low, high)}",
+        truncated=True,
     )
 
 

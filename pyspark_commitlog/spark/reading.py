@@ -147,7 +147,7 @@ class Reading:
                 if asked is None or isinstance(asked, int | dict | Times):
                     exact = by_offset(self._topic(name), state, asked, taken)
                 else:
-                    exact = {name: asked.of(name, state, taken, strict=self._options.fail_on_data_loss)}
+                    exact = {name: asked.of(self._topic(name), state, taken, strict=self._options.fail_on_data_loss)}
                 found = resolve(exact, default, name, state, option, tell)
                 offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
         return offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os  # noqa: TID251 to end the process, not for files
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.log.parted import Parted, parted
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.progress import backlog, high_watermarks, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
 from pyspark_commitlog.spark.reading import Reading
 from pyspark_commitlog.spark.throttle import Throttle
 
@@ -56,7 +60,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         states, group = self._states({}), self._following()
         asked = LATEST if self._options.starting is None else self._starting(group)
         offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
-        return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None)
+        return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None, lineages(states))
 
     def _following(self) -> GroupProgress | None:
         if self._group is None:
@@ -85,7 +89,9 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         check_share(self._options.group, begin.group)
         states, subscription = self._states(begin.topic_ids), self._options.subscription
         with self._losses() as tell:
-            found = backlog(begin, states, subscription, tell, lambda name, life: self._topic(name).ended(life))
+            restored = self._restored(begin, states)
+            over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
+            found = backlog(begin, states, subscription, tell, over, restored)
             mark = self._follow(begin)
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
@@ -94,10 +100,11 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(found, ends, may_wait=self._target is None)
         reached = SourceOffset(ends, ids, begin.group)
-        if reached == begin:
+        if reached == begin and not restored:  # of what was restored, the next offset has to say from where on
             self._answered = start, begin
             return start
-        reached = replace(reached, group=mark)
+        there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
+        reached = replace(reached, group=mark, lineages=lineages(there))
         self._answered = reached.to_json(), reached
         return self._answered[0]
 
@@ -114,10 +121,24 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
-        until = self._offset(end)
+        begin, until = self._offset(start), self._offset(end)
         with self._losses() as tell:
-            found = ranges(self._offset(start), until, self._states(until.topic_ids), tell)
+            states = self._states(until.topic_ids)
+            since = self._restored(until, states)
+            found = ranges(begin, until, states, tell, self._restored(begin, states), since)
         return self._parts(found)
+
+    def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
+        """Return which topics were restored from a copy since an offset was reached."""
+        found = {}
+        for name, mark in reached.lineages.items():
+            state = states.get(name)
+            if state is None or state.topic_id != reached.topic_ids.get(name):
+                continue
+            gone = parted(self._topic(name), Lineage.of_position(mark), state)
+            if gone is not None:
+                found[name] = gone
+        return found
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""

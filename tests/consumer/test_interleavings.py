@@ -26,7 +26,7 @@ def test_frames_without_columns_are_dropped_too() -> None:
     """``poll_arrow(columns=["offset"])`` decodes nothing, and such frames took no room: none was ever dropped."""
     cache = FrameCache()
     for number in range(100_000):
-        cache.put(Key("id", 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
+        cache.put(Key("id", 0, 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
     assert len(cache._kept) < 100_000
     assert cache.size_bytes <= CACHE_BYTES
 

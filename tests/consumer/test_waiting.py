@@ -125,7 +125,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     cache = FrameCache(3000 + 3 * ENTRY_BYTES)
 
     def key(start: int) -> Key:
-        return Key("id", 0, ("value",), start)
+        return Key("id", 0, 0, ("value",), start)
 
     def fetched(start: int, size: int) -> Fetched:
         return Fetched(Rows(1, start, None, batch_of([b"x" * size]), False), start + 1)
@@ -139,7 +139,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     assert cache.get(key(4)) is None
     cache.put(key(3), fetched(3, 100))
     assert cache.size_bytes <= 3000 + 3 * ENTRY_BYTES
-    assert cache.get(Key("other", 0, ("value",), 3)) is None
+    assert cache.get(Key("other", 0, 0, ("value",), 3)) is None
 
 
 def test_pauses_grow_to_their_limit_and_start_over_with_news() -> None:

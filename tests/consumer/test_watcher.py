@@ -164,12 +164,14 @@ def test_a_root_that_was_moved_away_for_another_is_followed_anew(root: Path, mon
     monkeypatch.setattr(module, "RECHECK_SECONDS", 0.1)
     watcher, topic = Watcher(), opened(root)
     topic.look()
-    with waiting(watcher, topic):
+    with waiting(watcher, topic) as woken:
         wait_until(lambda: topic in watcher._followed)
         before = watcher._followed[topic]
         shutil.copytree(root, root.with_name("copy"))
         root.rename(root.with_name("old"))
         wait_until(lambda: topic not in watcher._followed)
+        assert woken.wait(60)  # the topic is gone: who waits looks, and waits again
+    with waiting(watcher, topic):
         root.with_name("copy").rename(root)
         wait_until(lambda: topic in watcher._followed)
         assert watcher._followed[topic] != before

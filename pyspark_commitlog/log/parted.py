@@ -1,0 +1,107 @@
+"""Whether a topic is still the history that somebody has seen, and up to which offsets it is.
+
+A root that was restored from a copy has the same topic ids and offsets, and other records behind some entry
+(docs/design/restored-roots.md; Kafka: KIP-320).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import CorruptionError, LogTruncationError
+from pyspark_commitlog.format.lineage import Lineage, Verdict, common, compare
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A topic is another history than the one that was seen.
+
+    ``ends``: below these offsets, by partition, both are the same; None where nobody can tell. ``seen`` and ``newest``
+    are the sequences of the entries.
+    """
+
+    seen: int
+    newest: int
+    ends: tuple[int, ...] | None
+
+    def end(self, partition: int) -> int | None:
+        """Return the offset up to which both are known to be the same; None where nobody can tell."""
+        if self.ends is None:
+            return None
+        return self.ends[partition] if partition < len(self.ends) else 0
+
+    def loses(self, partition: int, offset: int) -> bool:
+        """Return whether a position lies behind what both have in common, as far as that is known; 0 never does."""
+        return offset > (self.end(partition) or 0)
+
+    @property
+    def told(self) -> str:
+        """Return what happened, in words."""
+        return (
+            f"the topic was restored from an older copy: it was seen with journal entry {self.seen}, and the journal "
+            f"that ends with entry {self.newest} is another one"
+        )
+
+
+def parted(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Parted | None:
+    """Return how the history that was seen differs from the topic's; None where nothing shows that it does.
+
+    Args:
+        topic: the topic.
+        seen: what was remembered of the entry; None for nothing.
+        state: the topic's newest.
+    """
+    if seen is None or compare(seen, state.lineage) is not Verdict.PARTED:
+        return None
+    return Parted(seen.sequence, state.lineage.sequence, _common_ends(topic, seen, state))
+
+
+def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int, ...] | None:
+    """Return the log ends of the last entry that both histories are known to have, if it is still there."""
+    last = common(seen, state.lineage)
+    if last == state.lineage.sequence:
+        return state.log_end
+    if last < state.created:
+        return None
+    try:
+        entry = topic.journal.read(last).entry
+    except (FileNotFoundError, CorruptionError):
+        return None
+    if entry.lineage.at.get(last) != seen.at[last]:  # put by a sleeper, after it was collected (the anchor rule)
+        return None
+    return topic.state_of(entry).log_end
+
+
+def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offsets: Sequence[tuple[int, int]]) -> None:
+    """Refuse positions of a history that is gone.
+
+    Args:
+        topic: the topic.
+        seen: the entry that they were reached under; None where nobody knows.
+        state: the topic's newest.
+        offsets: (partition, offset).
+
+    Raises:
+        LogTruncationError: names the first.
+    """
+    found = parted(topic, seen, state)
+    if found is None:
+        return
+    for partition, offset in offsets:
+        if found.loses(partition, offset):
+            raise truncated(topic.name, partition, offset, found)
+
+
+def truncated(topic: str, partition: int, offset: int, found: Parted) -> LogTruncationError:
+    """Return the error for a position of a history that is gone (pure)."""
+    return LogTruncationError(f"{lost(topic, partition, offset, found)}. Start from an offset of the log that is there")
+
+
+def lost(topic: str, partition: int, offset: int, found: Parted) -> str:
+    """Return what a position has lost, in words (pure)."""
+    end = found.end(partition)
+    kept = "which of its records are the same, nobody can tell" if end is None else f"the same up to offset {end}"
+    return f"topic {topic!r} partition {partition}: offset {offset} means nothing any more: {found.told} ({kept})"

@@ -1,0 +1,1 @@
+"""What readers make of a root that was restored from a copy."""
