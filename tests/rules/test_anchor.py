@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.staging import Staged
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.base import NotPutError
+from tests.rules.test_r11_merging import rewrite
 from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.world import DELAY_MS, World, failing, once, raising
@@ -115,6 +117,34 @@ def put_at(world: World, slow: TopicLog, staged: Staged) -> None:
             commit(slow, staged.topic_id, [staged])
     finally:
         slow.journal.newest = old  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("operation", ["fetch", "names"])
+def test_who_lists_does_not_believe_what_is_collected_and_put_again_meanwhile(world: World, operation: str) -> None:
+    """Anchor rule: between the listing and the read, and between the second listing and the answer."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    path = world.path / f"topics/t/journal/{2:020d}.json"
+    zombie = path.read_bytes()
+    listings = 0
+
+    def hook(found: str, where: str, moment: str) -> None:
+        nonlocal listings
+        listings += found == "names" and moment == "after"
+        at_the_read = operation == found == "fetch" and moment == "before" and where.endswith(path.name)
+        if at_the_read or (operation == found == "names" and moment == "after" and listings == 2):
+            again()
+
+    def lived() -> None:
+        world.clock.advance(1)
+        history(world)
+        assert not path.exists()
+        world.storage().put_if_absent(f"topics/t/journal/{path.name}", zombie)
+
+    again = once(lived)
+    found = world.handle(hook).journal.newest()
+    assert found is not None
+    assert found.sequence == world.entries()[-1] > 5
 
 
 def test_a_follower_does_not_believe_a_stray(world: World) -> None:
@@ -249,6 +279,26 @@ def test_without_a_writer_an_ambiguous_put_that_is_collected_before_it_is_read_b
     with pytest.raises(OutcomeUnknownError):
         commit(world.handle(hook), staged.topic_id, [staged])
     assert 2 not in world.entries()
+    assert world.values().count(b"once") == 1
+
+
+def test_without_a_writer_an_ambiguous_put_that_finds_a_stray_at_its_number_lands_once(world: World) -> None:
+    """Section 3: stored, reply lost, collected; the second try says "exists", but of another's stray: ours was there."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    path = world.path / f"topics/t/journal/{2:020d}.json"
+
+    def lost() -> None:
+        ours = path.read_bytes()
+        history(world)
+        assert not path.exists()
+        path.write_bytes(ours)
+        rewrite(path, lambda fields: fields.update(writeId=str(uuid.uuid4())))
+        raise io_error()
+
+    slow = world.handle(on_path("/t/journal/", "put_if_absent", once(lost), when="after"))
+    with pytest.raises(OutcomeUnknownError):
+        commit(slow, staged.topic_id, [staged])
     assert world.values().count(b"once") == 1
 
 

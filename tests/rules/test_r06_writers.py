@@ -299,3 +299,20 @@ def test_offsets_of_a_repetition_are_those_of_the_very_batch(world: World) -> No
     assert landed_ranges(topic, topic_id, ProducerBatch("p", 0, 10, 19)) == {0: (10, 20)}
     for first, last in ((15, 19), (0, 19), (0, 9), (20, 29)):
         assert landed_ranges(topic, topic_id, ProducerBatch("p", 0, first, last)) == {}
+
+
+def test_a_range_of_an_earlier_epoch_is_not_taken_for_one_of_this(world: World) -> None:
+    """R6: the numbers begin anew with an epoch: what an earlier instance sent under the same ones was another batch."""
+    topic = world.create()
+    append(topic, batch_of([b"old"] * 10), writer=ProducerBatch("p", 0, 0, 9))
+    append(topic, batch_of([b"new"] * 4), writer=ProducerBatch("p", 1, 0, 3))
+    assert not append(topic, batch_of([b"new"] * 4), writer=ProducerBatch("p", 1, 4, 7)).skipped
+    assert len(world.values()) == 18
+
+
+def test_a_producer_with_an_id_that_is_forgotten_is_refused(world: World) -> None:
+    """R6: its row is made when it is opened; without it nobody can tell whether the batch landed."""
+    topic = world.create()
+    with pytest.raises(StaleBatchError, match="is forgotten"):
+        append(topic, batch_of([b"x"]), writer=ProducerBatch("producer:p", 3, 0, 0))
+    assert world.values() == []

@@ -28,9 +28,10 @@ def parse(data: bytes, position: int = 0) -> Frame:
     return found
 
 
-def with_record(record: bytes) -> bytes:
-    """Return a frame around a record of one's own, with a CRC that holds."""
-    covered = struct.pack(">hiqqqhii", 0, 2, 1000, 1234, -1, -1, -1, 1) + varint.encode(len(record)) + record
+def with_record(record: bytes, length: int | None = None) -> bytes:
+    """Return a frame around a record of one's own, with a CRC that holds; ``length``: what it says of the record's."""
+    told = varint.encode(len(record) if length is None else length)
+    covered = struct.pack(">hiqqqhii", 0, 2, 1000, 1234, -1, -1, -1, 1) + told + record
     head = struct.pack(">qii", 0, len(covered) + 9, 0) + b"\x02"
     return head + struct.pack(">I", google_crc32c.value(covered)) + covered
 
@@ -216,6 +217,14 @@ def test_a_crc_that_fails_names_both() -> None:
 def test_a_record_that_does_not_parse_is_corrupt_though_its_crc_holds(broken: bytes) -> None:
     with pytest.raises(CorruptionError, match="its record does not parse"):
         frame.open_payload(parse(with_record(broken)))
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_a_record_ends_where_its_frame_does(wrong: int) -> None:
+    whole = record()
+    frame.open_payload(parse(with_record(whole)))
+    with pytest.raises(CorruptionError, match=f"record length {len(whole) + wrong}, expected {len(whole)}"):
+        frame.open_payload(parse(with_record(whole, len(whole) + wrong)))
 
 
 @pytest.mark.parametrize(
