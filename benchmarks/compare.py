@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ class Row:
     theirs: float | None = None
     our_runs: tuple[float, ...] = ()
     their_runs: tuple[float, ...] = ()
+    session: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -64,6 +65,19 @@ def number(value: float) -> str:
 
 
 HEAD = f"{'work':<60} {'peer':<38} {'unit':<10} {'ours':>12} {'peer':>12} {'ratio':>7}"
+
+
+def side_by_side(rows: Sequence[Row], sessions: Sequence[str]) -> Iterator[str]:
+    """Yield a table of ratios: a line for each work and peer that more than one session measured."""
+    ratios: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if row.ratio is not None:
+            ratios.setdefault((row.work, row.peer), {})[row.session] = row.ratio
+    yield f"{'ours / peer':<60} {'peer':<38}" + "".join(f" {name:>12}" for name in sessions)
+    for (work, peer), found in ratios.items():
+        if len(found) > 1:
+            cells = (f"{found[name]:.2f}" if name in found else "" for name in sessions)
+            yield f"{work:<60} {peer:<38}" + "".join(f" {cell:>12}" for cell in cells)
 
 
 class Table:

@@ -1,4 +1,4 @@
-"""The Spark session that all rows share: local[2], the settings of spark-conf, the peers' jars if they are there."""
+"""The Spark sessions that rows are measured in: local[2], the peers' jars if they are there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from floors import FloorSink, FloorSource
 from machine import PEERS_POM, peers_are_there
 from pyspark.sql import SparkSession
 
+from pyspark_commitlog import configure
 from tests.kafka.toolchain import jars
 
 HERE = Path(__file__).resolve().parent
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+#: For ours and the floors alike; why they are not in spark-defaults.conf is told there.
+_FAST = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
+    # For all streams: by default each trigger of any of them waits for processes that rename checkpoint files.
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+}
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -24,30 +32,29 @@ _DELTA = {
 }
 
 
-def session(said: Path) -> SparkSession:
-    """Return a new session, whose Java and Python workers write what they log to ``said``."""
-    os.environ["QUICK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "quick-python")
+#: The sessions that rows are measured in: ``as it comes`` sets nothing that makes anything faster, ``configure`` what
+#: ``pyspark_commitlog.configure`` sets, ``configured`` all that spark-conf names for reading and writing fast.
+AS_IT_COMES, CONFIGURE, CONFIGURED = SESSIONS = ("as it comes", "configure", "configured")
+
+
+def session(said: Path, how: str = CONFIGURED) -> SparkSession:
+    """Return a new session, one of ``SESSIONS``, whose Java and Python workers write what they log to ``said``."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    settings = {
-        **_recommended(),
-        # For ours and the floors alike; why they are not in spark-defaults.conf is told there.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        "spark.driver.extraJavaOptions": (
-            "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-        ),
-        # For all streams: by default each trigger of any of them waits for processes that rename checkpoint files.
-        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-        "spark.driver.memory": "4g",
-        "spark.ui.enabled": "false",
-    }
+    settings = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if how != CONFIGURED:
+        os.environ.pop("SPARK_CONF_DIR", None)
+    else:
+        os.environ["QUICK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
+        os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "quick-python")
+        settings = {**_recommended(), **_FAST, **settings}
     if peers_are_there():
         settings |= {"spark.driver.extraClassPath": f"{jars(PEERS_POM)}/*", **_DELTA}
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    if how == CONFIGURE:
+        builder = configure(builder)
     with _stderr_to(said):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -8,6 +8,7 @@ from bench import Bench
 
 from rows.batch import read, write
 from rows.client import client_append, client_latency, client_read
+from rows.cold import cold
 from rows.disk import compaction, settle, stored
 from rows.driver import find, poll, restart
 from rows.latency import latency
@@ -22,6 +23,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "stream-read": stream_read,
     "stream-write": stream_write,
     "small": small,
+    "cold": cold,
     "latency": latency,
     "restart": restart,
     "poll": poll,
@@ -33,5 +35,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "client-append": client_append,
     "client-latency": client_latency,
 }
+#: What is measured in each session.
+SIDE_BY_SIDE = ("write", "read", "stream-read")
 #: What ``--quick`` measures.
 MAIN = ("write", "read", "stream-read", "stream-write", "stored")

@@ -1,0 +1,57 @@
+"""Whole jobs in fresh processes, as spark-submit runs them: what Java and Python have to load is part of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from bench import TOPIC, Bench
+
+from pyspark_commitlog import CommitLog, Producer
+
+JOB = Path(__file__).resolve().parents[1] / "cold_job.py"
+FEW = 5
+SECONDS = "s"
+#: What the bench's own session set: a job says for itself what it needs.
+_OF_THE_BENCH = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
+
+
+def cold(bench: Bench) -> None:
+    """Five records, all of them in a batch, all of them as a stream; after ``getOrCreate()``."""
+    few, many = _few(bench), bench.settled
+    places = {"": ("commitlog", few, many)}
+    topics = {"": (TOPIC, TOPIC)}
+    if (kafka := bench.kafka) is not None:
+        small = kafka.topic(passing=False)
+        records = bench.spark.range(FEW).selectExpr("CAST(id AS STRING) AS value")
+        kafka.write(records, small, {})
+        places["Kafka source, tuned"] = ("kafka", kafka.bootstrap, kafka.bootstrap)
+        topics["Kafka source, tuned"] = (small, bench.kafka_topic)
+    jobs = {"five records": ("batch", 0), f"{bench.records:,} in a batch": ("batch", 1), "AvailableNow": ("stream", 1)}
+    for told, (kind, which) in jobs.items():
+        runs: dict[str, list[float]] = {name: [] for name in places}
+        for _ in range(bench.table.runs):
+            for name, (source, *where) in places.items():
+                runs[name].append(_run(source, kind, topics[name][which], where[which], bench.directory()))
+        bench.clean()
+        bench.table.compare(f"cold job: {told}", SECONDS, runs)
+
+
+def _few(bench: Bench) -> str:
+    root = bench.directory(keep=True)
+    CommitLog(root).create_topic(TOPIC, 4)
+    with Producer(root) as producer:
+        producer.send_batch(TOPIC, pa.table({"value": pa.array([b"%d" % n for n in range(FEW)], pa.binary())})).result()
+    return root
+
+
+def _run(source: str, kind: str, topic: str, place: str, checkpoint: str) -> float:
+    command = [sys.executable, str(JOB), source, kind, topic, place, checkpoint]
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_THE_BENCH}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return float(done.stdout.split("seconds")[-1])
