@@ -17,6 +17,7 @@ from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.bounds import Bounds
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
@@ -33,15 +34,12 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
         super().__init__(source, options, schema)
-        if options.ending is not None:
-            raise OptionError(
-                "option 'endingOffsets' is for batch reads; a stream ends with trigger(availableNow=True)"
-            )
         if options.push_down:
             raise OptionError("option 'pushDownPredicate' is for batch reads: Spark pushes no filters to a stream")
         if options.newest_per_key:
             raise OptionError("option 'view' is for batch reads; a stream has every record, in order")
         self._target: dict[TopicPartition, int] | None = None
+        self._bounds = Bounds(options.ending, options.subscription, self._topic)
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
         self._group: GroupProgress | None = None
@@ -97,6 +95,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
             ids = {name: ids[name] for name in {place.topic for place in ends}}
+        ends = self._bounds.cut(found.starts, ends, states)
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(found, ends, may_wait=self._target is None)
         reached = SourceOffset(ends, ids, begin.group)

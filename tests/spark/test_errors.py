@@ -131,7 +131,7 @@ def test_overwrite_is_refused_with_what_to_do(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
+        ({"endingOffsets": "earliest"}, "option 'endingOffsets'='earliest' makes no sense"),
         ({"startingOffsets": "sooner"}, "option 'startingOffsets'='sooner'"),
         ({"maxOffsetPerTrigger": "5"}, r"unknown option 'maxoffsetpertrigger' \(did you mean 'maxOffsetsPerTrigger'"),
     ],

@@ -1,0 +1,87 @@
+"""Where a stream ends, if it was told: a bounded backfill with ``trigger(availableNow=True)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, Times
+from pyspark_commitlog.spark.reading import by_offset
+from pyspark_commitlog.spark.subscription import Subscription
+
+
+class Bounds:
+    """The offsets that a stream does not go beyond; partitions that are not named, or end at the latest, have none.
+
+    Args:
+        asked: by offset, or by time: before the first record that is not earlier. None: no bounds.
+        subscription: of the query.
+        topic: returns the handle of a topic.
+    """
+
+    def __init__(
+        self, asked: Offsets | Times | None, subscription: Subscription, topic: Callable[[str], TopicLog]
+    ) -> None:
+        if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in each.values() for each in asked.values())):
+            raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
+        self._asked, self._subscription, self._topic = asked, subscription, topic
+        self._known: dict[TopicPartition, int] = {}
+        if isinstance(asked, dict):
+            self._keep(asked)
+
+    def cut(
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        states: Mapping[str, TopicState],
+    ) -> dict[TopicPartition, int]:
+        """Return where a micro-batch may end at most: never before it starts.
+
+        A time is looked up while there are records that were not read and none of them is known to be late enough.
+
+        Raises:
+            OptionError: a partition that does not exist.
+        """
+        if isinstance(self._asked, Times):
+            for name, state in states.items():
+                self._look_up(self._asked, name, state, starts, ends)
+        elif isinstance(self._asked, dict):
+            self._check(states)
+        return {place: min(end, max(self._known.get(place, end), starts[place])) for place, end in ends.items()}
+
+    def _look_up(
+        self,
+        asked: Times,
+        name: str,
+        state: TopicState,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        due = [
+            partition
+            for partition in self._subscription.partitions(name, state.partitions)
+            if (place := TopicPartition(name, partition)) in ends
+            and place not in self._known
+            and starts[place] < ends[place]
+        ]
+        found = by_offset(self._topic(name), state, asked, due) if due else None
+        if isinstance(found, dict):
+            self._keep(found)
+
+    def _keep(self, found: Mapping[str, Mapping[int, int]]) -> None:
+        for name, offsets in found.items():
+            for partition, offset in offsets.items():
+                if offset != LATEST:
+                    self._known[TopicPartition(name, partition)] = offset
+
+    def _check(self, states: Mapping[str, TopicState]) -> None:
+        for name, partition in self._known:
+            state = states.get(name)
+            if state is not None and partition >= state.partitions:
+                raise OptionError(
+                    f"option 'endingOffsets': topic {name!r} has partitions 0 to {state.partitions - 1}, "
+                    f"not {partition}"
+                )

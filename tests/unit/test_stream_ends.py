@@ -1,0 +1,105 @@
+"""A stream that was told where to end reads up to there and no further, over restarts too; without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import OptionError
+from tests.spark.driver import Checkpoint, Driver
+from tests.support.records import append, batch_of
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CommitLog:
+    """Ten records in each of two partitions, one a second from 100 s on; the second one starts 5 s later."""
+    log = CommitLog(str(tmp_path / "log"))
+    log.create_topic(TOPIC, 2, {"retention.ms": -1})
+    more(log, range(10))
+    return log
+
+
+def more(log: CommitLog, seconds: range) -> None:
+    """Append a record per second to each partition."""
+    for partition in (0, 1):
+        append(
+            log.topic(TOPIC),
+            batch_of(
+                [b"%d.%d" % (partition, second) for second in seconds],
+                partition=[partition] * len(seconds),
+                timestamp=[(100 + second + 5 * partition) * 1_000_000 for second in seconds],
+            ),
+        )
+
+
+class Query:
+    """A query with a checkpoint: what each run of it has read."""
+
+    def __init__(self, log: CommitLog, **options: object) -> None:
+        given = {"path": log._storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        self._options = {name: str(value) for name, value in given.items()}
+        self._checkpoint = Checkpoint()
+
+    def run(self) -> list[str]:
+        """Run what is available now; return the values, by partition and offset."""
+        found: list[tuple[int, int, str]] = []
+
+        def sink(_: int, batches: list[object]) -> None:
+            rows = [row for batch in batches for row in batch.to_pylist()]  # type: ignore[attr-defined]
+            found.extend((row["partition"], row["offset"], row["value"].decode()) for row in rows)
+
+        Driver(DefaultSource(self._options), self._checkpoint, sink).run()
+        return [value for _, _, value in sorted(found)]
+
+
+def test_it_ends_at_offsets_over_restarts(log: CommitLog) -> None:
+    query = Query(log, endingOffsets=json.dumps({TOPIC: {"0": 12, "1": 3}}), maxOffsetsPerTrigger=4)
+    assert query.run() == [f"0.{n}" for n in range(10)] + [f"1.{n}" for n in range(3)]
+    more(log, range(10, 20))
+    assert query.run() == ["0.10", "0.11"]
+    assert query.run() == []
+
+
+def test_a_partition_that_is_left_out_has_no_end(log: CommitLog) -> None:
+    query = Query(log, endingOffsets=json.dumps({TOPIC: {"0": 0, "1": -1}}))
+    assert query.run() == [f"1.{n}" for n in range(10)]
+    more(log, range(10, 12))
+    assert query.run() == ["1.10", "1.11"]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [{"endingTimestamp": 112_000}, {"endingOffsetsByTimestamp": json.dumps({TOPIC: {"0": 112_000, "1": 112_000}})}],
+)
+def test_it_ends_before_a_time_that_is_reached_later(log: CommitLog, times: dict[str, object]) -> None:
+    query = Query(log, **times)
+    assert query.run() == [f"0.{n}" for n in range(10)] + [f"1.{n}" for n in range(7)]
+    more(log, range(10, 20))
+    assert query.run() == ["0.10", "0.11"]
+    assert query.run() == []
+
+
+def test_a_query_that_is_beyond_its_end_stays_where_it_is(log: CommitLog) -> None:
+    query = Query(log)
+    assert len(query.run()) == 20
+    query._options["endingOffsets"] = json.dumps({TOPIC: {"0": 3, "1": 3}})
+    more(log, range(10, 12))
+    assert query.run() == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("earliest", "'endingOffsets'='earliest' makes no sense"),
+        (json.dumps({TOPIC: {"0": -2}}), "nor -2 in JSON"),
+        (json.dumps({TOPIC: {"2": 5}}), "topic 'orders' has partitions 0 to 1, not 2"),
+    ],
+)
+def test_ends_that_can_t_be_are_refused(log: CommitLog, ending: str, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        Query(log, endingOffsets=ending).run()
