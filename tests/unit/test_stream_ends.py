@@ -90,6 +90,8 @@ def test_a_query_that_is_beyond_its_end_stays_where_it_is(log: CommitLog) -> Non
     query._options["endingOffsets"] = json.dumps({TOPIC: {"0": 3, "1": 3}})
     more(log, range(10, 12))
     assert query.run() == []
+    del query._options["endingOffsets"]
+    assert query.run() == ["0.10", "0.11", "1.10", "1.11"], "nothing twice"
 
 
 @pytest.mark.parametrize(
