@@ -35,9 +35,12 @@
     │   └── SyncFailedError                  fsync failed: what was written may not survive power loss
     ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
     └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
+        └── KafkaStorageError                a commit to partitions whose storage is damaged; nothing was committed
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 
 class CommitLogError(Exception):
@@ -176,6 +179,25 @@ class CorruptionError(CommitLogError):
     """Stored bytes are not what was written (CRC, length, identity or position do not match)."""
 
 
+class KafkaStorageError(CorruptionError):
+    """A commit is refused whole: the storage of some of its partitions is damaged (Kafka: ``KAFKA_STORAGE_ERROR``).
+
+    ``partitions`` maps each of them to what is damaged. Restore it from a copy and run ``maintain``, or give it up
+    with ``void``; then commit again.
+    """
+
+    def __init__(self, message: str, partitions: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.partitions = dict(partitions or {})
+
+
 def missing(error: FileNotFoundError) -> CorruptionError:
     """Return the error for a file that the newest entries name and that is not there."""
     return CorruptionError(f"{error.filename or error} is missing: restore it from a copy")
+
+
+def together(failures: Sequence[CorruptionError]) -> CorruptionError:
+    """Return one error that tells all of them, each once; its cause is the first."""
+    error = CorruptionError("; ".join(dict.fromkeys(map(str, failures))))
+    error.__cause__ = failures[0]
+    return error

@@ -11,9 +11,10 @@ from pyspark_commitlog.log.collect import Collected, collect, remove_former, swe
 from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.retention import Retained, collect_segments, retain
-from pyspark_commitlog.log.settle import Settled, settle
+from pyspark_commitlog.log.settle import Settled, settle_on
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
+from pyspark_commitlog.storage import Holder
 
 #: How long a run of the settler may take before it publishes, and progress is told.
 SETTLE_SECONDS = 5.0
@@ -22,7 +23,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments."""
+    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments.
+
+    ``busy`` tells who held the settlers' lock when a step wanted it, and ``busy_ms`` for how long by then: that step
+    was left to it. None: nobody did.
+    """
 
     topic: str
     settled_records: int
@@ -32,6 +37,8 @@ class Maintained:
     swept_chunks: int
     removed_lives: int
     rebuilt_indexes: int = 0
+    busy: Holder | None = None
+    busy_ms: int = 0
 
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
@@ -43,12 +50,14 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
             return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
     stored, state = topic.newest_at(stored, None)
     topic_id, steps = state.topic_id, _Steps(progress)
+    topic.busy = None
     settled = steps.run("settle", lambda: _settle_all(topic, topic_id, progress), Settled(None))
+    steps.found.extend(settled.failures)
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=progress), list[Compacted]())
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
-    collected = steps.run("collect", lambda: collect(topic, topic_id), Collected())
+    collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
     steps.tell()
@@ -61,7 +70,15 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
         swept_chunks=swept,
         removed_lives=removed,
         rebuilt_indexes=settled.rebuilt + rebuilt,
+        busy=topic.busy,
+        busy_ms=_held_ms(topic),
     )
+
+
+def _held_ms(topic: TopicLog) -> int:
+    """Return for how long whoever held the lock has held it, as far as its note tells."""
+    known = topic.busy is not None and topic.busy.since_ms >= 0
+    return max(0, topic.storage.clock.now_ms() - topic.busy.since_ms) if topic.busy is not None and known else 0
 
 
 def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
@@ -71,7 +88,7 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
     due = sum(end - before.partition(partition).settled for partition, end in enumerate(state.log_end))
     moved, rebuilt = 0, 0
     while True:
-        done = settle(topic, topic_id, budget_seconds=SETTLE_SECONDS)
+        done = settle_on(topic, topic_id, budget_seconds=SETTLE_SECONDS)
         moved, rebuilt = moved + done.records, rebuilt + done.rebuilt
         if done.sequence is None or done.complete:
             return replace(done, records=moved, rebuilt=rebuilt)

@@ -86,13 +86,34 @@ class PartitionDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be settled: journal entries, their bytes, and the age (ms) of the oldest.
+
+    Of more than 64 entries the bytes are estimated. ``age_ms`` that only grows says that nobody settles: no writer, no
+    ``maintain``, or a process that holds the lock and does not go on (``Maintained.busy``).
+    """
+
+    entries: int = 0
+    size_bytes: int = 0
+    age_ms: int = 0
+
+
+NOTHING_WAITS = Backlog()
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``CommitLog.describe`` answers."""
+    """What ``CommitLog.describe`` answers.
+
+    ``damaged`` maps partitions that can't be settled to what is damaged: commits to them are refused.
+    """
 
     name: str
     topic_id: str
     config: Mapping[str, str]
     partitions: tuple[PartitionDescription, ...]
+    unsettled: Backlog = NOTHING_WAITS
+    damaged: Mapping[int, str] = field(default_factory=dict)
 
 
 #: Is told what is being done, how much of it is done, and of how much.

@@ -24,14 +24,15 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.backlog import backlog
 from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.retention import delete_records
-from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState, place_tables
-from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
 from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
@@ -185,9 +186,7 @@ class CommitLog(Root):
         state = SettleState(home.topic_id, (0, ""), 1, rows)
 
         def plan(base: Stored | None, slot: Slot) -> Draft:
-            tables = place_tables({"partitions": [r.to_json() for r in rows]}, slot.sequence, slot.write_id)
-            body: Json = {"through": list(state.through), "oldestUnsettled": 1, **tables.body}
-            return Draft("settle", home.topic_id, body, sides=tables.sides)
+            return settle_draft(state, slot)
 
         TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
 
@@ -234,7 +233,7 @@ class CommitLog(Root):
             UnknownTopicError: there is no such topic.
         """
         topic = self.topic(name, Operation.DESCRIBE)
-        _, state = topic.newest_durable()
+        newest, state = topic.newest_durable()
         _, settle_state = topic.settled(state.topic_id)
         rows = []
         for number in range(state.partitions):
@@ -251,7 +250,9 @@ class CommitLog(Root):
                     unsettled=max(0, state.log_end[number] - row.settled),
                 )
             )
-        return TopicDescription(name, state.topic_id, topic.config(state).resolved(), tuple(rows))
+        waiting = backlog(topic, newest, state, settle_state)
+        damaged = {each.partition: each.why for each in settle_state.damaged}
+        return TopicDescription(name, state.topic_id, topic.config(state).resolved(), tuple(rows), waiting, damaged)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.

@@ -94,7 +94,8 @@ def maintain(
 ) -> None:
     """Settle, retain, compact, mend indexes and remove what nothing needs, of all topics, every 5 minutes.
 
-    Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step.
+    Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step. With --once
+    the exit code is 1 too if another process has held a topic's lock for 10 minutes: nothing is settled then.
     """
     stop = _stop_on_signals()
     with opened(root) as log:
@@ -109,6 +110,10 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+#: Who holds the lock for so long is stopped, or hangs: no step of ours takes it.
+_STUCK_MS = 600_000
 
 
 class _StoppedError(Exception):
@@ -131,7 +136,9 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
             show(what, done, total)
 
         try:
-            _tell(log.maintain(name, progress=progress), as_json=as_json)
+            done = log.maintain(name, progress=progress)
+            _tell(done, as_json=as_json)
+            code = max(code, 1 if done.busy_ms >= _STUCK_MS else 0)
         except _StoppedError:
             break
         except CommitLogError as error:

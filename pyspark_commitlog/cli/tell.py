@@ -10,12 +10,25 @@ from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
-from pyspark_commitlog.model import TopicDescription, TopicPartition
+from pyspark_commitlog.model import Backlog, TopicDescription, TopicPartition
+
+
+def backlog_told(waiting: Backlog) -> str:
+    """Return how much of a topic waits to be settled."""
+    if not waiting.entries:
+        return "all is settled"
+    return (
+        f"{waiting.entries:,} journal entries ({waiting.size_bytes:,} bytes) wait to be settled, "
+        f"the oldest for {waiting.age_ms // 1000:,} s"
+    )
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
     """Yield a line per thing that was done; none where there was nothing to do."""
     name, gone = done.topic, done.collected
+    if done.busy is not None:
+        held = f" ({done.busy_ms // 1000:,} s ago)" if done.busy.since_ms >= 0 else ""
+        yield f"{name}: not all was done: the lock of the settlers is held by {done.busy}{held}"
     if done.settled_records:
         yield f"{name}: settled {done.settled_records:,} records"
     for partition, (before, after) in sorted(done.retained.log_start.items()):
@@ -67,7 +80,7 @@ def fault_lines(report: Report) -> Iterator[str]:
     what = f"{len(report.faults)} faults" if report.faults else "no fault"
     yield (
         f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
-        f"{report.entries:,} journal entries and {report.chunks:,} chunks"
+        f"{report.entries:,} journal entries and {report.chunks:,} chunks; {backlog_told(report.unsettled)}"
     )
 
 
@@ -87,6 +100,9 @@ def topic_lines(found: TopicDescription) -> Iterator[str]:
         for p in found.partitions
     ]
     yield from _table(head.split(), rows)
+    yield f"{found.name}: {backlog_told(found.unsettled)}"
+    for partition, why in sorted(found.damaged.items()):
+        yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"
 
 
 def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:

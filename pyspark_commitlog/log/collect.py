@@ -15,9 +15,10 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.state import ChunkRef, Mark, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.unsettled import needed_chunks
 
 #: How the names of the settle journal's side files end; all others belong to the topic's journal.
-SETTLE_TABLE = ".partitions"
+SETTLE_TABLES = (".partitions", ".damaged")
 #: Earlier lives of a topic that are remembered: bounds an entry's size.
 FORMER_LIVES = 200
 #: Entries of a journal that are never collected, counted from the newest.
@@ -74,10 +75,11 @@ def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
     return max((mark.sequence for mark in marks if mark.at_ms + retention_ms <= now_ms), default=0)
 
 
-def collect(topic: TopicLog, topic_id: str) -> Collected:
+def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collected:
     """Delete settled chunks, then their entries, old settle entries and files that only those named.
 
-    Safe beside writers, readers and other collectors.
+    Safe beside writers, readers and other collectors. ``thorough``: chunks too whose entries stay for a damaged
+    partition, which hold nothing of it; that reads those entries.
     """
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
@@ -93,6 +95,7 @@ def collect(topic: TopicLog, topic_id: str) -> Collected:
     if settled is None:
         return Collected()
     chunks, entries = _collect_entries(topic, topic_id, settled)
+    chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
     gone = plan_entries(sequences, proof.sequence)
     for sequence in gone:
         journal.delete(sequence)
@@ -147,6 +150,26 @@ def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tu
                 chunks += 1
         topic.journal.delete(sequence)
     return chunks, len(gone)
+
+
+def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
+    """Delete the chunks of entries that stay, ascending, because a partition is damaged (rule R13): of the others.
+
+    None of these numbers was ever collected, so what lies there is the journal's own.
+    """
+    paths, gone = topic.paths(topic_id), 0
+    there = set(topic.storage.names(paths.staged))
+    for sequence in range(settled.oldest_unsettled, settled.others_from):
+        try:
+            entry = topic.journal.read(sequence).entry
+            chunks, needed = topic.chunks(entry), needed_chunks(topic.extents(entry), settled)
+        except (FileNotFoundError, CorruptionError):
+            continue
+        for number, chunk in enumerate(chunks):
+            if number not in needed and chunk.name in there:
+                topic.storage.delete(paths.chunk(chunk.name))
+                gone += 1
+    return gone
 
 
 def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored]) -> set[str]:
@@ -205,7 +228,7 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
 
 def _side_files(stored: Stored) -> list[str]:
     body = stored.entry.body
-    tables = [body.get("extents"), body.get("chunks"), body.get("partitions")]
+    tables = [body.get(kind) for kind in ("extents", "chunks", "partitions", "damaged")]
     if "state" in body:
         tables.append(body["state"]["writers"]["snapshot"])
     return [table["file"] for table in tables if isinstance(table, dict)]
@@ -216,7 +239,7 @@ def _stale(found: Sequence[str], named: set[str], newest: int, newest_settle: in
     stale = []
     for name in found:
         sequence = names.parse_side(name)
-        bound = newest_settle if name.endswith(SETTLE_TABLE) else newest
+        bound = newest_settle if name.endswith(SETTLE_TABLES) else newest
         if sequence is not None and sequence <= bound and name not in named:
             stale.append(name)
     return stale

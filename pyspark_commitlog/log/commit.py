@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyspark_commitlog.errors import (
     CorruptionError,
     InvalidRecordError,
+    KafkaStorageError,
     OutcomeUnknownError,
     StagedExpiredError,
     StaleBatchError,
@@ -26,6 +27,7 @@ from pyspark_commitlog.log.staging import Group, Staged, restaged
 from pyspark_commitlog.log.state import (
     INLINE,
     ChunkRef,
+    Damage,
     Extent,
     TopicState,
     WriterRow,
@@ -34,7 +36,7 @@ from pyspark_commitlog.log.state import (
     with_mark,
 )
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import is_whole, read_pending
+from pyspark_commitlog.log.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.log.writers import PRODUCER, remember
 
 log = logging.getLogger("pyspark_commitlog.log")
@@ -235,6 +237,32 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
             )
 
 
+def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic: str) -> None:
+    """Refuse records for partitions that can't be settled: they would pile up behind the damage (pure).
+
+    Raises:
+        KafkaStorageError: an error per partition.
+    """
+    found = {each.partition: f"from offset {each.offset} on: {each.why}" for each in damaged}
+    refused = {partition: why for partition, why in sorted(found.items()) if partition in partitions}
+    if refused:
+        told = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
+        raise KafkaStorageError(
+            f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; nothing was "
+            f"committed, to the others neither. {told}. When it is restored, `commitlog maintain` takes the topic "
+            "further; if there is no copy, `commitlog void` gives up what is lost",
+            refused,
+        )
+
+
+def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Damage]:
+    """Return what settlers found damaged; without their newest entry nothing can be settled, nor read."""
+    try:
+        return topic.damaged(topic_id)
+    except CorruptionError as error:
+        return [Damage(partition, state.log_start[partition], str(error)) for partition in range(state.partitions)]
+
+
 def commit(
     topic: TopicLog,
     topic_id: str,
@@ -257,6 +285,7 @@ def commit(
         TopicChangedError: the topic was deleted or made again meanwhile.
         StagedExpiredError, StaleBatchError, WriterFencedError: see ``judge`` and ``check_floor``.
         InvalidRecordError: records without a key, in a topic that is compacted by now.
+        KafkaStorageError: a partition's storage is damaged; nothing was committed.
         CorruptionError: a chunk is missing or has another length.
         OutcomeUnknownError: retry with the same writer.
     """
@@ -280,6 +309,7 @@ def commit(
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
         check_floor(chunks, state, topic.name)
+        check_damaged(_damaged(topic, topic_id, state), {extent.partition for extent in extents}, topic.name)
         if topic.config(state).has_policy("compact") and any(task.keyless for task in staged):
             raise InvalidRecordError(
                 f"topic {topic.name!r} has cleanup.policy=compact since these records were staged, and some have no "
@@ -323,14 +353,15 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
     first = state.unsynced_from
     while first <= newest.sequence:
         found = read_pending(topic, settled, state, newest, lambda: False, first=first)
-        for sequence, chunk in ((entry.sequence, chunk) for entry in found for chunk in entry.chunks):
+        for entry, chunk in ((each, chunk) for each in found for chunk in each.chunks):
             try:
                 topic.storage.sync_file(paths.chunk(chunk.name))
                 whole = is_whole(topic.storage, paths.chunk(chunk.name), chunk)
-            except FileNotFoundError:
-                whole = sequence < topic.settled(state.topic_id)[1].oldest_unsettled  # settled and collected meanwhile
+            except FileNotFoundError:  # settled and collected meanwhile
+                _, now = topic.settled(state.topic_id)
+                whole = not needed_chunks(entry.extents, now) & {entry.chunks.index(chunk)}
             if not whole:  # power was lost already: not ours to bless
-                return sequence
+                return entry.sequence
         if not found:
             break
         first = found[-1].sequence + 1

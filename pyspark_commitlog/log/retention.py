@@ -6,11 +6,11 @@ when no retained settle entry names them any more (rule R13), so a reader that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, UsageError, missing, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored
@@ -108,7 +108,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
     """Apply the topic's retention to what is settled; nothing when another settler is at work (rule R3).
 
     Raises:
-        CorruptionError: a manifest is damaged.
+        CorruptionError: a manifest is damaged; the other partitions were seen to.
         TopicChangedError: the topic was deleted or made again.
     """
     topic.forget_defaults()
@@ -119,39 +119,60 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
             return Retained({})
         _, before = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        sealed = [topic.sealed(topic_id, row) for row in settled.partitions]
+        sealed, failures = _all_sealed(topic, topic_id, settled)
         _raise_log_start(topic, topic_id, settled, sealed)
         _, state = topic.newest_durable(topic_id)
         segments = _let_go(topic, state, base, settled, sealed)
-        if not segments and _keeps_files(topic, state, base, settled):
+        if not segments and _keeps_files(topic, state, base, settled, sealed):
             topic.publish(base, settled)
+    if failures:
+        raise together(failures)
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
 
-def _raise_log_start(topic: TopicLog, topic_id: str, settled: SettleState, sealed: Sequence[Sequence[Sealed]]) -> None:
+def _all_sealed(
+    topic: TopicLog, topic_id: str, settled: SettleState
+) -> tuple[dict[int, Sequence[Sealed]], list[CorruptionError]]:
+    """Return the sealed segments of each partition whose manifest is sound, and what is damaged."""
+    sealed: dict[int, Sequence[Sealed]] = {}
+    failures: list[CorruptionError] = []
+    for partition, row in enumerate(settled.partitions):
+        try:
+            sealed[partition] = topic.sealed(topic_id, row)
+        except CorruptionError as error:
+            failures.append(error)
+        except FileNotFoundError as error:
+            failures.append(missing(error))
+    return sealed, failures
+
+
+def _raise_log_start(
+    topic: TopicLog, topic_id: str, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
+) -> None:
     now = topic.storage.clock.now_ms()
 
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
         _, state = topic.newest_at(base, topic_id)
         starts = list(state.log_start)
-        for partition, row in enumerate(settled.partitions):
-            starts[partition] = plan_log_start(sealed[partition], row, starts[partition], topic.config(state), now)
+        for partition, segments in sealed.items():
+            row = settled.partition(partition)
+            starts[partition] = plan_log_start(segments, row, starts[partition], topic.config(state), now)
         return _raised(state, tuple(starts))
 
     topic.journal.append(plan)
 
 
 def _let_go(
-    topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Sequence[Sequence[Sealed]]
+    topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> int:
     """Publish the segments that stay; return how many do not."""
     rows, gone = list(settled.partitions), 0
-    for partition, row in enumerate(settled.partitions):
-        start = state.log_start[partition]
-        stay = [segment for segment in sealed[partition] if segment.end_offset > start]
+    for partition, segments in sealed.items():
+        row, start = settled.partition(partition), state.log_start[partition]
+        stay = [segment for segment in segments if segment.end_offset > start]
         below = row.active.length > 0 and row.settled <= start
-        dropped = len(sealed[partition]) - len(stay)
+        dropped = len(segments) - len(stay)
         if not dropped and not below:
             continue
         gone += dropped + below
@@ -166,18 +187,21 @@ def _let_go(
     return gone
 
 
-def _keeps_files(topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> bool:
+def _keeps_files(
+    topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sound: Collection[int]
+) -> bool:
     """Return whether only the settle entry before the newest still names some segments, longer than the delay.
 
-    The newest two entries stay (rule R13): of a topic that is idle those segments would stay for ever.
+    The newest two entries stay (rule R13): of a topic that is idle those segments would stay for ever. Only partitions
+    whose manifest is ``sound`` are asked.
     """
     delay = topic.config(state).number("file.delete.delay.ms")
     if base.info.modified_ms + delay > topic.storage.clock.now_ms():
         return False
     try:
         before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))
-        rows = zip(before.partitions, settled.partitions, strict=False) if before else ()
-        return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in rows)
+        pairs = ((before.partition(p), settled.partition(p)) for p in sound) if before else ()
+        return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in pairs)
     except FileNotFoundError:  # collected meanwhile
         return False
 
@@ -201,19 +225,24 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
     states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
     if not states or len(states) < len(retained):  # another collector is at work
         return 0
-    removed, most = 0, LONG_MAX if idle else retained[-1].sequence
+    removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[CorruptionError]()
     for partition, newest in enumerate(states[-1].partitions):
         rows = [s.partitions[partition] for s in states if partition < len(s.partitions)]
         try:
             named = _named(topic, topic_id, rows)
-        except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
-            return removed
+        except CorruptionError as error:
+            failures.append(error)
+            continue
+        except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
+            continue
         directory = paths.partition(partition)
         for name in storage.names(directory):
             found = parse_segment(name)
             if found and _may_go(found[0], found[1], newest, most) and found[:2] not in named:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
+    if failures:
+        raise together(failures)
     return removed
 
 

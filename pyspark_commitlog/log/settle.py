@@ -7,13 +7,13 @@ settle entry is put. Interrupted anywhere, it leaves bytes beyond published leng
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
@@ -21,11 +21,11 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import earliest_ms
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.staging import empty_frame, encode_frame
-from pyspark_commitlog.log.state import SettledPartition, SettleState, TopicState, Void, earliest
+from pyspark_commitlog.log.state import Damage, SettledPartition, SettleState, TopicState, Void, earliest
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
 from pyspark_commitlog.log.void import void_unsynced
-from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage import Clock, Holder
 from pyspark_commitlog.storage.process import share_out
 
 log = logging.getLogger("pyspark_commitlog.log")
@@ -37,6 +37,13 @@ _MERGED = 2
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
+# How many times what is due may wait before a commit warns of whoever holds the lock; small limits count as these.
+_OVERDUE = 4
+_OVERDUE_ENTRIES = 16
+_OVERDUE_MS = 15_000
+_WARN_SECONDS = 60.0
+# Of what is damaged, characters that are published.
+_WHY = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +62,26 @@ class Due:
             or self.age_ms >= config.number("settle.ms")
         )
 
+    def overdue(self, config: TopicConfig) -> bool:
+        """Return whether it has waited so long that whoever holds the lock is worth a word (pure)."""
+        return self.entries >= _OVERDUE * max(
+            config.number("settle.entries"), _OVERDUE_ENTRIES
+        ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
 
-    ``rebuilt`` counts segments whose indexes had to be rebuilt.
+    ``complete``: of all partitions that are not damaged everything is settled. ``rebuilt`` counts segments whose
+    indexes had to be rebuilt; ``failures`` tells what is damaged.
     """
 
     sequence: int | None
     records: int = 0
     complete: bool = True
     rebuilt: int = 0
+    failures: tuple[CorruptionError, ...] = ()
 
 
 class Budget:
@@ -85,28 +100,36 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
     """Settle what is committed, as far as the budget goes.
 
     Returns:
-        What was moved; nothing when another settler is at work or the mount can't be appended to.
+        What was moved; nothing when another settler is at work (``TopicLog.busy``) or the mount can't be appended to.
 
     Raises:
-        CorruptionError: a source or the active segment is damaged; nothing of that partition was published.
+        CorruptionError: sources or active segments are damaged. The other partitions were settled, and those are
+            published as damaged: commits to them are refused until they can be settled.
         StorageError: no space or permission; nothing was published.
     """
+    done = settle_on(topic, topic_id, budget_seconds=budget_seconds)
+    if done.failures:
+        raise together(done.failures)
+    return done
+
+
+def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
+    """Do as ``settle``, but hand out what is damaged instead of raising it."""
     topic.forget_defaults()
-    return _settle(topic, topic_id, budget_seconds)
+    return _settle(topic, topic_id, budget_seconds, retry=True)
 
 
-def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
+def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
     if not topic.storage.can_append:
         return Settled(None)
     with topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
-        try:
-            return _settle_locked(topic, topic_id, budget_seconds)
-        except CorruptionError:
-            if not void_unsynced(topic, topic_id):
-                raise
-        return _settle_locked(topic, topic_id, budget_seconds)
+        done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False)
+        if done.failures and unsynced:
+            void_unsynced(topic, topic_id)
+            done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True)
+    return done
 
 
 def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
@@ -119,11 +142,20 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     try:
         stored, state = topic.newest(topic_id)
         config = topic.config(state)
-        if not due(topic, stored, state).reached(config):
+        waiting = due(topic, stored, state)
+        if not waiting.reached(config):
             return Settled(None)
-        done = _settle(topic, topic_id, config.number("settle.budget.ms") / 1000)
+        topic.busy = None
+        done = _settle(topic, topic_id, config.number("settle.budget.ms") / 1000, retry=False)
         if done.sequence is not None:
             collect(topic, topic_id)
+        elif topic.busy is not None and waiting.overdue(config):
+            _warn_busy(topic, topic.busy, waiting)
+        if done.failures:
+            log.warning(
+                "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
+                topic.name, together(done.failures),
+            )  # fmt: skip
         return done
     except (CommitLogError, OSError) as error:
         log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, error)
@@ -132,10 +164,25 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     return Settled(None)
 
 
+def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
+    """Say who keeps all others from settling; once a minute for each handle."""
+    now = topic.storage.clock.monotonic()
+    if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
+        topic.warned = now
+        log.warning(
+            "topic %r: %d entries wait to be settled, the oldest for %d s, and %s holds the lock of the settlers: look "
+            "whether it is stopped or hangs; when it ends, the next commit settles",
+            topic.name, waiting.entries, waiting.age_ms // 1000, holder,
+        )  # fmt: skip
+
+
 def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
-    """Return how much is unsettled: one read of the oldest unsettled entry, whatever the number."""
+    """Return how much is unsettled: one read of the oldest unsettled entry, whatever the number.
+
+    What waits for a damaged partition does not count: a commit's settler can't move it.
+    """
     _, settled = topic.settled(state.topic_id)
-    oldest = max(settled.oldest_unsettled, state.created + 1)
+    oldest = max(settled.others_from, state.created + 1)
     entries = newest.sequence - oldest + 1
     if entries <= 0:
         return Due(0, 0, 0)
@@ -151,39 +198,99 @@ def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
     return entries * sum(extent.length for extent in topic.extents(newest.entry))
 
 
-def _settle_locked(topic: TopicLog, topic_id: str, budget_seconds: float | None) -> Settled:
-    stored, state = topic.newest_durable(topic_id)
-    config = topic.config(state)
-    base, before = topic.settled(topic_id)
-    budget = Budget(topic.storage.clock, budget_seconds)
-    pending = read_pending(topic, before, state, stored, budget.spent)
-    sources = sources_of(pending, before, state.partitions)
-    start = [before.partition(p) for p in range(state.partitions)]
-    rows = list(start)
-    failures: list[CorruptionError] = []
-    rebuilt: list[int] = []
+def _settle_locked(
+    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, last: bool
+) -> tuple[Settled, bool]:
+    """Settle under the lock; return what was done, and whether power loss may have taken some (acks=0).
 
-    def move(partition: int) -> None:
-        if budget.spent() and rows != start:
+    Args:
+        topic, topic_id: whose.
+        budget_seconds: see ``settle``.
+        retry: whether partitions that are published as damaged are tried again.
+        last: damage is published even where chunks may be unsynced: what power loss took of them is voided by now.
+    """
+    stored, state = topic.newest_durable(topic_id)
+    base, before = topic.settled(topic_id)
+    run = _Run(topic, state, stored, topic.config(state), base, before, Budget(topic.storage.clock, budget_seconds))
+    marked = frozenset(each.partition for each in before.damaged)
+    others = run.move(before.others_from, [p for p in range(state.partitions) if p not in marked])
+    behind = run.move(before.oldest_unsettled, sorted(marked)) if marked and retry else others if not marked else []
+    unsynced = state.unsynced_from is not None
+    after = run.after(behind, others, publish_damage=last or not unsynced)
+    moved = sum(row.settled for row in run.rows) - sum(before.partition(p).settled for p in range(state.partitions))
+    published = topic.publish(base, after) if after != before else None
+    complete = after.others_from > stored.sequence
+    failures = tuple(error for _, error in run.failures)
+    return Settled(published.sequence if published else None, moved, complete, len(run.rebuilt), failures), unsynced
+
+
+class _Run:
+    """One run of the settler: ``rows`` are the partitions as they are to be published, ``failures`` what is damaged."""
+
+    def __init__(
+        self,
+        topic: TopicLog,
+        state: TopicState,
+        stored: Stored,
+        config: TopicConfig,
+        base: Stored,
+        before: SettleState,
+        budget: Budget,
+    ) -> None:
+        self._topic, self._state, self._stored, self._config = topic, state, stored, config
+        self._base, self._before, self._budget = base, before, budget
+        self._start = [before.partition(p) for p in range(state.partitions)]
+        self._tried: set[int] = set()
+        self.rows = list(self._start)
+        self.failures: list[tuple[int, CorruptionError]] = []
+        self.rebuilt: list[int] = []
+
+    def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
+        """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
+        pending = read_pending(self._topic, self._before, self._state, self._stored, self._budget.spent, first=first)
+        found = sources_of(pending, self._before, self._state.partitions)
+        sources = {partition: found[partition] for partition in partitions if partition in found}
+        self._tried.update(p for p in partitions if self.rows[p].settled >= self._state.log_end[p])
+        waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
+        threads = _threads(source for each in sources.values() for source in each)
+        share_out(lambda p: self._move(p, sources[p]), waiting, threads)
+        return pending
+
+    def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
+        if self._budget.spent() and self.rows != self._start:
             return
         try:
-            rows[partition], mended = _settle_partition(
-                topic, state, config, partition, rows[partition], sources[partition], base, budget
-            )
+            self.rows[partition], mended = _settle_partition(
+                self._topic, self._state, self._config, partition, self.rows[partition], sources, self._base,
+                self._budget,
+            )  # fmt: skip
         except CorruptionError as error:
-            failures.append(error)
+            self.failures.append((partition, error))
         else:
-            rebuilt.extend([partition] * mended)
+            self._tried.add(partition)
+            self.rebuilt.extend([partition] * mended)
 
-    waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
-    share_out(move, waiting, _threads(source for found in sources.values() for source in found))
-    after = _after(before, rows, pending)
-    moved = sum(row.settled for row in rows) - sum(row.settled for row in start)
-    published = topic.publish(base, after) if after != before else None
-    if failures:
-        raise failures[0]
-    complete = after.oldest_unsettled > stored.sequence
-    return Settled(published.sequence if published else None, moved, complete, len(rebuilt))
+    def after(self, behind: Sequence[Pending], others: Sequence[Pending], *, publish_damage: bool) -> SettleState:
+        """Return the state to publish.
+
+        Args:
+            behind: entries from the oldest that is not settled on; none where those were not read.
+            others: entries from the first that partitions without damage need.
+            publish_damage: whether new damage is told; what was told and is not mended stays.
+        """
+        before = self._before
+        kept = {each.partition: each for each in before.damaged if each.partition not in self._tried}
+        if publish_damage:
+            for partition, error in self.failures:
+                kept[partition] = Damage(partition, self.rows[partition].settled, str(error)[:_WHY])
+        oldest, through = _reached(behind, self.rows, frozenset(), (before.oldest_unsettled, before.through))
+        ahead = None
+        if kept:
+            ahead, _ = _reached(behind, self.rows, kept.keys(), (before.oldest_unsettled, before.through))
+            if not behind or ahead >= before.others_from:
+                ahead, _ = _reached(others, self.rows, kept.keys(), (before.others_from, before.through))
+        damaged = tuple(kept[partition] for partition in sorted(kept))
+        return SettleState(before.topic_id, through, oldest, tuple(self.rows), damaged, ahead)
 
 
 def _threads(sources: Iterable[Source | Hole]) -> int:
@@ -196,14 +303,23 @@ def _waits_since(sources: Sequence[Source | Hole]) -> int:
     return min((source.entry.sequence for source in sources if isinstance(source, Source)), default=0)
 
 
-def _after(before: SettleState, rows: Sequence[SettledPartition], pending: Sequence[Pending]) -> SettleState:
-    """Return the state to publish: how far everything is settled, by the entries' own log ends (pure)."""
-    oldest, through = before.oldest_unsettled, before.through
+def _reached(
+    pending: Sequence[Pending],
+    rows: Sequence[SettledPartition],
+    damaged: Collection[int],
+    start: tuple[int, tuple[int, str]],
+) -> tuple[int, tuple[int, str]]:
+    """Return how far all but the ``damaged`` partitions are settled, by the entries' own log ends (pure).
+
+    Returns:
+        The first entry that is needed, and the last below it with its write id; ``start`` where there is none.
+    """
+    oldest, through = start
     for entry in pending:
-        if any(end > rows[p].settled for p, end in enumerate(entry.log_end)):
+        if any(end > rows[p].settled for p, end in enumerate(entry.log_end) if p not in damaged):
             break
         oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
-    return SettleState(before.topic_id, through, oldest, tuple(rows))
+    return oldest, through
 
 
 # --- one partition ----------------------------------------------------------------------------------------

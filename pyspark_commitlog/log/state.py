@@ -7,7 +7,7 @@ side files which the entry names (``place_tables`` decides).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -413,18 +413,52 @@ class SettledPartition:
         return cls(settled, Active.from_json(active), manifest, cleaned)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Damage:
+    """A partition that could not be settled from ``offset`` on, and why: commits to it are refused."""
+
+    partition: int
+    offset: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class SettleState:
     """Where THIS root keeps a topic.
 
     ``through`` is (sequence, write id) of the newest logical entry below which all is settled;
-    ``oldest_unsettled`` the first entry that readers may still need.
+    ``oldest_unsettled`` the first entry that readers may still need. Where some partitions are ``damaged``, ``ahead``
+    is the first that readers of the others may still need.
     """
 
     topic_id: str
     through: tuple[int, str]
     oldest_unsettled: int
     partitions: tuple[SettledPartition, ...]
+    damaged: tuple[Damage, ...] = ()
+    ahead: int | None = None
+
+    @property
+    def others_from(self) -> int:
+        """Return the first entry that partitions which are not damaged may still need."""
+        return self.oldest_unsettled if self.ahead is None else self.ahead
+
+    def without_damage(self, partitions: Collection[int]) -> SettleState:
+        """Return the state in which these partitions count as sound: whoever settles next reads all they may need."""
+        left = tuple(each for each in self.damaged if each.partition not in partitions)
+        ahead = None if not left else self.ahead if left == self.damaged else self.oldest_unsettled
+        return replace(self, damaged=left, ahead=ahead)
+
+    def to_tables(self) -> Json:
+        """Return the tables of a settle entry's body; that of damaged partitions only where there are some."""
+        rows = {"partitions": [row.to_json() for row in self.partitions]}
+        damaged = [[each.partition, each.offset, each.why] for each in self.damaged]
+        return {**rows, "damaged": damaged} if damaged else rows
+
+    def to_body(self) -> Json:
+        """Return the rest of the body."""
+        body: Json = {"through": list(self.through), "oldestUnsettled": self.oldest_unsettled}
+        return body if self.ahead is None else {**body, "othersUnsettled": self.ahead}
 
     def partition(self, number: int) -> SettledPartition:
         """Return a partition's row; a fresh one for a partition added since."""

@@ -10,12 +10,13 @@ from typing import Any
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.state import (
     ChunkRef,
+    Damage,
     Extent,
     Manifest,
     Sealed,
@@ -29,7 +30,7 @@ from pyspark_commitlog.log.state import (
     read_extents,
     read_writer_rows,
 )
-from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage import Holder, Storage
 
 #: Manifests that a handle remembers: one with 10,000 segments takes a few MB.
 MANIFESTS = 16
@@ -43,6 +44,12 @@ def check_partition(topic: str, state: TopicState, partition: int) -> None:
     """
     if not 0 <= partition < state.partitions:
         raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
+
+
+def settle_draft(after: SettleState, slot: Slot) -> Draft:
+    """Return the settle entry that publishes a state."""
+    tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
+    return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides)
 
 
 class TopicLog:
@@ -61,6 +68,10 @@ class TopicLog:
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
         self._manifests: dict[Manifest, Segments] = {}
+        #: Who held the settlers' lock when it was last wanted in vain.
+        self.busy: Holder | None = None
+        #: When a writer last warned of it, by the monotonic clock.
+        self.warned: float | None = None
 
     def _side(self, topic_id: str, file: str) -> str:
         return f"{TopicPaths(self.name, topic_id).side}/{file}"
@@ -172,11 +183,17 @@ class TopicLog:
 
     @contextmanager
     def settling(self, topic_id: str) -> Iterator[bool]:
-        """Hold the lock of the topic's settlers, if it is free; both journals are read anew under it (rule R3)."""
-        with self.storage.try_lock(self.paths(topic_id).lock) as held:
+        """Hold the lock of the topic's settlers, if it is free; both journals are read anew under it (rule R3).
+
+        Where it is not, ``busy`` tells who holds it.
+        """
+        lock = self.paths(topic_id).lock
+        with self.storage.try_lock(lock) as held:
             if held:
                 self.journal.forget()
                 self.settle_journal(topic_id).forget()
+            else:
+                self.busy = self.storage.holder(lock)
             yield held
 
     def publish(self, base: Stored, after: SettleState) -> Stored | None:
@@ -185,9 +202,7 @@ class TopicLog:
         def plan(newest: Stored | None, slot: Slot) -> Draft | None:
             if newest is None or newest.entry.write_id != base.entry.write_id:
                 return None
-            tables = place_tables({"partitions": [r.to_json() for r in after.partitions]}, slot.sequence, slot.write_id)
-            body: Json = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
-            return Draft("settle", after.topic_id, body, sides=tables.sides)
+            return settle_draft(after, slot)
 
         return self.settle_journal(after.topic_id).append(plan)
 
@@ -223,17 +238,32 @@ class TopicLog:
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} has no settle journal: it was deleted"
         )
 
+    def damaged(self, topic_id: str) -> tuple[Damage, ...]:
+        """Return the partitions that a settler found damaged: a look for the next settle entry, where there are none.
+
+        Raises:
+            CorruptionError: the newest settle entry is damaged.
+        """
+        stored = self.settle_journal(topic_id).newest()
+        return self.settled(topic_id)[1].damaged if stored is not None and "damaged" in stored.entry.body else ()
+
     def settle_state(self, entry: Entry) -> SettleState:
         """Return the state that a settle entry carries."""
-        rows = entry.body["partitions"]
-        if isinstance(rows, dict):
-            rows = json.loads(self.settle_journal(entry.topic_id).side(entry.topic_id, rows))
+
+        def table(kind: str) -> Any:
+            rows = entry.body.get(kind, ())
+            if isinstance(rows, dict):
+                rows = json.loads(self.settle_journal(entry.topic_id).side(entry.topic_id, rows))
+            return rows
+
         sequence, write_id = entry.body["through"]
         return SettleState(
             topic_id=entry.topic_id,
             through=(sequence, write_id),
             oldest_unsettled=entry.body["oldestUnsettled"],
-            partitions=tuple(SettledPartition.from_json(row) for row in rows),
+            partitions=tuple(SettledPartition.from_json(row) for row in table("partitions")),
+            damaged=tuple(Damage(*row) for row in table("damaged")),
+            ahead=entry.body.get("othersUnsettled"),
         )
 
     def sealed(self, topic_id: str, row: SettledPartition) -> tuple[Sealed, ...]:

@@ -133,6 +133,11 @@ def read_pending(
     return pending[::-1]
 
 
+def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:
+    """Return which chunks of an entry hold something that is not settled, ``INLINE`` for the entry itself (pure)."""
+    return {each.chunk for each in extents if each.end_offset > settled.partition(each.partition).settled}
+
+
 def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
     """Return per partition, in offset order, the extents that are not settled whole, and the holes between (pure)."""
     sources: dict[int, list[Source | Hole]] = {}

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
+from pyspark_commitlog.log.backlog import backlog
 from pyspark_commitlog.log.frames import check, crc_of, earliest_row_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
-from pyspark_commitlog.model import Progress, silent
+from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, silent
 
 _TRIES = 3
 
@@ -31,6 +32,7 @@ class Report:
     segment_bytes: int
     entries: int
     chunks: int
+    unsettled: Backlog = NOTHING_WAITS
 
 
 def verify(topic: TopicLog, progress: Progress = silent) -> Report:
@@ -59,6 +61,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
         sum(checker.segment_bytes for checker in checkers),
         sum(checker.entries for checker in checkers),
         sum(checker.chunks for checker in checkers),
+        journal.unsettled,
     )
 
 
@@ -89,6 +92,7 @@ class _Checker:
     chunks: int = 0
     partitions: int = 0
     published_bytes: int = 0
+    unsettled: Backlog = NOTHING_WAITS
 
     def look(self) -> tuple[int, int] | None:
         """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
@@ -98,6 +102,7 @@ class _Checker:
             self._paths = self.topic.paths(self._id)
             stored, self._settled = self.topic.settled(self._id)
             self.partitions = self._state.partitions
+            self.unsettled = backlog(self.topic, self._newest, self._state, self._settled)
             rows = self._settled.partitions
             self.published_bytes = sum(r.active.length + (r.manifest.size_bytes if r.manifest else 0) for r in rows)
         except CorruptionError as error:

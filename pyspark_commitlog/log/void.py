@@ -81,7 +81,8 @@ def void(
             return _voided(state, settled, found) if found else None
 
         topic.journal.append(plan)
-        if lost:
+        after = after.without_damage({each.partition for each in found})
+        if lost or after != settled:
             topic.publish(base, after)
     return tuple(found)
 
@@ -139,7 +140,8 @@ def _settling_stopped(topic: TopicLog, topic_id: str) -> Iterator[None]:
                 return
         topic.storage.clock.sleep(_LOCK_SECONDS)
     raise ConflictError(
-        f"topic {topic.name!r} is being settled or maintained all the time; nothing was voided: try again"
+        f"topic {topic.name!r} is being settled or maintained all the time; nothing was voided: try again. The lock of "
+        f"the settlers is held by {topic.busy}"
     )
 
 

@@ -7,7 +7,16 @@ import re
 from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
-from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, NotPutError, OutputFile, Storage
+from pyspark_commitlog.storage.base import (
+    TEMPORARY,
+    AppendFile,
+    Clock,
+    FileInfo,
+    Holder,
+    NotPutError,
+    OutputFile,
+    Storage,
+)
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.process import process_name
 
@@ -16,6 +25,7 @@ __all__ = [
     "AppendFile",
     "Clock",
     "FileInfo",
+    "Holder",
     "LocalStorage",
     "NotPutError",
     "OutputFile",

@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_commitlog.errors import StorageError
@@ -50,6 +51,24 @@ class FileInfo:
     size: int
     modified_ms: int
     identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, by the note that it left: for people, nothing rests on it.
+
+    ``since_ms`` is the storage's time at which it got the lock. Where no note can be read ``host`` is empty.
+    """
+
+    host: str = ""
+    pid: int = -1
+    since_ms: int = -1
+
+    def __str__(self) -> str:
+        if not self.host:
+            return "a process that left no note of itself"
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        return f"process {self.pid} on {self.host}, since {since}"
 
 
 class Clock(Protocol):
@@ -197,7 +216,14 @@ class Storage(ABC):
     @abstractmethod
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits."""
+        """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits.
+
+        Whoever gets it leaves a note for ``holder``.
+        """
+
+    def holder(self, path: str) -> Holder:
+        """Return who holds a lock that ``try_lock`` did not get; of one that is free, who held it last."""
+        return Holder()
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import random
@@ -15,11 +16,16 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UsageError
-from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, fsync_directory
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
+from pyspark_commitlog.storage.process import process_name
 from pyspark_commitlog.storage.turns import Turns
+
+#: What the name of a lock's note ends with, and more than one takes.
+HOLDER = ".holder"
+_NOTE_BYTES = 4096
 
 # Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
 # written without appending in place.
@@ -207,11 +213,30 @@ class LocalStorage(Storage):
                 held = True
             except Timeout:
                 held = False
+        if held:
+            self._sign(path)
         try:
             yield held
         finally:
             if held:
                 lock.release()
+
+    def _sign(self, path: str) -> None:
+        """Leave a note of who holds a lock, beside its file: whoever only tries the lock cuts that to nothing."""
+        host, _, pid = process_name().rpartition("/")
+        note = {"host": host, "pid": int(pid), "since": self.clock.now_ms()}
+        with suppress(OSError), open(f"{self._name(path)}{HOLDER}", "w") as file:  # a full disk stops no settler
+            file.write(json.dumps(note) + "\n")
+
+    def holder(self, path: str) -> Holder:
+        """See ``Storage.holder``."""
+        try:
+            note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
+            found = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
+            str(found)  # a time that no calendar has
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            return Holder()
+        return found
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:

@@ -148,9 +148,9 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
 
 def test_a_signal_ends_a_round_between_two_steps(root: str, log: Log) -> None:
     """The second topic is not begun."""
-    code = "import os, signal; from pyspark_commitlog import maintenance as m; settle = m.settle;\n"
+    code = "import os, signal; from pyspark_commitlog import maintenance as m; settle = m.settle_on;\n"
     code += "def stop(*a, **k):\n os.kill(os.getpid(), signal.SIGTERM)\n return settle(*a, **k)\n"
-    code += "m.settle = stop\nfrom pyspark_commitlog.cli import main\nmain()"
+    code += "m.settle_on = stop\nfrom pyspark_commitlog.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code, "maintain", root], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
     assert log.describe("flights").partitions[0].unsettled == 0, "the step was done"

@@ -62,7 +62,7 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
         "BYTES",
         "UNSETTLED",
     ]
-    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "3"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     assert len(json.loads(run("topics", "describe", root, "events", "--json")[0][0])["partitions"]) == 4
     run("topics", "delete", root, "events")
     assert run("topics", "list", root)[0] == []

@@ -58,6 +58,10 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.try_lock(path)
 
+    def holder(self, path: str) -> Any:
+        """As the inner one."""
+        return self._inner.holder(path)
+
     def new_id(self) -> str:
         """As the inner one."""
         return self._inner.new_id()

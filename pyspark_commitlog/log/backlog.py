@@ -1,0 +1,34 @@
+"""How much of a topic waits to be settled: for whoever looks after it."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.state import SettleState, TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import NOTHING_WAITS, Backlog
+
+#: So many entries are read: of more, the bytes are estimated by these.
+_READ = 64
+
+
+def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> Backlog:
+    """Return the entries that are not settled, their bytes, and the age of the oldest one that can be read."""
+    first = max(settled.oldest_unsettled, state.created + 1)
+    entries = newest.sequence - first + 1
+    if all(settled.partition(partition).settled >= end for partition, end in enumerate(state.log_end)):
+        return NOTHING_WAITS
+    some = min(entries, _READ)
+    size, read, since_ms = 0, 0, newest.info.modified_ms
+    for sequence in (first + number * entries // some for number in range(some)):
+        try:
+            stored = topic.journal.read(sequence)
+            extents = topic.extents(stored.entry)
+        except (FileNotFoundError, CorruptionError):  # verify tells
+            continue
+        ends = ((extent, settled.partition(extent.partition).settled) for extent in extents)
+        size += sum(extent.length for extent, end in ends if extent.end_offset > end)
+        since_ms = since_ms if read else stored.info.modified_ms
+        read += 1
+    age_ms = max(0, topic.storage.clock.now_ms() - since_ms)
+    return Backlog(entries, size * entries // max(1, read), age_ms)
