@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import journal
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage import LocalStorage, turns
 from pyspark_commitlog.topics import CommitLog
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, World
@@ -126,6 +126,40 @@ def test_a_forked_child_does_not_keep_it(root: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_child_does_not_keep_the_turn_of_a_parent_that_is_killed(root: Path) -> None:
+    """Nobody gives it back then: the kernel does, once nobody has the descriptor any more."""
+    ready, told = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        with LocalStorage(root).turn("d", 30):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            os.write(told, b"%10d" % child)
+            signal.pause()
+    child = int(os.read(ready, 10))
+    try:
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        with LocalStorage(root).turn("d", 10) as mine:
+            assert mine
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_it_is_given_back_though_somebody_has_a_copy(root: Path) -> None:
+    """As a child has that another library forked: nothing of ours runs there."""
+    with LocalStorage(root).turn("d", 30):
+        copies = [os.dup(fd) for fd in turns._open]
+    try:
+        assert copies
+        with LocalStorage(root).turn("d", 1) as mine:
+            assert mine
+    finally:
+        for copy in copies:
+            os.close(copy)
 
 
 def test_it_is_for_speed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,31 @@ def test_a_stray_does_not_take_the_chunk_of_its_writers_next_try_along(world: Wo
     assert world.values() == [b"first", b"winner", b"later 1", b"later 2", b"paused"]
 
 
+def test_a_stray_right_below_what_a_dead_collector_left_does_not_take_a_chunk_along(world: World) -> None:
+    """Anchor rule, I4: entry 4 is genuine, and was built on another 3 than the stray there."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    staged = stage(topic, batch_of([b"paused"]))
+
+    def collected_through_its_number() -> None:
+        for value in (b"winner", b"settled"):
+            append(world.handle(), batch_of([value]))
+        world.maintain()
+        world.clock.advance(DELAY_MS)
+        for value in (b"later 1", b"later 2"):
+            append(world.handle(), batch_of([value]))
+        dying = world.handle(on_path(f"{3:020d}.json", "delete", failing(), when="after"))
+        with pytest.raises(StorageError):
+            collect(dying, staged.topic_id)
+
+    slow = paused(world, collected_through_its_number)
+    assert commit(slow, staged.topic_id, [staged], Transaction("w", 1)).sequence == 7
+    assert world.entries()[:2] == [3, 4]
+    collect(world.handle(), staged.topic_id)
+    assert world.entries()[0] == 5
+    assert world.values() == [b"first", b"winner", b"settled", b"later 1", b"later 2", b"paused"]
+
+
 def test_a_reader_does_not_believe_a_stray(world: World) -> None:
     """Anchor rule, I2: a paused reader wants entry 3, which was collected and put again by a zombie."""
     topic = world.create()

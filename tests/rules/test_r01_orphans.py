@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pyspark_commitlog.errors import StagedExpiredError
+from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
 from pyspark_commitlog.log import state
 from pyspark_commitlog.log.collect import collect, sweep
@@ -180,3 +180,20 @@ def test_temporary_files_of_killed_writers_go_when_they_are_old(world: World) ->
         os.utime(file, ns=(stamp, stamp))
     world.maintain()
     assert (old.exists(), fresh.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(("change", "told"), [(-1, "has {} bytes"), (1, "has {} bytes"), (None, "is missing")])
+def test_a_chunk_that_is_not_as_long_as_it_was_staged_is_refused(world: World, change: int | None, told: str) -> None:
+    """I8: driver and workers see different directories, or one of them lost something: nothing is committed."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"a"]))
+    (chunk,) = (world.path / path for path in world.files(".chunk"))
+    data = chunk.read_bytes() + b"x"
+    if change is None:
+        chunk.unlink()
+    else:
+        chunk.write_bytes(data[: len(data) - 1 + change])
+    found = told.format(len(data) - 1 + (change or 0))
+    with pytest.raises(CorruptionError, match=f"{found}, expected {len(data) - 1} bytes; nothing was committed"):
+        commit(topic, staged.topic_id, [staged])
+    assert world.entries() == [1]
