@@ -8,6 +8,7 @@ from threading import Event
 from threading import enumerate as all_threads
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyspark_commitlog.errors import (
@@ -27,7 +28,7 @@ from pyspark_commitlog.log.commit import ProducerBatch, Transaction, check_remem
 from pyspark_commitlog.log.producers import init_producer, opened
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.writers import TRANSIENT
-from pyspark_commitlog.producer.delivery import is_retriable
+from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import Hook, io_error, on_path
@@ -651,3 +652,16 @@ def test_without_acks_the_commit_says_that_its_chunks_may_be_unsynced(world: Wor
     with producer_on(world) as producer:
         producer.send("t", b"b").result()
     assert topic.newest()[1].unsynced_from is None
+
+
+def test_every_row_of_a_large_batch_has_the_offset_of_its_place_in_its_partition() -> None:
+    """I7: rows of a partition keep their order, also where a sort that is not stable would mix them."""
+    chance = np.random.default_rng(1)
+    partitions = chance.integers(0, 3, 5000)
+    following = np.array([5, 0, 70], np.int64)
+    expected, at = [], following.tolist()
+    for partition in partitions.tolist():
+        expected.append(at[partition])
+        at[partition] += 1
+    assert offsets_of(partitions, following).tolist() == expected
+    assert following.tolist() == at

@@ -24,6 +24,7 @@ from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
 from tests.producer.test_delivery import lost_reply
+from tests.support.faults import on_path
 from tests.support.producers import producer_on
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World, once, several
@@ -266,3 +267,15 @@ def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World)
     producer.send("t", b"b").result(60)
     producer.close()
     assert settler._topic.config(settler._topic.newest()[1]).number("file.delete.delay.ms") == 7_200_000
+
+
+def test_records_that_the_topic_refuses_by_now_are_told_so_and_the_others_land(world: World) -> None:
+    """R9: the topic is compacted from the moment between staging and the put on: what has no key is refused."""
+    world.create()
+    compacted = once(lambda: world.log().alter_topic("t", {"cleanup.policy": "compact"}))
+    with producer_on(world, on_path(_JOURNAL, "put_if_absent", compacted)) as producer:
+        refused, kept = producer.send("t", b"refused"), producer.send("t", b"kept", key=b"k")
+        with pytest.raises(InvalidRecordError, match="no key"):
+            refused.result(60)
+        kept.result(60)
+    assert world.values() == [b"kept"]

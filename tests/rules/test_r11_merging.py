@@ -168,6 +168,20 @@ def test_frames_of_two_clocks_do_not_merge(world: World) -> None:
     assert [(each.count, each.log_append_time) for each in rows] == [(2, False), (2, True), (1, False)]
 
 
+@pytest.mark.parametrize(("topic_id", "partition"), [("other", 0), ("id", 1)])
+def test_a_frame_of_a_segment_of_another_topic_or_partition_is_not_taken(topic_id: str, partition: int) -> None:
+    """R11, I8: a segment names no chunk: there the record's own headers are all that tells."""
+    rows = pa.RecordBatch.from_pydict(
+        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+    )
+    identity = Identity(topic_id, partition, "none")
+    data = codec.encode(columns.encode(rows, "none"), rows=1, times=Times(0, 0), identity=identity)
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    with pytest.raises(CorruptionError, match=f"frame belongs to topic id {topic_id} partition {partition}, expected"):
+        check(Located(frame, 0, 0), Span("x.log", 0, frame.length, 0, 0, "id", 0))
+
+
 def test_a_thinned_frame_in_the_place_of_another_is_not_taken() -> None:
     """R11, I2: its header may be stamped anew, as CRC-32C leaves the offset out; the offset in its record tells."""
     rows = pa.RecordBatch.from_pydict(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.format.frame import Identity, Times
+from pyspark_commitlog.log.frames import Located, Span
+from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of, read_partition
 
@@ -55,3 +62,18 @@ def test_any_range_is_cut_exactly(topic: TopicLog, start: int, length: int) -> N
 def test_a_range_outside_the_log_is_refused_with_both_bounds(topic: TopicLog, start: int, end: int) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="log start offset is 0 and high watermark 245"):
         read_partition(topic, 0, start, end)
+
+
+def test_a_frame_that_holds_other_rows_than_its_header_says_is_damaged(topic: TopicLog) -> None:
+    """The offsets of all rows behind it would be wrong."""
+    topic_id = topic.newest()[1].topic_id
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [None] * 3, "value": [b"x"] * 3, "headers": [None] * 3, "timestamp": [0] * 3}, schema=SCHEMA
+    )
+    identity = Identity(topic_id, 0, "none")
+    data = codec.encode(columns.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    reader = PartitionReader(topic, topic_id, 0)
+    with pytest.raises(CorruptionError, match="frame at offset 0 holds 3 rows, expected 5"):
+        list(reader._decode(Located(frame, 0, 0), Span("x.log", 0, frame.length, 0, 0, topic_id, 0), 0, 5))

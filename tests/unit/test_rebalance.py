@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.groups import rebalance
 from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.groups.rebalance import Seen, is_due, rebalanced, wanted_topics
 from pyspark_commitlog.groups.watch import AT_ONCE, Watch
@@ -142,3 +143,17 @@ def test_many_are_looked_at_in_turns() -> None:
     seen = {member for _ in range(1000 // AT_ONCE) for member in watch.turn(members)} | set(first)
     assert seen == set(members)
     assert watch.turn(["a", "b"]) == ["a", "b"]
+
+
+def test_a_group_has_a_bound_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "MAX_MEMBERS", 2)
+    full = rebalanced(Members(), Seen({name: profile() for name in "abc"}), TOPICS)
+    assert set(full.rows) == {"a", "b"}
+    assert rebalanced(full, Seen({"c": profile()}), TOPICS) is full
+
+
+def test_of_two_that_join_at_once_with_one_instance_id_one_is_let_in_first() -> None:
+    """KIP-345: the other one takes its row over next, and the partitions stay together."""
+    first = rebalanced(Members(), Seen({"a": profile(instance="i"), "b": profile(instance="i")}), TOPICS)
+    assert set(first.rows) == {"a"}
+    assert set(rebalanced(first, Seen({"b": profile(instance="i")}), TOPICS).rows) == {"b"}
