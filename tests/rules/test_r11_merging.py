@@ -14,7 +14,7 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.frame import THINNED, Identity, Times
+from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Identity, Times
 from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.frames import Located, Span, check
 from pyspark_commitlog.log.reader import PartitionReader
@@ -220,6 +220,23 @@ def test_thinned_frames_never_merge(world: World) -> None:
     ready = [s for base in (10, 16) for s in merger.offer(frame, codec.open_payload(frame), base, 0)]
     assert len(ready) == 2
     assert list(merger.drain(0)) == []
+
+
+def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
+    """R11: records without a value take next to nothing: their number is what bounds a frame."""
+    rows = MAX_ROWS // 2 + 1
+    empty = pa.RecordBatch.from_pydict(
+        {"key": [None] * rows, "value": [None] * rows, "headers": [None] * rows, "timestamp": [0] * rows},
+        schema=columns.SCHEMA,
+    )
+    identity = Identity("id", 0, "zstd")
+    data = codec.encode(columns.encode(empty, "zstd"), rows=rows, times=Times(0, 0), identity=identity)
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    merger = Merger(2**28, "zstd", "id", 0)
+    ready = [s for base in (0, rows) for s in merger.offer(frame, codec.open_payload(frame), base, 0)]
+    ready += merger.drain(0)
+    assert [stamped.last_offset for stamped in ready] == [rows - 1, 2 * rows - 1]
 
 
 def test_a_source_is_checked_even_where_nothing_merges(world: World) -> None:
