@@ -36,11 +36,15 @@ def kept(sequence: int) -> tuple[int, ...]:
 
     A multiple of 2^k is kept while it is no more than ``REACH`` · 2^k below. What the next entry keeps, this one does.
     """
-    found, step = set[int](), 1
-    while step <= sequence:
-        found.update(range(sequence // step * step, max(0, sequence - REACH * step - 1), -step))
-        step *= 2
-    return tuple(sorted(found, reverse=True))
+    found, at, step = list[int](), sequence, 1
+    while at > 0:
+        if sequence - at > REACH * step:
+            step *= 2
+            at -= at % step
+        else:
+            found.append(at)
+            at -= step
+    return tuple(found)
 
 
 def _descent(sequence: int) -> Iterator[int]:
@@ -74,8 +78,9 @@ class Lineage:
         """Return the lineage of the entry behind this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()
         mark = b64encode(hashlib.sha256(covered).digest()[: _WIDTH * 3 // 4]).decode()
-        after = self.sequence + 1
-        return Lineage(after, mark + "".join(self.at[sequence] for sequence in kept(after)[1:]))
+        after, marks = self.sequence + 1, self.marks
+        left = (i for i, at in enumerate(kept(self.sequence)) if after - at <= REACH * (at & -at))
+        return Lineage(after, mark + "".join([marks[i * _WIDTH : (i + 1) * _WIDTH] for i in left]))
 
     @cached_property
     def position(self) -> str:

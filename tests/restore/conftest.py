@@ -72,6 +72,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have consumers that poll on never look at the newest entry of themselves."""
+    monkeypatch.setattr(shared, "RECHECK_SECONDS", 3600.0)
+
+
+@pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     """A root of which no copy was made yet."""
     return Scene(tmp_path)

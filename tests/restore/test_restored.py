@@ -64,6 +64,7 @@ def test_a_running_consumer_without_a_policy_raises_until_it_seeks(
                 reader.poll()
 
 
+@pytest.mark.usefixtures("late")
 @matrix
 def test_a_new_consumer_of_the_process_reads_what_is_there(scene: Scene, way: str, alive: bool, length: str) -> None:
     with scene.consumer() as other:
@@ -164,6 +165,7 @@ def test_a_consumer_that_polls_on_notices_within_a_second(scene: Scene) -> None:
         assert found == AFTER["equal"]
 
 
+@pytest.mark.usefixtures("late")
 @pytest.mark.parametrize("way", RESTORES[:-1])
 def test_who_seeks_reads_what_is_there(scene: Scene, way: str) -> None:
     """At once: the records that stood at these offsets are kept decoded, under the same topic id."""

@@ -27,8 +27,9 @@ def values(rows: list[Rows]) -> list[bytes]:
 
 
 def test_a_plan_is_a_range_and_nothing_else() -> None:
-    """R8: no file name, length or entry goes into a plan."""
-    assert {f.name for f in dataclasses.fields(OffsetRange)} == {"topic", "topic_id", "partition", "start", "end"}
+    """R8: no file name or length goes into a plan; ``planned`` names a history, and nothing is looked up by it (R15)."""
+    names = {f.name for f in dataclasses.fields(OffsetRange)}
+    assert names == {"topic", "topic_id", "partition", "start", "end", "planned"}
 
 
 def test_settled_and_deleted_between_plan_and_read(world: World) -> None:
