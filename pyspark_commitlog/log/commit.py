@@ -18,11 +18,13 @@ from pyspark_commitlog.errors import (
     StagedExpiredError,
     StaleBatchError,
     TopicChangedError,
+    UsageError,
     WriterFencedError,
 )
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.checksum import added
 from pyspark_commitlog.log.staging import Group, Staged, restaged
 from pyspark_commitlog.log.state import (
     INLINE,
@@ -103,8 +105,18 @@ class Committed:
         return self.sequence is None
 
 
-def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, topic: str) -> Verdict:
+def judge(
+    row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, checksum: int | None, topic: str
+) -> Verdict:
     """Return whether a commit is new or a repetition (rule R6; pure but for a warning).
+
+    Args:
+        row: what is remembered of the writer.
+        writer: whose commit it is.
+        rows: its number of records.
+        checksum: of its records, see ``log.checksum``; None for producers, whose numbers decide alone: a retry brings
+            the very same records, and others come under other numbers.
+        topic: its name.
 
     Raises:
         StaleBatchError: an id below the last one, or a gap in a producer's sequence.
@@ -115,11 +127,11 @@ def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int,
     if row is None or writer.version > row.last:
         return Verdict.COMMIT
     if writer.version == row.last:
-        if rows != row.rows:
+        if (rows, checksum) != (row.rows, row.checksum):
             log.warning(
-                "topic %r: %s %d was committed before with %d records and now has %d; it is not written again. Either "
-                "the query is not deterministic, or two writes share one txnVersion",
-                topic, writer.writer_id, writer.version, row.rows, rows,
+                "topic %r: %s %d was committed before with %d records (checksum %s) and now has %d (checksum %s); it "
+                "is not written again. Either the query is not deterministic, or two writes share one txnVersion",
+                topic, writer.writer_id, writer.version, row.rows, _hex(row.checksum), rows, _hex(checksum),
             )  # fmt: skip
         return Verdict.SKIP
     if writer.skip_older:
@@ -130,6 +142,10 @@ def judge(row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int,
         "replays only its last batch, so the checkpoint was restored or made anew: start with a new checkpoint (a new "
         "query id) or a new txnAppId; or set the option skipOlderBatches=true if these records are in the topic already"
     )
+
+
+def _hex(checksum: int | None) -> str:
+    return "none" if checksum is None else f"{checksum:016x}"
 
 
 def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
@@ -197,9 +213,16 @@ def check_life(writer: Transaction | ProducerBatch, state: TopicState, topic: st
         )
 
 
-def _row(writer: Transaction | ProducerBatch, before: WriterRow | None, rows: int, slot: Slot, at_ms: int) -> WriterRow:
+def _row(
+    writer: Transaction | ProducerBatch,
+    before: WriterRow | None,
+    rows: int,
+    checksum: int | None,
+    slot: Slot,
+    at_ms: int,
+) -> WriterRow:
     if isinstance(writer, Transaction):
-        return WriterRow(writer.version, rows, slot.sequence, at_ms)
+        return WriterRow(writer.version, rows, slot.sequence, at_ms, checksum=checksum)
     kept = before.ranges if before is not None and before.epoch == writer.epoch else ()
     ranges = (*kept, (writer.first, writer.last))[-_REMEMBERED_RANGES:]
     return WriterRow(writer.last, rows, slot.sequence, at_ms, writer.epoch, ranges)
@@ -294,7 +317,7 @@ def commit(
         return Committed(None, 0)
     topic.forget_defaults()
     staged = _bounded_inline(topic, topic_id, staged)
-    rows = sum(task.rows for task in staged)
+    rows, checksum = sum(task.rows for task in staged), _checksum(staged) if isinstance(writer, Transaction) else None
     ranges: dict[int, tuple[int, int]] = {}
 
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
@@ -304,7 +327,7 @@ def commit(
             check_life(writer, state, topic.name)
         if isinstance(writer, ProducerBatch):
             check_remembered(before, writer, state.writers.forgotten, topic.name)
-        if writer and judge(before, writer, rows, topic.name) is Verdict.SKIP:
+        if writer and judge(before, writer, rows, checksum, topic.name) is Verdict.SKIP:
             topic.journal.sync_exposed(stored)  # it may have landed at a try whose fsync failed, or never came (R5)
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
@@ -324,7 +347,7 @@ def commit(
         after = replace(state, log_end=tuple(ends), unsynced_from=unsynced)
         sides: dict[str, bytes] = {}
         if writer:
-            row = _row(writer, before, rows, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
+            row = _row(writer, before, rows, checksum, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
             after, sides = remember(topic, stored, after, slot, writer.writer_id, row)
         retention = topic.config(state).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
@@ -338,6 +361,14 @@ def commit(
 
     entry = topic.journal.append(plan)
     return Committed(None, rows) if entry is None else Committed(entry.sequence, rows, ranges)
+
+
+def _checksum(staged: Sequence[Staged]) -> int:
+    """Return the checksum of all tasks' records."""
+    found = [task.checksum for task in staged if task.checksum is not None]
+    if len(found) < len(staged):
+        raise UsageError("records that a writer id commits have to be staged with their checksum (Stager: summed)")
+    return added(*found)
 
 
 def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:

@@ -52,11 +52,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Checked rows of ``SCHEMA``, the explicit partitions (int32, nullable) if any, and each row's bytes."""
+    """Checked rows of ``SCHEMA``, the explicit partitions (int32, nullable) if any, and each row's bytes.
+
+    ``given`` are the timestamps that were not stamped here, null where one was; None where all were.
+    """
 
     batch: pa.RecordBatch
     partition: pa.Array | None
     sizes: Ints
+    given: pa.Array | None
 
 
 def check_columns(topic: str, schema: pa.Schema) -> None:
@@ -121,7 +125,8 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     if limits.compacted:
         _check_keys(columns.get("key"), rows, limits)
-    timestamp = _timestamps(columns.get("timestamp"), rows, limits, now_ms)
+    given = _given(columns.get("timestamp"), limits)
+    timestamp = _timestamps(given, rows, limits, now_ms)
     arrays = [
         _bytes(columns.get("key"), rows),
         _bytes(columns["value"], rows),
@@ -131,7 +136,7 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     sizes = _sizes(arrays)
     _check_sizes(sizes, limits)
     partition = _partitions(columns.get("partition"), limits)
-    return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes)
+    return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes, given)
 
 
 def _check_keys(column: pa.Array | None, rows: int, limits: Limits) -> None:
@@ -171,14 +176,18 @@ def _is_text(keys: pa.StringArray) -> bool:
     return True
 
 
-def _timestamps(column: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:
-    now = pa.scalar(now_ms * _MS_US, TIMESTAMP)
+def _given(column: pa.Array | None, limits: Limits) -> pa.Array | None:
     if column is None or limits.log_append_time:
+        return None
+    # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
+    return column if column.type == TIMESTAMP else _microseconds(column, limits)
+
+
+def _timestamps(given: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:
+    now = pa.scalar(now_ms * _MS_US, TIMESTAMP)
+    if given is None:
         return pa.repeat(now, rows)
-    if column.type != TIMESTAMP:
-        # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
-        column = _microseconds(column, limits)
-    column = column.fill_null(now) if column.null_count else column
+    column = given.fill_null(now) if given.null_count else given
     if rows:
         _check_times(column, limits, now_ms)
     return column

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
+from pyspark_commitlog.log.checksum import added, checksum
 from pyspark_commitlog.log.partitioner import Assigner, Ints
 from pyspark_commitlog.log.records import Limits, Records, check_columns, prepare
 from pyspark_commitlog.log.state import ChunkRef, TopicState
@@ -55,7 +56,8 @@ class Group:
 class Staged:
     """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
 
-    ``keyless`` tells whether some of the task's records have no key.
+    ``keyless`` tells whether some of the task's records have no key. ``checksum`` is theirs (``log.checksum``); None
+    where nobody will compare it.
     """
 
     topic: str
@@ -64,6 +66,7 @@ class Staged:
     chunk: ChunkRef | None = None
     inline: bytes = b""
     keyless: bool = False
+    checksum: int | None = None
 
     @property
     def rows(self) -> int:
@@ -107,6 +110,7 @@ class Stager:
         config: of the topic.
         durable: whether chunks must survive power loss (all but acks=0; rule R5).
         aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
+        summed: whether to make the records' checksum: a commit under a ``Transaction`` needs it (rule R6).
     """
 
     def __init__(
@@ -120,7 +124,9 @@ class Stager:
         *,
         durable: bool = True,
         aside: Callable[[Encode], Encode] | None = None,
+        summed: bool = True,
     ) -> None:
+        self._checksum = 0 if summed else None
         self._durable, self._aside = durable, aside
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._partitioner = partitioner
@@ -157,6 +163,8 @@ class Stager:
         placed = Placed(self._choose(records), records.batch.column("timestamp"))
         if batch.num_rows == 0:
             return placed
+        if self._checksum is not None:
+            self._checksum = added(self._checksum, checksum(records.batch, records.given))
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
         self._gathered.append((records.batch, placed.partitions))
         self._gathered_rows += batch.num_rows
@@ -278,7 +286,7 @@ class Stager:
 
     def _staged(self, chunk: ChunkRef | None, inline: bytes = b"") -> Staged:
         groups = tuple(self._groups)
-        return Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless)
+        return Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless, self._checksum)
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:

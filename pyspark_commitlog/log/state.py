@@ -59,9 +59,9 @@ class Extent:
 class WriterRow:
     """What is remembered of a writer id (rule R6).
 
-    ``last`` is the last batch id, transaction version or sequence; ``rows`` what that commit wrote; ``sequence`` and
-    ``at_ms`` the journal entry it went to and when, by the storage's clock. ``epoch`` and ``ranges`` (the
-    last five, first and last sequence) are used by producers only.
+    ``last`` is the last batch id, transaction version or sequence; ``rows`` and ``checksum`` what that commit wrote
+    (``log.checksum``; None for producers); ``sequence`` and ``at_ms`` the journal entry it went to and when, by the
+    storage's clock. ``epoch`` and ``ranges`` (the last five, first and last sequence) are used by producers only.
     """
 
     last: int
@@ -70,20 +70,21 @@ class WriterRow:
     at_ms: int
     epoch: int = -1
     ranges: tuple[tuple[int, int], ...] = ()
+    checksum: int | None = None
 
     def to_json(self) -> list[Any]:
         """Return the row of the writers' table."""
-        row: list[Any] = [self.last, self.rows, self.sequence, self.at_ms]
+        checksum = None if self.checksum is None else f"{self.checksum:016x}"
+        row: list[Any] = [self.last, self.rows, self.sequence, self.at_ms, checksum]
         return row if self.epoch < 0 else [*row, self.epoch, [list(pair) for pair in self.ranges]]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> WriterRow:
         """Return the value of a row."""
-        last, rows, sequence, at_ms, *producer = row
-        if not producer:
-            return cls(last, rows, sequence, at_ms)
-        epoch, ranges = producer
-        return cls(last, rows, sequence, at_ms, epoch, tuple((first, last) for first, last in ranges))
+        last, rows, sequence, at_ms, checksum, *producer = row
+        epoch, ranges = producer or (-1, ())
+        kept = tuple((first, last) for first, last in ranges)
+        return cls(last, rows, sequence, at_ms, epoch, kept, checksum and int(checksum, 16))
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ class Delivery:
         partitioner = self._chooser(state.partitions, config.number("batch.size"))
         return Stager(
             topic.storage, paths, state, stored.sequence, partitioner, config,
-            durable=self._options.durable, aside=self._encoder.begin,
+            durable=self._options.durable, aside=self._encoder.begin, summed=False,
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:

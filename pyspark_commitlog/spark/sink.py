@@ -130,7 +130,11 @@ class _Writing:
         batch_bytes = config.number("batch.size")
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
-                      durable=self._options.durable)  # fmt: skip
+                      durable=self._options.durable, summed=self._is_numbered())  # fmt: skip
+
+    def _is_numbered(self) -> bool:
+        """Return whether the commit has a writer id, and so needs the records' checksum (rule R6)."""
+        return True
 
     def _query_id(self) -> str | None:
         """Return the streaming query of this task; batch writes have none, also inside foreachBatch."""
@@ -161,6 +165,9 @@ class _Writing:
 
 class CommitLogWriter(_Writing, DataSourceArrowWriter):
     """``df.write.format("commitlog").mode("append")``."""
+
+    def _is_numbered(self) -> bool:
+        return self._options.txn is not None
 
     def commit(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
         """Make the write visible, in all partitions of a topic at once."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 
 import pytest
 
-from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, WriterFencedError
+from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, UsageError, WriterFencedError
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.log import writers as module
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
@@ -15,7 +17,7 @@ from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
-from tests.support.world import World, once
+from tests.support.world import CHUNKS, World, once
 
 _DAY = 86_400_000
 
@@ -46,8 +48,77 @@ def test_the_last_id_with_other_rows_warns_with_both_counts(world: World, caplog
     append(topic, batch_of([b"a", b"b"]), writer=Transaction("w", 1))
     with caplog.at_level(logging.WARNING):
         assert append(topic, batch_of([b"a", b"b", b"c"]), writer=Transaction("w", 1)).skipped
-    assert "with 2 records and now has 3" in caplog.text
+    assert re.search(r"with 2 records \(checksum \w{16}\) and now has 3 \(checksum \w{16}\)", caplog.text)
     assert world.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("writer", ["spark:q", "txn:daily"])
+def test_other_records_of_equal_count_warn(world: World, caplog: pytest.LogCaptureFixture, writer: str) -> None:
+    """R6: two jobs share a writer id: the second's records are not written, and it is said, with both checksums."""
+    topic = world.create()
+    append(topic, batch_of([b"a", b"b"]), writer=Transaction(writer, 1))
+    with caplog.at_level(logging.WARNING):
+        assert append(world.handle(), batch_of([b"a", b"c"]), writer=Transaction(writer, 1)).skipped
+    found = re.search(r"2 records \(checksum (\w{16})\) and now has 2 \(checksum (\w{16})\)", caplog.text)
+    assert found
+    assert found[1] != found[2]
+    assert world.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
+def test_the_same_records_from_other_tasks_in_another_order_do_not_warn(
+    world: World, caplog: pytest.LogCaptureFixture, config: dict[str, object]
+) -> None:
+    """R6: a deterministic query replays its batch with another number of tasks, batches and frames, and a later clock."""
+    topic = world.create(3, config)
+    values: list[bytes | None] = [*(b"%d" % n * (n % 90) for n in range(600)), None, b""]
+    whole = batch_of(values, key=[None if n % 3 else b"k%d" % n for n in range(602)])
+    ours = [stage(topic, whole.slice(start, 301), task=start) for start in (0, 301)]
+    commit(topic, ours[0].topic_id, ours, Transaction("spark:q", 1))
+    world.clock.advance(1000)
+    turned = whole.take(list(reversed(range(602))))
+    pieces = [turned.slice(start, 86) for start in range(0, 602, 86)]
+    theirs = [stage(topic, *(piece.slice(at, 43) for at in (0, 43)), partitioner="roundrobin") for piece in pieces]
+    with caplog.at_level(logging.WARNING):
+        assert commit(world.handle(), ours[0].topic_id, theirs, Transaction("spark:q", 1)).skipped
+    assert caplog.text == ""
+    assert len(world.values()) == 602
+
+
+def test_given_timestamps_count_and_stamped_ones_do_not(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """R6: the clock of a replay is another one; a column that the query computes is part of its records."""
+    topic = world.create()
+    at = world.clock.now_ms() * 1000
+    append(topic, batch_of([b"a", b"b"], timestamp=[None, at]), writer=Transaction("w", 1))
+    world.clock.advance(5)
+    with caplog.at_level(logging.WARNING):
+        append(topic, batch_of([b"a", b"b"], timestamp=[None, at]), writer=Transaction("w", 1))
+        assert caplog.text == ""
+        append(topic, batch_of([b"a", b"b"], timestamp=[None, at + 1]), writer=Transaction("w", 1))
+    assert "checksum" in caplog.text
+
+
+def test_the_checksum_is_kept_in_the_snapshot_too(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITER_ROWS", 0)
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=Transaction("w", 1))
+    others(world)
+    with caplog.at_level(logging.WARNING):
+        assert append(world.handle(), batch_of([b"a"]), writer=Transaction("w", 1)).skipped
+        assert caplog.text == ""
+        assert append(world.handle(), batch_of([b"b"]), writer=Transaction("w", 1)).skipped
+    assert "checksum" in caplog.text
+
+
+def test_a_transaction_without_checksums_is_refused(world: World) -> None:
+    """R6: a row without one could not tell what comes later."""
+    topic = world.create()
+    bare = replace(stage(topic, batch_of([b"a"])), checksum=None)
+    with pytest.raises(UsageError, match="checksum"):
+        commit(topic, bare.topic_id, [stage(topic, batch_of([b"b"])), bare], Transaction("w", 1))
+    assert world.values() == []
 
 
 def test_a_lower_id_is_an_error_that_names_both(world: World) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.format.frame import Frame, open_payload, parse
+from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.model import OffsetRange
 from tests.spark.conftest import TIME_ZONE
 from tests.spark.jobs import COLUMNS, WITH_HEADERS, ends, frame, read, stored_frame, values, write
@@ -402,6 +403,36 @@ def test_a_batch_write_named_by_txn_options_is_done_once(spark: SparkSession, ro
     write(df, root, TOPIC)
     write(df, root, TOPIC)
     assert ends(log, TOPIC) == [25]
+
+
+def test_a_txns_checksum_is_that_of_its_records_however_many_tasks_write_them(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    """R6: with Spark's own batches, time zone and empty tasks; one other byte among them changes it."""
+    df = spark.sql(
+        "SELECT string(id % 7) AS key, repeat(string(id), int(id % 40)) AS value, timestamp_seconds(id) AS timestamp, "
+        "IF(id % 3 = 0, array(struct('h' AS key, binary(string(id)) AS value)), NULL) AS headers FROM range(3000)"
+    )
+    found = []
+    for number, tasks in enumerate((1, 2, 7)):
+        log.create_topic(f"t{number}", partitions=3)
+        write(df.repartition(tasks), root, f"t{number}", txnAppId="nightly", txnVersion=0)
+        found.append(writer_row(log, f"t{number}", "txn:nightly"))
+    assert {row.rows for row in found} == {3000}
+    assert len({row.checksum for row in found}) == 1
+    log.create_topic("other")
+    changed = df.selectExpr("key", "IF(value LIKE '2999%', replace(value, '9929', '9829'), value) AS value",
+                            "timestamp", "headers")  # fmt: skip
+    write(changed, root, "other", txnAppId="nightly", txnVersion=0)
+    assert writer_row(log, "other", "txn:nightly").checksum not in {None, found[0].checksum}
+
+
+def writer_row(log: CommitLog, name: str, writer_id: str) -> WriterRow:
+    """Return what a topic remembers of a writer."""
+    topic = log.topic(name)
+    row = topic.writer(topic.newest()[1], writer_id)
+    assert row is not None
+    return row
 
 
 def test_a_txn_version_below_the_last_is_refused_unless_told_to_skip(

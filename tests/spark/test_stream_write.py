@@ -67,6 +67,27 @@ def test_each_micro_batch_is_one_entry_and_an_empty_one_is_none(
     assert entries(root, TOPIC) == 3  # create and two appends
 
 
+def test_a_replay_with_another_number_of_tasks_has_the_same_checksum(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, tmp_path: Path
+) -> None:
+    """R6: one query's batch, by two tasks and by five; played again by five, nothing changes."""
+    put_lines(incoming, "0", [f"line {number}" for number in range(200)])
+    found = set()
+    for topic, tasks in (("two", 2), ("five", 5)):
+        log.create_topic(topic, partitions=3)
+        query = run(lines(spark, incoming).repartition(tasks), root, topic, tmp_path / topic)
+        handle = log.topic(topic)
+        row = handle.writer(handle.newest()[1], f"spark:{query.id}")
+        assert row is not None
+        assert row.checksum is not None
+        found.add((row.rows, row.checksum))
+    assert len(found) == 1
+    forget_commit(tmp_path / "two", 0)
+    before = entries(root, "two")
+    run(lines(spark, incoming).repartition(5), root, "two", tmp_path / "two")
+    assert entries(root, "two") == before
+
+
 def test_a_mirror_job_copies_a_topic_as_it_is(spark: SparkSession, root: str, log: CommitLog, checkpoint: Path) -> None:
     """Kafka's sink ignores what its source adds to a record, so a job from topic to topic drops no columns."""
     for topic in (TOPIC, "mirror"):

@@ -1,0 +1,183 @@
+"""The checksum of a commit's records: as FORMAT.md defines it, whatever the order, and different for what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.log import checksum as module
+from pyspark_commitlog.log.checksum import added, checksum
+
+_ALL = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class One:
+    """A record; ``at`` in microseconds, None where no timestamp was given."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None = None
+    at: int | None = None
+
+
+def mixed(number: int) -> int:
+    """As FORMAT.md says."""
+    number ^= number >> 30
+    number = number * 0xBF58476D1CE4E5B9 & _ALL
+    number ^= number >> 27
+    number = number * 0x94D049BB133111EB & _ALL
+    return number ^ number >> 31
+
+
+def factor(place: int) -> int:
+    """As FORMAT.md says."""
+    return mixed((place + 1) * 0x9E3779B97F4A7C15 & _ALL) | 1
+
+
+def folded(data: bytes) -> int:
+    """As FORMAT.md says."""
+    word = int.from_bytes(data, "little")
+    return word ^ word >> 32
+
+
+def of_bytes(data: bytes | None) -> int:
+    """As FORMAT.md says."""
+    if data is None:
+        return 0
+    found = folded(data[-8:]) * factor(32) + (len(data) + 1) * factor(33)
+    for number in range(max(len(data) - 1, 0) // 8):
+        block = number // 32
+        of_block = factor(2**32 + block) if block else 1
+        found += folded(data[8 * number : 8 * number + 8]) * factor(number % 32) * of_block
+    return found
+
+
+def of_record(one: One) -> int:
+    """As FORMAT.md says."""
+    found = of_bytes(one.key) + of_bytes(one.value) * factor(38)
+    if one.headers is not None:
+        pairs = (of_bytes(key.encode()) + of_bytes(value) * factor(35) for key, value in one.headers)
+        listed = sum(mixed(pair & _ALL) * factor(2**33 + number) for number, pair in enumerate(pairs))
+        found += (listed + (len(one.headers) + 1) * factor(34)) * factor(39)
+    if one.at is not None:
+        found += folded(one.at.to_bytes(8, "little", signed=True)) * factor(36) + factor(37)
+    return mixed(found & _ALL)
+
+
+def batch_of(records: Sequence[One]) -> tuple[pa.RecordBatch, pa.Array]:
+    """Return the records as a stager has them: with timestamps everywhere, and those that were given."""
+    lists = [None if r.headers is None else [{"key": k, "value": v} for k, v in r.headers] for r in records]
+    arrays = [
+        pa.array([r.key for r in records], pa.binary()),
+        pa.array([r.value for r in records], pa.binary()),
+        pa.array(lists, HEADERS),
+        pa.array([r.at or 17 for r in records], TIMESTAMP),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), pa.array([r.at for r in records], TIMESTAMP)
+
+
+def of(*records: One) -> int:
+    """Return the checksum of the records as one batch."""
+    return checksum(*batch_of(records))
+
+
+_BYTES = st.one_of(
+    st.none(),
+    st.binary(max_size=20),
+    st.builds(lambda data, times: data * times, st.binary(min_size=1, max_size=40), st.integers(1, 40)),
+)
+_PAIRS = st.lists(st.tuples(st.text(max_size=9), _BYTES), max_size=4).map(tuple)
+_RECORDS = st.lists(
+    st.builds(One, _BYTES, _BYTES, st.none() | _PAIRS, st.none() | st.integers(1, 2**60)), min_size=1, max_size=30
+)
+
+
+@settings(deadline=None)
+@given(_RECORDS, st.integers(0, 29), st.booleans())
+def test_it_is_what_the_format_says_in_any_order_and_any_pieces(records: list[One], cut: int, exact: bool) -> None:
+    """Also of slices, whose buffers hold other rows too."""
+    with pytest.MonkeyPatch.context() as patched:
+        if exact:
+            patched.setattr(module, "_MANY", 0)
+        expected = sum(map(of_record, records)) & _ALL
+        batch, times = batch_of(records)
+        assert checksum(batch, times) == expected
+        assert of(*reversed(records)) == expected
+        cut = min(cut, len(records))
+        pieces = [(batch.slice(0, cut), times.slice(0, cut)), (batch.slice(cut), times.slice(cut))]
+        assert added(*(checksum(*piece) for piece in pieces if piece[0].num_rows)) == expected
+
+
+def test_many_values_of_many_lengths_are_summed_as_few_are() -> None:
+    rng = np.random.default_rng(1)
+    records = [One(None if n % 5 == 0 else b"%d" % n, rng.bytes(n % 700)) for n in range(module._MANY + 500)]
+    assert of(*records) == sum(map(of_record, records)) & _ALL
+
+
+_BASE = One(b"key", b"value" * 30, (("a", b"1"), ("b", b"2")), 1_700_000_000_000_000)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(_BASE, key=None),
+        replace(_BASE, key=b""),
+        replace(_BASE, key=b"key\0"),
+        replace(_BASE, value=None),
+        replace(_BASE, value=b""),
+        replace(_BASE, value=b"value" * 15 + b"Value" + b"value" * 14),
+        replace(_BASE, headers=None),
+        replace(_BASE, headers=()),
+        replace(_BASE, headers=(("b", b"2"), ("a", b"1"))),
+        replace(_BASE, headers=(("a", b"1"), ("b", None))),
+        replace(_BASE, headers=(("a", b"1"), ("b", b""))),
+        replace(_BASE, at=None),
+        replace(_BASE, at=1_700_000_000_000_001),
+        replace(_BASE, key=_BASE.value, value=_BASE.key),
+    ],
+)
+def test_what_differs_somewhere_is_told_apart(other: One) -> None:
+    assert of(_BASE) != of(other)
+
+
+def test_null_and_empty_differ_in_every_place() -> None:
+    found = {of(One(key, value)) for key in (None, b"", b"\0") for value in (None, b"", b"\0")}
+    assert len(found) == 9
+    assert of(One(None, None, None)) != of(One(None, None, ()))
+
+
+def test_a_flip_of_any_two_bits_is_noticed() -> None:
+    """The highest bits of two words too: their products with odd factors cancel, but for the fold."""
+    value = bytes(range(48))
+    flips = [0, 7, 63, 64, 127, 191, 200, 255, 319, 383]
+    found = {of(One(None, value))}
+    for first in flips:
+        for second in flips:
+            number = int.from_bytes(value, "little") ^ 1 << first ^ (1 << second if second != first else 0)
+            found.add(of(One(None, number.to_bytes(48, "little"))))
+    assert len(found) == 1 + len(flips) * (len(flips) + 1) // 2
+
+
+def test_records_that_exchange_a_field_are_told_apart() -> None:
+    left = of(One(b"a", b"1"), One(b"b", b"2"))
+    assert left != of(One(b"a", b"2"), One(b"b", b"1"))
+    values = [b"%08d-----same-----%08d" % pair for pair in ((1, 2), (3, 4), (1, 4), (3, 2))]
+    assert of(One(None, values[0]), One(None, values[1])) != of(One(None, values[2]), One(None, values[3]))
+    assert of(One(None, b"abcdefgh12345678")) != of(One(None, b"12345678abcdefgh"))
+
+
+def test_bytes_under_a_null_do_not_count() -> None:
+    """Arrow allows them; readers never see them."""
+    offsets = pa.py_buffer(np.array([0, 12, 15], np.int32))
+    hidden = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, pa.py_buffer(b"hidden bytesabc")])
+    plain, times = batch_of([One(None, None), One(None, b"abc")])
+    assert hidden.to_pylist() == [None, b"abc"]
+    assert checksum(plain.set_column(1, SCHEMA.field(1), hidden), times) == checksum(plain, times)
