@@ -17,6 +17,7 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     UnknownTopicError,
 )
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.reader import Rows, View
@@ -153,26 +154,27 @@ class Reading:
         state = self._group_state() if moving else None
         for key, place in moving:
             self._bring(key, place, views[key.topic], state)
-        for name, view in views.items():
-            self._follow_history(name, view)
+        self._follow_history(views)
         for key, place in moving:
             self._bring_inside(key, place, views[key.topic])
         return views
 
-    def _follow_history(self, name: str, view: View) -> None:
+    def _follow_history(self, views: Mapping[str, View]) -> None:
         """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
-        now, judged = view.topic.lineage, dict[int, Parted | None]()
+        judged: dict[tuple[str, Lineage | None], Parted | None] = {}
         for key, place in self.places.items():
-            if key.topic != name or place.lineage is now or place.topic_id != view.topic.topic_id:
+            view = views.get(key.topic)
+            if view is None or place.lineage is view.topic.lineage or place.topic_id != view.topic.topic_id:
                 continue
-            if id(place.lineage) not in judged:
-                judged[id(place.lineage)] = self.topic(name).parted(place.lineage, view)
-            found = judged[id(place.lineage)]
+            seen = key.topic, place.lineage
+            if seen not in judged:
+                judged[seen] = self.topic(key.topic).parted(place.lineage, view)
+            found = judged[seen]
             if found is not None and place.position is not None:
                 self._forget([key])
                 if found.loses(key.partition, place.position):
                     self._truncate(key, place, view, found)
-            place.lineage = now
+            place.lineage = view.topic.lineage
 
     def _truncate(self, key: TopicPartition, place: Place, view: View, found: Parted) -> None:
         """Go back to where the histories parted, as Kafka does; where nobody can tell, the policy says where to."""
