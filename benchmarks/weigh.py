@@ -45,6 +45,8 @@ from pyspark_commitlog.log.topic import TopicLog
 HERE = Path(__file__).resolve().parent
 PARTITIONS = 4
 ROWS = 10_000
+#: Whether the records' checksum is made.
+SUMMED = False
 _POOL_RUNS = 3
 ASKED = ("key", "value", "timestamp")
 HEAD = "| | | stage, µs per record | read, µs per record | stored bytes per record |\n|---|---|---|---|---|"
@@ -121,6 +123,8 @@ def variants() -> list[Variant]:
         Variant("column order", "timestamp, key, headers, value", reads=False,
                 change=_ordered("timestamp", "key", "headers", "value")),
         Variant("threads", "2 in Arrow's writer", reads=False, change=_two_threads),
+        Variant("checksum", "of all records, as under a writer id", reads=False,
+                change=lambda: patch.object(sys.modules[__name__], "SUMMED", new=True)),
         Variant("as it is", "once more: how far to trust the others"),
     ]  # fmt: skip
 
@@ -191,7 +195,8 @@ def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, 
     stored, state = topic.newest()
     config = topic.config(state)
     partitioner = Partitioner(state.partitions, "sticky", config.number("batch.size"))
-    stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config)
+    paths = topic.paths(state.topic_id)
+    stager = Stager(topic.storage, paths, state, stored.sequence, partitioner, config, summed=SUMMED)
     for batch in batches:
         stager.add(batch)
     return state, stager.finish()
