@@ -65,6 +65,15 @@ def test_other_records_of_equal_count_warn(world: World, caplog: pytest.LogCaptu
     assert world.values() == [b"a", b"b"]
 
 
+def test_more_records_of_nothing_but_nulls_warn(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """R6: their checksum is that of fewer of them."""
+    topic = world.create()
+    append(topic, batch_of([None]), writer=Transaction("w", 1))
+    with caplog.at_level(logging.WARNING):
+        assert append(topic, batch_of([None, None]), writer=Transaction("w", 1)).skipped
+    assert re.search(r"with 1 records \(checksum 0{16}\) and now has 2 \(checksum 0{16}\)", caplog.text)
+
+
 @pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
 def test_the_same_records_from_other_tasks_in_another_order_do_not_warn(
     world: World, caplog: pytest.LogCaptureFixture, config: dict[str, object]

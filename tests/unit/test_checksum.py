@@ -152,6 +152,9 @@ def test_null_and_empty_differ_in_every_place() -> None:
     found = {of(One(key, value)) for key in (None, b"", b"\0") for value in (None, b"", b"\0")}
     assert len(found) == 9
     assert of(One(None, None, None)) != of(One(None, None, ()))
+    beside = One(b"k", b"v", ())  # in a column that is null in part
+    assert len({of(beside, One(key, value)) for key in (None, b"", b"\0") for value in (None, b"", b"\0")}) == 9
+    assert of(beside, One(b"", b"", None)) != of(beside, One(b"", b"", ()))
 
 
 def test_a_flip_of_any_two_bits_is_noticed() -> None:
