@@ -171,6 +171,22 @@ def test_delete_records_hides_at_once_and_only_whole_segments_go(world: World) -
     assert numbers(world) == []
 
 
+def test_a_sealed_segment_stays_while_the_log_starts_inside_it(world: World) -> None:
+    """R4: its records above the log start offset are still to be read."""
+    topic = world.create(1, CONFIG)
+    for first in (0, 2, 4):
+        append(topic, batch_of([b"%d" % number + b"x" * 500 for number in (first, first + 1)]))
+        settle(topic, topic.newest()[1].topic_id)
+    assert logs(world) == [0, 2, 4]
+    assert world.log().delete_records("t", {0: 3}) == {0: 3}
+    for _ in range(2):
+        world.maintain()
+        world.clock.advance(DELAY_MS)
+    world.maintain()
+    assert logs(world) == [2, 4]
+    assert numbers(world) == [3, 4, 5]
+
+
 def test_delete_records_above_what_is_settled(world: World) -> None:
     """The settler goes on with records that nobody may read any more, and a reader with those that lie behind."""
     topic = world.create(1, CONFIG)
