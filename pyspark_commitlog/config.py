@@ -74,7 +74,7 @@ def _keys(*keys: Key) -> dict[str, Key]:
 
 KEYS: dict[str, Key] = _keys(
     # --- what a record may be (Kafka: LogValidator) ---
-    Key("max.message.bytes", "1048588", 1, doc="Largest key + value + headers of one record, bytes."),
+    Key("max.message.bytes", "1048588", 1, 2**31 - 1, doc="Largest key + value + headers of one record, bytes."),
     Key(
         "message.timestamp.type",
         "CreateTime",

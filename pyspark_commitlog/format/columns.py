@@ -7,13 +7,14 @@ a thinned frame (after compaction or import) has ``offsetDelta int32`` behind th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import arrow_metadata
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -27,6 +28,7 @@ SCHEMA = pa.schema(
 )
 OFFSET_DELTA = "offsetDelta"
 THINNED_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
+_SHAPE, _THINNED_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, THINNED_SCHEMA))
 #: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
@@ -34,11 +36,31 @@ _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": p
 #: The schema message that a stream starts with.
 _HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, THINNED_SCHEMA)}
 
+#: Rows that are put together at most, bytes: half of what Arrow's offsets of binary columns can count.
+TOGETHER_BYTES = 2**30
+#: A frame of several rows decodes to at most so many times ``batch.size``.
+_MOST_TIMES = 2
+
 
 def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:
     """Return a timestamp column without nulls as microseconds since the epoch, without a copy."""
     found: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
     return found
+
+
+def most_decoded(frame_bytes: int) -> int:
+    """Return what a frame decodes to at most that has several rows, bytes, for a ``batch.size`` (pure)."""
+    return min(_MOST_TIMES * frame_bytes, TOGETHER_BYTES)
+
+
+def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in slices that take at most so many bytes, or are one row; no row is copied."""
+    if batch.num_rows <= 1 or batch.nbytes <= most:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from bounded(batch.slice(0, half), most)
+    yield from bounded(batch.slice(half), most)
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
@@ -57,14 +79,25 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
     return stream.slice(_HEADS[id(schema)].size)
 
 
+def decoded_bytes(message: pa.Buffer, *, thinned: bool) -> int:
+    """Return how many bytes all columns of a message decode to, without decoding it.
+
+    Raises:
+        CorruptionError: it says what can't be, or would decode to more than a frame may (``MAX_DECODED_BYTES``).
+    """
+    return arrow_metadata.checked_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
+
+
 def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
     """Return the rows of a message, decompressing only the columns in ``names`` (None: all).
 
     The columns come in the order of the schema, whatever the order of ``names``.
 
     Raises:
-        CorruptionError: the message does not parse.
+        CorruptionError: the message does not parse, or would decode to more than it can or may: no memory was taken.
+        MemoryError: there is not enough for it.
     """
+    arrow_metadata.decoded_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
     wanted = thinned, None if names is None else tuple(names)
     idle = _idle.get(wanted)
     if idle is None:
@@ -101,6 +134,9 @@ class _Decoder:
         self._feed.left = message
         try:
             found = self._stream.read_next_batch()
+            found.validate()  # its rows and offsets against its buffers: what the metadata's check leaves to Arrow
+        except pa.ArrowMemoryError:  # nothing is wrong with the message
+            raise
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
         self._feed.left = _NOTHING

@@ -67,6 +67,9 @@ THINNED = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
+#: Key, value and headers of a record at most, whatever ``max.message.bytes`` is: a frame's length is an i32, and no
+#: codec makes bytes larger by more than a 64th.
+MAX_RECORD_BYTES = 2000 * 2**20
 #: Kafka's ``RecordBatch.NO_TIMESTAMP``.
 NO_TIMESTAMP = -1
 _KNOWN_KINDS = (DENSE, THINNED)

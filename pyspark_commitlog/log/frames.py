@@ -153,6 +153,21 @@ def check(located: Located, span: Span) -> Payload:
     return payload
 
 
+def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
+    """Check a frame as ``check`` does, and what its message says of itself; return its bytes decoded, too.
+
+    For whoever handles frames without decoding them: nobody could read a frame that says what can't be.
+
+    Raises:
+        CorruptionError: names file, position and offset.
+    """
+    payload = check(located, span)
+    try:
+        return payload, columns.decoded_bytes(payload.message, thinned=payload.identity.kind == THINNED)
+    except CorruptionError as error:
+        raise CorruptionError(f"{_where(span, located.position)}: {error}; restore the file from a copy") from error
+
+
 def earliest_ms(frame: Frame, payload: Payload) -> int | None:
     """Return the smallest timestamp of a frame's rows: its header has it, but in the place of a delete horizon."""
     return frame.base_timestamp if frame.delete_horizon_ms is None else earliest_row_ms(frame, payload)

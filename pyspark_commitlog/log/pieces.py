@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.frames import Located, Span, check, walk
+from pyspark_commitlog.log.frames import Located, Span, check_whole, walk
 from pyspark_commitlog.storage import Storage
 
 
@@ -38,7 +38,7 @@ def pieces_of(storage: Storage, span: Span, start: int, end: int, index: Sequenc
     while offset < end:
         try:
             located = _frame_at(storage, span, position, offset)
-            check(located, span)
+            check_whole(located, span)
             if located.next_offset > end:
                 raise CorruptionError(f"{span.path} position {position}: more rows than were published")
         except (FileNotFoundError, CorruptionError) as error:
@@ -75,7 +75,7 @@ def _behind(
         if position < entry.position and offset <= entry.offset < end:
             try:
                 named = _frame_at(storage, span, entry.position, None)
-                check(named, span)
+                check_whole(named, span)
             except (FileNotFoundError, CorruptionError):
                 continue
             if offset < named.base_offset and named.next_offset - 1 == entry.offset:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, instants
+from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 from pyspark_commitlog.log.partitioner import Ints
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
@@ -237,7 +238,13 @@ def _sizes(arrays: list[pa.Array]) -> Ints:
 
 
 def _check_sizes(sizes: Ints, limits: Limits) -> None:
-    if len(sizes) and (largest := int(sizes.max())) > limits.max_message_bytes:
+    largest = int(sizes.max()) if len(sizes) else 0
+    if largest > MAX_RECORD_BYTES:
+        raise InvalidRecordError(
+            f"topic {limits.topic!r}: record {int(sizes.argmax())} of its batch has {largest} bytes, a record can have "
+            f"{MAX_RECORD_BYTES}: store the value elsewhere. Nothing staged"
+        )
+    if largest > limits.max_message_bytes:
         raise InvalidRecordError(
             f"topic {limits.topic!r}: record {int(sizes.argmax())} of its batch has {largest} bytes, "
             f"max.message.bytes is {limits.max_message_bytes}; raise it with alter_topic or store the value elsewhere. "

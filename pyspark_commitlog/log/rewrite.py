@@ -8,7 +8,7 @@ under a frame's CRC, this is what bears them out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -203,15 +203,27 @@ class _Output:
         kept = staying(batch, offsets, between, horizon, self.rules)
         if not kept.any():
             return
-        batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
-        if batch.column("value").null_count:
-            horizon = self.rules.horizon_ms if horizon is None else horizon
-        elif horizon is None and copies and kept.all():
+        if not kept.all():
+            batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
+        elif horizon is None and copies and not batch.column("value").null_count:
             self.copy(frame, earliest_ms(frame, payload))
             return
-        else:
-            horizon = None
-        self._hold(Rows(batch, offsets, frame.base_offset, frame.last_offset, frame.log_append_time, horizon))
+        parts = list(self._parts(frame, batch, offsets))
+        for rows in parts:
+            self._hold(rows)
+        if len(parts) > 1:  # what is held would keep all of a large frame
+            self._cover(frame.next_offset)
+
+    def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[Rows]:
+        """Yield what is left of a frame, in parts that a frame may hold; together they cover its offsets."""
+        horizon = self.rules.horizon_ms if frame.delete_horizon_ms is None else frame.delete_horizon_ms
+        start, base = 0, frame.base_offset
+        for part in columns.bounded(batch, columns.most_decoded(self.rules.frame_bytes)):
+            end = start + part.num_rows
+            last = frame.last_offset if end == batch.num_rows else int(offsets[end - 1])
+            seen = horizon if part.column("value").null_count else None
+            yield Rows(part, offsets[start:end], base, last, frame.log_append_time, seen)
+            start, base = end, last + 1
 
     def _note(self, frame: Frame) -> None:
         if self._first_ms < 0:

@@ -31,7 +31,7 @@ from pyspark_commitlog.storage.process import share_out
 log = logging.getLogger("pyspark_commitlog.log")
 
 # Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
-# compared after compression, which the header knows).
+# compared after compression, which the header knows), and decode to no more than ``most_decoded``.
 _SMALL = 8
 _MERGED = 2
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
@@ -391,32 +391,37 @@ class Merger:
     topic_id: str
     partition: int
     _held: list[tuple[Frame, Payload, int]] = field(default_factory=list)
+    _held_bytes: int = 0
 
     def offer(self, frame: Frame, payload: Payload, base_offset: int, leader_epoch: int) -> Iterator[Stamped]:
         """Take the next frame; yield what is ready to be appended, in order."""
-        if self._held and not self._joins(frame, payload):
+        small = self._small(frame, payload)
+        size = columns.decoded_bytes(payload.message, thinned=False) if small else 0
+        if self._held and not (small and self._joins(frame, payload, size)):
             yield from self.drain(leader_epoch)
-        if self._small(frame, payload):
+        if small:
             self._held.append((frame, payload, base_offset))
+            self._held_bytes += size
         else:
             yield _stamped(frame, base_offset, leader_epoch, earliest_ms(frame, payload))
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
 
-    def _joins(self, frame: Frame, payload: Payload) -> bool:
+    def _joins(self, frame: Frame, payload: Payload, size: int) -> bool:
+        """Return whether a small frame, which decodes to ``size`` bytes, can be one with those held."""
         first, held, _ = self._held[0]
         return (
-            self._small(frame, payload)
-            and payload.identity.codec == held.identity.codec
+            payload.identity.codec == held.identity.codec
             and frame.log_append_time == first.log_append_time
+            and self._held_bytes + size <= columns.most_decoded(self.frame_bytes)
             and sum(f.length for f, _, _ in self._held) + frame.length <= self.frame_bytes // _MERGED
             and sum(f.last_offset_delta + 1 for f, _, _ in self._held) + frame.last_offset_delta + 1 <= MAX_ROWS
         )
 
     def drain(self, leader_epoch: int) -> Iterator[Stamped]:
         """Yield what is held: joined when there are several."""
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         if held:
             frame = held[0][0] if len(held) == 1 else self._join(held)
             least = earliest(earliest_ms(small, payload) for small, payload, _ in held)

@@ -166,9 +166,12 @@ class Stager:
         if self._checksum is not None:
             self._checksum = added(self._checksum, checksum(records.batch, records.given))
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
+        size = records.batch.nbytes
+        if self._gathered_bytes + size > columns.TOGETHER_BYTES:
+            self._distribute()
         self._gathered.append((records.batch, placed.partitions))
         self._gathered_rows += batch.num_rows
-        self._gathered_bytes += records.batch.nbytes
+        self._gathered_bytes += size
         if self._gathered_rows >= self._enough_rows or self._gathered_bytes >= GATHER_BYTES:
             self._distribute()
         return placed
@@ -192,6 +195,8 @@ class Stager:
     def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
         pending = self._pending[partition]
         size = rows.nbytes
+        if pending.bytes + size > columns.TOGETHER_BYTES:
+            self._flush(partition)
         pending.batches.append(rows)
         pending.bytes += size
         if pending.bytes >= self._frame_bytes:
@@ -199,18 +204,20 @@ class Stager:
 
     def _flush(self, partition: int) -> None:
         pending = self._pending[partition]
+        if not pending.batches:
+            return
         size = pending.bytes
         batch = pending.take()
         pieces = max(1, round(size / self._frame_bytes), -(-batch.num_rows // frame.MAX_ROWS))
         step = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, step):
-            self._encode(partition, batch.slice(start, step))
+            for piece in columns.bounded(batch.slice(start, step), columns.most_decoded(self._frame_bytes)):
+                self._encode(partition, piece)
 
     def _flush_all(self) -> None:
         """Let go of all pending rows: a slice that stayed would keep the whole batch alive that it was cut from."""
         for partition in sorted(self._pending):
-            if self._pending[partition].batches:
-                self._flush(partition)
+            self._flush(partition)
         self._pinned = 0
 
     def _encode(self, partition: int, batch: pa.RecordBatch) -> None:

@@ -17,7 +17,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import Span, check, crc_of, walk
+from pyspark_commitlog.log.frames import Span, check, check_whole, crc_of, walk
 from pyspark_commitlog.log.pieces import Piece, pieces_of
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -205,7 +205,7 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Ite
         for located in walk(topic.storage, span):
             offset = located.next_offset
             if located.base_offset >= settled:
-                yield located.frame, check(located, span), located.base_offset
+                yield located.frame, check_whole(located, span)[0], located.base_offset
     except FileNotFoundError as error:
         raise CorruptionError(
             f"topic {topic.name!r} partition {extent.partition} offsets {offset} to {extent.end_offset - 1}: "

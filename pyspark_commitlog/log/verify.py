@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.backlog import backlog
-from pyspark_commitlog.log.frames import check, crc_of, earliest_row_ms, segment_span, walk
+from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
@@ -158,7 +158,7 @@ class _Checker:
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp
         for located in walk(self.topic.storage, span):
-            frame, first = located.frame, earliest_row_ms(located.frame, check(located, span))
+            frame, first = located.frame, earliest_row_ms(located.frame, check_whole(located, span)[0])
             if frame.delete_horizon_ms is None and first is not None:
                 told = f"its header's smallest timestamp is {frame.base_timestamp}, its rows' {first}"
                 self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {told}")

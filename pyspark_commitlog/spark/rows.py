@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.format.columns import SCHEMA, bounded
 from pyspark_commitlog.log.reader import Rows
 
-#: Batches with fewer rows are joined before they go to Spark, where every batch has its price.
+#: Batches with fewer rows are joined before they go to Spark, where every batch has its price,
 MIN_ROWS = 4096
+#: as long as they take no more bytes than this; a batch that does is cut.
+MAX_BYTES = 16 * 2**20
 
 
 def wanted_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns of a frame that ``schema`` needs; the others are made from the frame's header."""
     return tuple(name for name in SCHEMA.names if name in schema.names)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 class SparkRows:
@@ -33,18 +39,22 @@ class SparkRows:
         self._repeated: dict[tuple[str, int], pa.Array] = {}
 
     def convert(self, rows: Iterator[Rows]) -> Iterator[pa.RecordBatch]:
-        """Yield Spark's batches; small ones are joined."""
+        """Yield Spark's batches; small ones are joined, large ones cut."""
         held: list[pa.RecordBatch] = []
-        count = 0
+        count = size = 0
         for piece in rows:
-            batch = self._batch(piece)
-            held.append(batch)
-            count += batch.num_rows
-            if count >= MIN_ROWS:
-                yield held[0] if len(held) == 1 else pa.concat_batches(held)
-                held, count = [], 0
+            for batch in bounded(self._batch(piece), MAX_BYTES):
+                taken = batch.nbytes
+                if held and size + taken > MAX_BYTES:
+                    yield _joined(held)
+                    held, count, size = [], 0, 0
+                held.append(batch)
+                count, size = count + batch.num_rows, size + taken
+                if count >= MIN_ROWS:
+                    yield _joined(held)
+                    held, count, size = [], 0, 0
         if held:
-            yield pa.concat_batches(held)
+            yield _joined(held)
 
     def _batch(self, rows: Rows) -> pa.RecordBatch:
         arrays = [self._column(field, rows) for field in self._schema]

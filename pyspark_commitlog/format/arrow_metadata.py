@@ -1,0 +1,328 @@
+"""What an Arrow message says of itself, checked before memory is taken for it: its rows, and what it decodes to.
+
+A compressed buffer begins with the length that it decodes to, and Arrow takes that much memory before it looks at the
+rest. A frame of 100 KB may say 8 GB, by damage, by malice, or because it is so. So the message's metadata (Arrow:
+``Message.fbs``) and these lengths are read first, without Arrow, and held against the frame's own bytes and limits.
+
+Every frame that is read pays for this, so it is a few microseconds: messages of one schema, written by one library,
+have their numbers at the same places. Where those are is found once; then all bytes beside them are compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from operator import add, itemgetter
+from struct import Struct
+from struct import error as StructError  # noqa: N812 its module calls it error
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.frame import MAX_ROWS
+
+#: What a frame decodes to at most. It follows from the record limit: ``max.message.bytes`` is 2³¹ − 1 at most, as
+#: Kafka's, and a frame of one record holds no more; one of several is kept far below. Arrow's offsets end there, too.
+MAX_DECODED_BYTES = 2**31 - 1
+#: From here on it is looked at whether so few compressed bytes can decode to so many.
+_LARGE_BYTES = 64 * 2**20
+#: Bytes that a compressed byte decodes to at most, by Arrow's number of the codec. LZ4: what a byte of a match's length
+#: adds. Zstandard: a block of 128 KiB takes 4 bytes.
+_MOST = {0: 256, 1: 2**15}
+
+_CONTINUES = 0xFFFF_FFFF
+_I64 = Struct("<q")
+_I32 = Struct("<i")
+_U32 = Struct("<I")
+_U16 = Struct("<H")
+#: The mark that a message begins with and the length of the metadata; and a number, or what stands before a buffer.
+_WORD = 8
+#: Stands in the place of a length before bytes that are not compressed.
+_PLAIN = -1
+#: Number of V5 in ``MetadataVersion``, and of ``RecordBatch`` in the union ``MessageHeader``.
+_V5 = 4
+_RECORD_BATCH = b"\3"
+#: Fields of a table that are looked at.
+_FIELDS = 5
+_ENTRIES = [Struct(f"<{count}H") for count in range(_FIELDS + 1)]
+_ABSENT = [(0,) * (_FIELDS - count) for count in range(_FIELDS + 1)]
+#: Numbers in metadata are not larger: all of them count bytes, or rows, of one frame.
+_MOST_NUMBER = 2**40 - 1
+#: Layouts that are remembered.
+_KEPT = 64
+
+Numbers = tuple[int, ...]
+
+
+class Shape(NamedTuple):
+    """What the messages of a schema are made of: nodes and buffers, counted in the order in which they come.
+
+    Args:
+        nodes, buffers: how many.
+        alike: takes the lengths of the nodes, returns of each that of the first one that must be as long: columns have
+            the message's rows, a struct's fields its values.
+        needs: (node, buffer, width, more): a buffer has so many bytes for each value of the node, and more if any.
+        bitmaps: the buffer that says which of a node's values are null.
+    """
+
+    nodes: int
+    buffers: int
+    alike: Callable[[Numbers], Numbers]
+    needs: tuple[tuple[int, int, int, int], ...]
+    bitmaps: Numbers
+
+
+class _Layout(NamedTuple):
+    """Where the numbers lie in the metadata of a message: beside them it is, under ``mask``, ``rest``.
+
+    ``read`` returns the numbers. The other members tell which of them are the bytes of the body; the rows; the length
+    of every node and how many of it are null; the places of the buffers in the body; their lengths. ``codec`` is
+    Arrow's number of it, None without compression.
+    """
+
+    mask: int
+    rest: int
+    read: Callable[[bytes], Numbers]
+    body: int
+    rows: int
+    values: slice
+    nulls: slice
+    places: slice
+    lengths: slice
+    codec: int | None
+
+
+def shape_of(schema: pa.Schema) -> Shape:
+    """Return what the messages of a schema are made of: binary, string, list, struct and columns of a fixed width."""
+    alike: list[int] = []
+    needs: list[tuple[int, int, int, int]] = []
+    bitmaps: list[int] = []
+    buffers = 0
+
+    def add_node(kind: pa.DataType, like: int | None) -> None:
+        nonlocal buffers
+        node = len(alike)
+        alike.append(node if like is None else like)
+        bitmaps.append(buffers)
+        buffers += 1
+        if pa.types.is_struct(kind):
+            for field in kind:
+                add_node(field.type, alike[node])
+            return
+        fixed = pa.types.is_primitive(kind)
+        needs.append((node, buffers, kind.bit_width // 8, 0) if fixed else (node, buffers, _I32.size, _I32.size))
+        if pa.types.is_list(kind):
+            buffers += 1
+            add_node(kind.value_type, None)
+        else:
+            buffers += 1 if fixed else 2
+
+    for field in schema:
+        add_node(field.type, 0)
+    return Shape(len(alike), buffers, itemgetter(*alike), tuple(needs), tuple(bitmaps))
+
+
+def decoded_bytes(message: pa.Buffer, shape: Shape) -> int:
+    """Return how many bytes the buffers of an encapsulated RecordBatch message decode to; takes no memory for them.
+
+    This is what must be known before Arrow gets the message. What it says of its rows takes no memory: that is Arrow's
+    to check behind it (``RecordBatch.validate``), or ``checked_bytes``'.
+
+    Args:
+        message: metadata and body.
+        shape: of the schema that it must be of.
+
+    Raises:
+        CorruptionError: the message says what can't be, or would decode to more than a frame may.
+    """
+    try:
+        return _decoded_bytes(memoryview(message), shape)
+    except (StructError, ValueError, IndexError, TypeError) as error:
+        raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+
+
+def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
+    """Return the same for a message that is not decoded: all that it says is checked here.
+
+    Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
+    """
+    size = decoded_bytes(message, shape)
+    try:
+        _check(memoryview(message), shape)
+    except ValueError as error:
+        raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+    return size
+
+
+def _decoded_bytes(message: memoryview, shape: Shape) -> int:
+    numbers, layout = _read(message, shape)
+    lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
+    if max(map(add, places, lengths)) > body:
+        raise ValueError(f"a buffer reaches beyond its body of {body} bytes: places {places}, lengths {lengths}")
+    if layout.codec is None:
+        return sum(lengths)
+    sizes = _sizes(message, places, lengths, body)
+    total = sum(sizes)
+    if total > _LARGE_BYTES:
+        if total > MAX_DECODED_BYTES:
+            raise ValueError(f"it decodes to {total} bytes, a frame to {MAX_DECODED_BYTES} at most")
+        for length, size in zip(lengths, sizes, strict=True):
+            if size > length * _MOST[layout.codec]:
+                raise ValueError(f"{length} compressed bytes can't decode to {size}")
+    return total
+
+
+def _read(message: memoryview, shape: Shape) -> tuple[Numbers, _Layout]:
+    """Return the numbers of the metadata, and which is which."""
+    continues, length = _U32.unpack_from(message)[0], _I32.unpack_from(message, _I32.size)[0]
+    start = _WORD + length
+    if continues != _CONTINUES or length <= 0 or start % _WORD or start > len(message):
+        raise ValueError(f"it begins with {continues:08x} and metadata of {length} bytes, of {len(message)} in all")
+    metadata = bytes(message[_WORD:start])
+    layout = _layouts.get((shape.nodes, length))
+    if layout is None or int.from_bytes(metadata, "little") & layout.mask != layout.rest:
+        layout = _learn(metadata, shape)
+    numbers = layout.read(metadata)
+    if numbers[layout.body] != len(message) - start:
+        raise ValueError(f"its body has {len(message) - start} bytes, expected {numbers[layout.body]}")
+    if numbers[layout.rows] > MAX_ROWS:
+        raise ValueError(f"it has {numbers[layout.rows]} rows, expected {MAX_ROWS} at most")
+    return numbers, layout
+
+
+def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) -> list[int]:
+    """Return what compressed buffers decode to, as they say before their bytes; all lie at multiples of 8."""
+    words = _words(message)
+    start = len(words) - body // _WORD
+    sizes = [words[start + (at >> 3)] if length else 0 for at, length in zip(places, lengths, strict=True)]
+    if min(sizes) < 0:
+        return [_plain(size, length) for size, length in zip(sizes, lengths, strict=True)]
+    return sizes
+
+
+def _words(message: memoryview) -> Sequence[int]:
+    """Return a message as signed numbers of 8 bytes, little-endian as they are stored."""
+    return message.cast("q") if sys.byteorder == "little" else Struct(f"<{len(message) // _WORD}q").unpack(message)
+
+
+def _plain(size: int, length: int) -> int:
+    """Return what a buffer decodes to that need not be compressed."""
+    if size >= 0:
+        return size
+    if size != _PLAIN or length < _WORD:
+        raise ValueError(f"a buffer of {length} bytes decodes to {size}")
+    return length - _WORD
+
+
+def _check(message: memoryview, shape: Shape) -> None:
+    """Refuse rows that the buffers have no bytes for.
+
+    Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
+    """
+    numbers, layout = _read(message, shape)
+    values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
+    sizes: Sequence[int] = lengths
+    if layout.codec is not None:
+        if any(0 < length < _WORD for length in lengths):
+            raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
+        sizes = _sizes(message, numbers[layout.places], lengths, numbers[layout.body])
+    rows = numbers[layout.rows]
+    if values[0] != rows or shape.alike(values) != values:
+        raise ValueError(f"of {rows} rows its columns, or the fields of a struct, are not equally long: {values}")
+    for node, buffer, width, more in shape.needs:
+        if values[node] * width + more > sizes[buffer] and values[node]:
+            raise ValueError(f"{values[node]} values can't be in a buffer of {sizes[buffer]} bytes")
+    for count, null, bitmap in zip(values, nulls, shape.bitmaps, strict=True):
+        if null and not null <= count <= 8 * sizes[bitmap]:
+            raise ValueError(f"{null} of {count} values are null in a bitmap of {sizes[bitmap]} bytes")
+
+
+# --- the flatbuffer ---------------------------------------------------------------------------------------
+
+#: Those seen last, by the number of nodes and the length of the metadata: what one writer makes has few of them.
+_layouts: dict[tuple[int, int], _Layout] = {}
+
+
+def _learn(metadata: bytes, shape: Shape) -> _Layout:
+    """Return the layout of metadata that is unlike the one that is remembered, and remember it.
+
+    Everything in it is found by positions that it holds itself. One that leads behind its end raises ``struct.error``;
+    only the way to a table's list of fields can lead before its start.
+    """
+    version, kind, header, body, *_ = _fields(metadata, 0)
+    if not version or _U16.unpack_from(metadata, version)[0] != _V5:  # V4 has another way to say how it is compressed
+        raise ValueError("it is not of metadata version V5")
+    if not kind or not header or metadata[kind : kind + 1] != _RECORD_BATCH:
+        raise ValueError("it is no RecordBatch")
+    rows, nodes, buffers, compression, variadic = _fields(metadata, header)
+    if variadic:
+        raise ValueError("it has buffers of a variable number")
+    codec = _codec(metadata, compression) if compression else None
+    runs = [(body, 1), (rows, 1), (_pairs(metadata, nodes, shape.nodes), 2 * shape.nodes)]
+    runs.append((_pairs(metadata, buffers, shape.buffers), 2 * shape.buffers))
+    layout = _layout(metadata, runs, codec)
+    if len(_layouts) >= _KEPT:
+        _layouts.clear()
+    _layouts[shape.nodes, len(metadata)] = layout
+    return layout
+
+
+def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
+    """Return the layout of runs of numbers, (where, how many): the body's length, the rows, the nodes, the buffers.
+
+    Of the first two one may be nowhere, at 0: then it is 0. What is the same in every frame belongs to the bytes beside
+    the numbers: their high bits, the sign among them, and the low ones of places, which are multiples of 8.
+    """
+    names, end, count, first = "<", 0, 0, {0: -1}
+    mask = (1 << 8 * len(metadata)) - 1
+    for at, many in sorted(run for run in runs if run[0]):
+        if not end <= at <= len(metadata) - many * _WORD:
+            raise ValueError("its numbers lie over each other, or are not all there")
+        names += f"{at - end}x{many}q"
+        end, first[at], count = at + many * _WORD, count, count + many
+        for number in range(at, end, _WORD):
+            mask ^= _MOST_NUMBER << 8 * number
+    for place in range(runs[3][0], runs[3][0] + runs[3][1] * _WORD, 2 * _WORD):
+        mask ^= (_WORD - 1) << 8 * place
+    unpack = Struct(names).unpack_from
+    body, rows, nodes, buffers = (first[at] for at, _ in runs)
+    behind_nodes, behind = nodes + runs[2][1], buffers + runs[3][1]
+    places = slice(buffers, behind, 2)
+    found = unpack(metadata)
+    if not 0 <= min(found) <= max(found) <= _MOST_NUMBER or any(place % _WORD for place in found[places]):
+        raise ValueError(f"a number is negative, larger than any of a frame, or no place for a buffer: {found}")
+    return _Layout(
+        mask, int.from_bytes(metadata, "little") & mask,
+        unpack if body >= 0 <= rows else lambda metadata: (*unpack(metadata), 0), body, rows,
+        slice(nodes, behind_nodes, 2), slice(nodes + 1, behind_nodes, 2), places, slice(buffers + 1, behind, 2), codec,
+    )  # fmt: skip
+
+
+def _fields(metadata: bytes, at: int) -> Numbers:
+    """Return where a table's first fields lie, 0 for those that it leaves out; at ``at`` lies the way to the table."""
+    table = at + _U32.unpack_from(metadata, at)[0]
+    listed = table - _I32.unpack_from(metadata, table)[0]
+    if listed < 0:
+        raise ValueError("a table's list of fields lies before it")
+    count = min(max(0, _U16.unpack_from(metadata, listed)[0] - 4) // 2, _FIELDS)
+    found: Numbers = _ENTRIES[count].unpack_from(metadata, listed + 4)
+    return (*(table + entry if entry else 0 for entry in found), *_ABSENT[count])
+
+
+def _pairs(metadata: bytes, at: int, expected: int) -> int:
+    """Return where a vector of FieldNode or Buffer begins, each two numbers; it has as many as expected."""
+    start = at + _U32.unpack_from(metadata, at)[0] if at else 0
+    count = _U32.unpack_from(metadata, start)[0] if at else 0
+    if count != expected:
+        raise ValueError(f"it has {count} nodes or buffers, expected {expected}")
+    return start + _U32.size
+
+
+def _codec(metadata: bytes, at: int) -> int:
+    """Return Arrow's number of the codec."""
+    codec, method, *_ = _fields(metadata, at)
+    number, way = (metadata[place] if place else 0 for place in (codec, method))
+    if number not in _MOST or way:
+        raise ValueError(f"it is compressed by codec {number} in way {way}")
+    return number

@@ -1,0 +1,242 @@
+"""What a message says of itself is checked before Arrow gets it: every number of it, forged one at a time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import arrow_metadata, columns
+from pyspark_commitlog.format.arrow_metadata import MAX_DECODED_BYTES
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, THINNED_SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.frame import MAX_ROWS
+from tests.support.forged import GIB, bomb, forged, numbers_of, prefix_places
+
+CODECS = ("none", "lz4", "zstd")
+
+
+def batch(rows: int = 100, *, headers: bool = True) -> pa.RecordBatch:
+    """Return records with nulls and empty values in every column that may have some."""
+    each = [[("a", b"1"), ("", None)], None, [], [("c", b"x" * 30)]]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([None if n % 7 == 0 else b"k%d" % n for n in range(rows)], pa.binary()),
+            pa.array([b"value" * (n % 50) if n % 5 else None for n in range(rows)], pa.binary()),
+            pa.array([each[n % 4] if headers else None for n in range(rows)], HEADERS),
+            pa.array(range(rows), pa.int64()).view(TIMESTAMP),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def thinned(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a thinned frame has them."""
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, pa.array(range(rows.num_rows), pa.int32())], schema=THINNED_SCHEMA
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("rows", [0, 1, 100, 5000, MAX_ROWS])
+@pytest.mark.parametrize("headers", [False, True])
+def test_tells_what_a_message_decodes_to(codec: str, rows: int, headers: bool) -> None:
+    for told in (batch(rows, headers=headers), batch(rows + 3, headers=headers).slice(3)):
+        if told.num_rows > MAX_ROWS:
+            continue
+        for each in (told, thinned(told)):
+            thin = each.num_columns > len(SCHEMA)
+            message = columns.encode(each, codec)
+            decoded = columns.decode(message, thinned=thin)
+            assert decoded.equals(each)
+            taken = sum(buffer.size for column in decoded.columns for buffer in column.buffers() if buffer is not None)
+            size = columns.decoded_bytes(message, thinned=thin)
+            assert size == taken
+            assert size >= each.nbytes - 64
+
+
+def test_rows_without_a_byte_of_data_are_counted() -> None:
+    """All null, or of no length: 65,536 rows have offsets all the same."""
+    rows = MAX_ROWS
+    for value in (None, b""):
+        each = pa.RecordBatch.from_arrays(
+            [pa.array([value] * rows, pa.binary())] * 2
+            + [
+                pa.array([None if value is None else []] * rows, HEADERS),
+                pa.array([0] * rows, pa.int64()).view(TIMESTAMP),
+            ],
+            schema=SCHEMA,
+        )
+        for codec in CODECS:
+            message = columns.encode(each, codec)
+            assert columns.decode(message, thinned=False).equals(each)
+            assert columns.decoded_bytes(message, thinned=False) >= rows * (3 * 4 + 8)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_more_rows_than_a_frame_may_have_are_refused(codec: str) -> None:
+    message = columns.encode(batch(MAX_ROWS + 1), codec)
+    with pytest.raises(CorruptionError, match=f"{MAX_ROWS + 1} rows, expected {MAX_ROWS} at most"):
+        columns.decode(message, thinned=False)
+
+
+@pytest.mark.parametrize("thin", [False, True])
+def test_a_message_of_another_schema_is_refused(thin: bool) -> None:
+    message = columns.encode(batch() if thin else thinned(batch()), "lz4")
+    with pytest.raises(CorruptionError, match="nodes or buffers"):
+        columns.decode(message, thinned=thin)
+
+
+def refused(message: bytes, *, rows: bool = False) -> None:
+    """Both the check of a message that is not decoded, and decoding, refuse it; Arrow takes next to no memory."""
+    buffer = pa.py_buffer(message)
+    with pytest.raises(CorruptionError, match="does not parse"):
+        columns.decoded_bytes(buffer, thinned=False)
+    if not rows:  # the rows are Arrow's to check
+        with pytest.raises(CorruptionError, match="does not parse"):
+            arrow_metadata.decoded_bytes(buffer, arrow_metadata.shape_of(SCHEMA))
+    with pytest.raises(CorruptionError, match="does not parse"):
+        columns.decode(buffer, thinned=False)
+
+
+NUMBERS = {
+    "negative": lambda value: -1 - value,
+    "least": lambda _: -(2**63),
+    "largest": lambda _: 2**63 - 1,
+    "2^40": lambda _: 2**40,
+    "2^32 more": lambda value: value + 2**32,
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("change", NUMBERS.values(), ids=NUMBERS)
+def test_a_number_that_cannot_be_is_refused(codec: str, change: Callable[[int], int]) -> None:
+    """Of the rows, the body, each node (length, nulls) and each buffer (place, length)."""
+    message = columns.encode(batch(), codec).to_pybytes()
+    for what, at, value in numbers_of(message):
+        for warm in (False, True):  # of a layout that is known, and of one that is not
+            arrow_metadata._layouts.clear()
+            if warm:
+                columns.decode(pa.py_buffer(message), thinned=False)
+            try:
+                refused(forged(message, at, change(value)), rows=what in ("values", "nulls"))
+            except pytest.fail.Exception:
+                pytest.fail(f"{what} at {at}: {value} became {change(value)}")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_rows_that_the_buffers_have_no_bytes_for_are_refused(codec: str) -> None:
+    """One more, of any column, header or field of a header."""
+    message = columns.encode(batch(64), codec).to_pybytes()
+    for what, at, value in numbers_of(message):
+        if what == "values":
+            refused(forged(message, at, value + 1), rows=True)
+        if what == "nulls":
+            refused(forged(message, at, 10_000), rows=True)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("nodes", [(0, 1, 2, 6), (3, 4, 5)], ids=["records", "headers"])
+def test_a_row_more_in_all_columns_is_refused(codec: str, nodes: tuple[int, ...]) -> None:
+    """They are equally long, and their bitmaps have room for it; only its offset is missing."""
+    rows = batch(59)
+    message = columns.encode(rows, codec).to_pybytes()
+    found = numbers_of(message)
+    places = [at for what, at, _ in found if what == "values"]
+    changed = [places[node] for node in nodes] + [at for what, at, _ in found if what == "rows" and 0 in nodes]
+    for at in changed:
+        message = forged(message, at, struct.unpack_from("<q", message, at)[0] + 1)
+    refused(message, rows=True)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_buffer_that_reaches_behind_the_body_is_refused(codec: str) -> None:
+    message = columns.encode(batch(), codec).to_pybytes()
+    for what, at, value in numbers_of(message):
+        if what in ("places", "lengths"):
+            with pytest.raises(CorruptionError):
+                columns.decoded_bytes(pa.py_buffer(forged(message, at, value + len(message) // 8 * 8)), thinned=False)
+        if what == "places":
+            refused(forged(message, at, value + 4))
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("claimed", [-2, -(2**63), 2**63 - 1, 8 * GIB, 2**31, 2**31 - 1, 70 * 2**20])
+def test_a_compressed_buffer_that_claims_what_cannot_be_is_refused(codec: str, claimed: int) -> None:
+    """Negative, more than a frame may hold, or than so few bytes can become: lz4 makes 256 of one at most."""
+    message = columns.encode(batch(), codec).to_pybytes()
+    for at in prefix_places(message):
+        told = forged(message, at, claimed)
+        if codec == "zstd" and claimed == 70 * 2**20:  # 4 bytes can become 128 KiB
+            with pytest.raises(CorruptionError):
+                columns.decode(pa.py_buffer(told), thinned=False)
+        else:
+            refused(told)
+
+
+def test_the_sum_of_all_buffers_is_what_counts() -> None:
+    """None of them is too large by itself."""
+    message = columns.encode(batch(60_000), "zstd").to_pybytes()
+    for at in prefix_places(message):
+        message = forged(message, at, MAX_DECODED_BYTES // 4)
+    with pytest.raises(CorruptionError, match=f"a frame to {MAX_DECODED_BYTES} at most"):
+        columns.decode(pa.py_buffer(message), thinned=False)
+
+
+def test_bytes_that_are_not_compressed_count_as_they_are() -> None:
+    """Arrow's mark of them is −1 in the place of the length."""
+    message = columns.encode(batch(), "zstd").to_pybytes()
+    sizes = [struct.unpack_from("<q", message, at)[0] for at in prefix_places(message)]
+    pairs = [value for what, _, value in numbers_of(message) if what in ("places", "lengths")]
+    start = 8 + struct.unpack_from("<i", message, 4)[0]
+    lengths = {start + place: length for place, length in zip(pairs[::2], pairs[1::2], strict=True) if length}
+    for at, size in zip(prefix_places(message), sizes, strict=True):
+        told = columns.decoded_bytes(pa.py_buffer(message), thinned=False)
+        plain = arrow_metadata.decoded_bytes(pa.py_buffer(forged(message, at, -1)), arrow_metadata.shape_of(SCHEMA))
+        assert plain == told - size + lengths[at] - 8
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_any_flipped_byte_of_the_metadata_is_refused_or_takes_no_memory(codec: str) -> None:
+    """Whatever Arrow would make of it, the check comes first, and takes the same numbers for the same things."""
+    rows = batch(200)
+    message = columns.encode(rows, codec).to_pybytes()
+    for at in range(8 + struct.unpack_from("<i", message, 4)[0]):
+        for flip in (1, 0x80, 0xFF):
+            told = bytearray(message)
+            told[at] ^= flip
+            try:
+                found = columns.decode(pa.py_buffer(bytes(told)), thinned=False)
+            except CorruptionError:
+                continue
+            size = arrow_metadata.decoded_bytes(pa.py_buffer(bytes(told)), arrow_metadata.shape_of(SCHEMA))
+            assert size <= 2 * rows.nbytes + 10_000
+            assert found.num_rows <= MAX_ROWS
+
+
+def test_metadata_of_an_older_version_is_refused() -> None:
+    """V4 names its compression in another place, so the lengths before the buffers would go unseen."""
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    message = batch().serialize()
+    old = pa.BufferOutputStream()
+    with pa.ipc.new_stream(old, SCHEMA, options=options) as writer:
+        writer.write_batch(batch())
+    stream = old.getvalue()
+    head = pa.ipc.read_message(stream)
+    assert head.metadata_version == pa.ipc.MetadataVersion.V4
+    with pa.BufferReader(stream) as reader:
+        schema_message = pa.ipc.read_message(reader)
+        start = reader.tell()
+    assert schema_message.type == "schema"
+    with pytest.raises(CorruptionError, match="V5"):
+        columns.decode(stream.slice(start, message.size), thinned=False)
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 5])
+def test_a_true_claim_of_more_than_a_frame_may_hold_is_refused(buffer: int) -> None:
+    """It holds what it says: 96 KiB of Zstandard that are 3 GiB of zeros."""
+    message = bomb(batch(10), buffer, 3 * GIB)
+    assert len(message) < 2**19
+    refused(message)
