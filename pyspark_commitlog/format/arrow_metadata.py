@@ -123,10 +123,10 @@ def shape_of(schema: pa.Schema) -> Shape:
     return Shape(len(alike), buffers, itemgetter(*alike), tuple(needs), tuple(bitmaps))
 
 
-def decoded_bytes(message: pa.Buffer, shape: Shape) -> int:
-    """Return how many bytes the buffers of an encapsulated RecordBatch message decode to; takes no memory for them.
+def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
+    """Return how many bytes the buffers of an encapsulated RecordBatch message decode to, and a copy of its metadata.
 
-    This is what must be known before Arrow gets the message. What it says of its rows takes no memory: that is Arrow's
+    No memory is taken for them. This is what must be known before Arrow gets the message. What it says of its rows takes no memory: that is Arrow's
     to check behind it (``RecordBatch.validate``), or ``checked_bytes``'.
 
     Args:
@@ -147,7 +147,7 @@ def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
 
     Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
     """
-    size = decoded_bytes(message, shape)
+    size, _ = decoded_bytes(message, shape)
     try:
         _check(memoryview(message), shape)
     except ValueError as error:
@@ -155,13 +155,13 @@ def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
     return size
 
 
-def _decoded_bytes(message: memoryview, shape: Shape) -> int:
-    numbers, layout = _read(message, shape)
+def _decoded_bytes(message: memoryview, shape: Shape) -> tuple[int, bytes]:
+    metadata, numbers, layout = _read(message, shape)
     lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
     if max(map(add, places, lengths)) > body:
         raise ValueError(f"a buffer reaches beyond its body of {body} bytes: places {places}, lengths {lengths}")
     if layout.codec is None:
-        return sum(lengths)
+        return sum(lengths), metadata
     sizes = _sizes(message, places, lengths, body)
     total = sum(sizes)
     if total > _LARGE_BYTES:
@@ -170,11 +170,11 @@ def _decoded_bytes(message: memoryview, shape: Shape) -> int:
         for length, size in zip(lengths, sizes, strict=True):
             if size > length * _MOST[layout.codec]:
                 raise ValueError(f"{length} compressed bytes can't decode to {size}")
-    return total
+    return total, metadata
 
 
-def _read(message: memoryview, shape: Shape) -> tuple[Numbers, _Layout]:
-    """Return the numbers of the metadata, and which is which."""
+def _read(message: memoryview, shape: Shape) -> tuple[bytes, Numbers, _Layout]:
+    """Return the metadata, the numbers in it, and which is which."""
     continues, length = _U32.unpack_from(message)[0], _I32.unpack_from(message, _I32.size)[0]
     start = _WORD + length
     if continues != _CONTINUES or length <= 0 or start % _WORD or start > len(message):
@@ -188,7 +188,7 @@ def _read(message: memoryview, shape: Shape) -> tuple[Numbers, _Layout]:
         raise ValueError(f"its body has {len(message) - start} bytes, expected {numbers[layout.body]}")
     if numbers[layout.rows] > MAX_ROWS:
         raise ValueError(f"it has {numbers[layout.rows]} rows, expected {MAX_ROWS} at most")
-    return numbers, layout
+    return metadata, numbers, layout
 
 
 def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) -> list[int]:
@@ -220,7 +220,7 @@ def _check(message: memoryview, shape: Shape) -> None:
 
     Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
     """
-    numbers, layout = _read(message, shape)
+    _, numbers, layout = _read(message, shape)
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
     sizes: Sequence[int] = lengths
     if layout.codec is not None:

@@ -97,7 +97,7 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
         CorruptionError: the message does not parse, or would decode to more than it can or may: no memory was taken.
         MemoryError: there is not enough for it.
     """
-    arrow_metadata.decoded_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
+    _, metadata = arrow_metadata.decoded_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
     wanted = thinned, None if names is None else tuple(names)
     idle = _idle.get(wanted)
     if idle is None:
@@ -106,7 +106,7 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
         decoder = idle.pop()
     except IndexError:
         decoder = _Decoder(*wanted)
-    found = decoder.decode(message)
+    found = decoder.decode(message, metadata)
     idle.append(decoder)
     return found
 
@@ -129,9 +129,9 @@ class _Decoder:
         self._feed = _Feed(_HEADS[id(schema)])
         self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=options)
 
-    def decode(self, message: pa.Buffer) -> pa.RecordBatch:
-        """Return the rows of a message; raises as the function does."""
-        self._feed.left = message
+    def decode(self, message: pa.Buffer, metadata: bytes) -> pa.RecordBatch:
+        """Return the rows of a message, with a copy of its metadata; raises as the function does."""
+        self._feed.give(message, metadata)
         try:
             found = self._stream.read_next_batch()
             found.validate()  # its rows and offsets against its buffers: what the metadata's check leaves to Arrow
@@ -139,7 +139,6 @@ class _Decoder:
             raise
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-        self._feed.left = _NOTHING
         return found
 
 
@@ -150,27 +149,33 @@ class _Decoder:
 _idle: dict[tuple[bool, tuple[str, ...] | None], deque[_Decoder]] = {}
 #: As many as threads decode at once, mostly; what is more is dropped.
 _MOST_IDLE = 16
-_NOTHING = pa.py_buffer(b"")
-#: More than the metadata of any message of ours.
-_COPIED_BYTES = 4096
+_CONTINUES = b"\xff" * 4
 
 
 class _Feed:
-    """A file whose next bytes are those of ``left``, read without copying.
+    """A file whose next bytes are those of ``parts``, the first one last, which a stream reads one at a time.
 
-    But for small reads: a stream holds a message's metadata until the next one comes, and with it the mapped file.
+    The body is not copied. The metadata is: a stream holds it until the next message comes, and would hold the mapped
+    file with it.
     """
 
     closed = False
 
-    def __init__(self, left: pa.Buffer) -> None:
-        self.left = left
+    def __init__(self, head: pa.Buffer) -> None:
+        self.parts: list[pa.Buffer | bytes] = [head]
+
+    def give(self, message: pa.Buffer, metadata: bytes) -> None:
+        """Have the next bytes be those of a message, of whose metadata there is a copy."""
+        length = len(metadata)
+        self.parts = [message.slice(8 + length), metadata, length.to_bytes(4, "little"), _CONTINUES]
 
     def read(self, size: int) -> pa.Buffer | bytes:
-        """Return up to ``size`` bytes."""
-        size = min(size, self.left.size)
-        found, self.left = self.left.slice(0, size), self.left.slice(size)
-        return found.to_pybytes() if size <= _COPIED_BYTES else found
+        """Return up to ``size`` bytes; fewer at the end only."""
+        part = self.parts.pop() if self.parts else b""
+        if len(part) != size:  # the schema; or another Arrow than any so far, which reads in other pieces
+            left = pa.py_buffer(b"".join((part, *self.parts[::-1])))
+            part, self.parts = left.slice(0, min(size, left.size)), [left.slice(min(size, left.size))]
+        return part
 
     def readable(self) -> bool:
         """Return True."""
