@@ -126,8 +126,8 @@ def shape_of(schema: pa.Schema) -> Shape:
 def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
     """Return how many bytes the buffers of an encapsulated RecordBatch message decode to, and a copy of its metadata.
 
-    No memory is taken for them. This is what must be known before Arrow gets the message. What it says of its rows takes no memory: that is Arrow's
-    to check behind it (``RecordBatch.validate``), or ``checked_bytes``'.
+    This must be known before Arrow gets the message, and no memory is taken for it. What the message says of its rows
+    takes none: that is Arrow's to check behind it (``RecordBatch.validate``), or ``checked_bytes``'.
 
     Args:
         message: metadata and body.
@@ -143,7 +143,7 @@ def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
 
 
 def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
-    """Return the same for a message that is not decoded: all that it says is checked here.
+    """Return what a message decodes to that is not decoded now: all that it says is checked here.
 
     Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
     """
