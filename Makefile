@@ -28,7 +28,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo test test-long test-compat test-connect test-sail test-kafka mutants soak check bench bench-quick bench-peers clean
+.PHONY: help install java demo classes test test-long test-compat test-connect test-sail test-kafka mutants soak check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -91,14 +91,18 @@ bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector fo
 
 # ---- test ----
 
+# What makes Spark's JVMs start sooner; only the first time takes a while.
+classes: $(INSTALLED)
+	@$(WITH_JAVA) .venv/bin/python -m tests.support.classes
+
 # Many tests wait for a disk, a child or Spark: two processes take turns. A file's tests stay in one of them, and files
 # with few tests, which take longest, do not come last.
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: install ## Run the tests that take seconds
+test: install classes ## Run the tests that take seconds
 	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail' $(ARGS)
 
-test-long: install ## Run the tests that take minutes
+test-long: install classes ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python

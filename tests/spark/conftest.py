@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
+from tests.support import classes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Timestamps reach a writer in the session's time zone: not UTC, so that a test notices.
@@ -29,8 +30,9 @@ def workers() -> None:
     """Prepare the environment of all Spark sessions here, also of those in processes of their own."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # a JVM that lives for seconds is not worth optimising
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", classes.JAVA_OPTIONS)
+    if classes.archive().is_file():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", classes.options())
     found = os.environ.get("PYTHONPATH")  # Spark's Python processes import tests/, which is not installed
     os.environ["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{found}" if found else str(REPOSITORY)
 
