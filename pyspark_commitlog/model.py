@@ -122,3 +122,23 @@ Progress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, total: int) -> None:
     """Tell nobody."""
+
+
+class Watched:
+    """A ``Progress`` that remembers what it raised: that ends all the work, other failures only what needs them."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._raised: BaseException | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Tell; raises what it raises."""
+        try:
+            self._progress(what, done, total)
+        except BaseException as error:
+            self._raised = error
+            raise
+
+    def ended_by(self, error: BaseException) -> bool:
+        """Return whether this is what it raised."""
+        return self._raised is error

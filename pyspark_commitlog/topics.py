@@ -36,7 +36,7 @@ from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
 from pyspark_commitlog.log.verify import Report, verify
 from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
-from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, silent
+from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent
 from pyspark_commitlog.root import Root
 
 if TYPE_CHECKING:
@@ -485,16 +485,21 @@ class CommitLog(Root):
         """
         if name is not None:
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
-        done, failed = [], list[CommitLogError | OSError]()
+        return self._maintain_all(Watched(progress))
+
+    def _maintain_all(self, told: Watched) -> tuple[Maintained, ...]:
+        done, failed = [], list[Exception]()
         for each in self.every_name():
             try:
-                done.append(maintain_topic(self.topic(each, Operation.ADMIN), progress))
-            except CommitLogError as error:
+                done.append(maintain_topic(self.topic(each, Operation.ADMIN), told))
+            except Exception as error:
+                if told.ended_by(error):
+                    raise
                 failed.append(error)
         for each in self.groups.every_name():
             try:
                 self.groups.maintain(each)
-            except (CommitLogError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 raised below
                 failed.append(error)
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)

@@ -144,6 +144,11 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
         except CommitLogError as error:
             complain(f"{name}: error: {error}")
             code = max(code, exit_code(error))
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 told: no topic stops the others
+            complain(f"{name}: error: {type(error).__name__}: {error}")
+            code = max(code, 1)
     return code if only or stop.is_set() else max(code, _round_of_groups(log, as_json=as_json))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from pyspark_commitlog import maintenance, topics
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.maintenance import Maintained
+from pyspark_commitlog.model import Progress
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World
 
@@ -116,7 +120,7 @@ def test_a_missing_segment_is_corruption_and_does_not_stop_other_topics(world: W
     put(world, *ABA, name="a")
     append(world.handle(name="b"), batch_of([b"1"]))
     (world.path / topic.paths(identity(topic)).segment_file(0, f"{1:020d}", "log")).unlink()
-    with pytest.raises(ExceptionGroup, match="1 of 2 topics"):
+    with pytest.raises(ExceptionGroup, match="1 topics or groups"):
         world.log().maintain()
     assert world.log().describe("b").partitions[0].unsettled == 0
 
@@ -129,7 +133,7 @@ def test_a_missing_manifest_is_corruption_and_does_not_stop_other_topics(world: 
     row = topic.settled(identity(topic))[1].partition(0)
     assert row.manifest is not None
     (world.path / topic.paths(identity(topic)).manifests / row.manifest.name).unlink()
-    with pytest.raises(ExceptionGroup, match="1 of 2 topics"):
+    with pytest.raises(ExceptionGroup, match="1 topics or groups"):
         world.log().maintain()
     assert world.log().describe("b").partitions[0].unsettled == 0
 
@@ -162,3 +166,39 @@ def test_a_missing_segment_of_a_partition_does_not_stop_the_others(world: World)
     with pytest.raises(CorruptionError, match="is missing"):
         world.maintain()
     assert [row.cleaned for row in topic.settled(identity(topic))[1].partitions] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    "error", [pa.ArrowInvalid("offset overflow"), MemoryError("malloc"), ZeroDivisionError(), OSError(5, "I/O")]
+)
+def test_whatever_fails_in_a_topic_the_others_are_maintained(
+    world: World, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is no error of ours."""
+    for name in "abc":
+        append(world.create(name=name), batch_of([b"1"]))
+    real = maintenance.maintain_topic
+
+    def fails(topic: TopicLog, progress: Progress) -> Maintained:
+        if topic.name == "b":
+            raise error
+        return real(topic, progress)
+
+    monkeypatch.setattr(topics, "maintain_topic", fails)
+    with pytest.raises(ExceptionGroup, match="1 topics or groups could not be maintained") as told:
+        world.log().maintain()
+    assert told.value.exceptions == (error,)
+    assert [world.log().describe(name).partitions[0].unsettled for name in "abc"] == [0, 1, 0]
+
+
+def test_a_progress_that_raises_ends_all_of_it(world: World) -> None:
+    """It is no failure of a topic: nothing behind it is done."""
+    for name in "ab":
+        append(world.create(name=name), batch_of([b"1"]))
+
+    def progress(what: str, done: int, total: int) -> None:
+        raise InterruptedError(what)
+
+    with pytest.raises(InterruptedError):
+        world.log().maintain(progress=progress)
+    assert [world.log().describe(name).partitions[0].unsettled for name in "ab"] == [1, 1]
