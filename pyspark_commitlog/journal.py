@@ -28,6 +28,7 @@ from pyspark_commitlog.errors import (
     StorageReadOnlyError,
     SyncFailedError,
     UsageError,
+    missing,
 )
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
@@ -237,6 +238,19 @@ class Journal:
     def forget(self) -> None:
         """Drop what is remembered; the next read lists the directory."""
         self._anchor = None
+
+    def faults(self) -> list[str]:
+        """Return what is damaged of the entries that are there; of what is collected meanwhile nothing is told."""
+        found = []
+        for sequence in self.sequences():
+            try:
+                self.inline(self.read(sequence).entry)
+            except FileNotFoundError as error:
+                if sequence in self.sequences():
+                    found.append(str(missing(error)))
+            except CommitLogError as error:
+                found.append(str(error))
+        return found
 
     def delete(self, sequence: int) -> None:
         """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""

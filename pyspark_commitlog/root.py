@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.errors import CorruptionError, RootNotFoundError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import check_version
+from pyspark_commitlog.format.entry import check_seal, check_version
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_storage
 
@@ -74,6 +74,7 @@ class Root:
         except ValueError as error:
             raise CorruptionError(f"{where} is not JSON ({error}); restore it from a copy") from error
         check_version(marker, where)
+        check_seal(data, where)
 
     def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
         """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.

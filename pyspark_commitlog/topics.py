@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -16,14 +15,15 @@ from pyspark_commitlog.errors import (
     StorageError,
     TopicExistsError,
     UnknownTopicError,
+    UnsupportedError,
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
+from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.groups import Groups
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
 from pyspark_commitlog.log.backlog import backlog
 from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
@@ -33,7 +33,7 @@ from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, f
 from pyspark_commitlog.log.retention import delete_records
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
-from pyspark_commitlog.log.verify import Report, verify
+from pyspark_commitlog.log.verify import Report, RootReport, verify
 from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent
@@ -72,7 +72,7 @@ class CommitLog(Root):
                 "writeFeatures": [],
             }
             try:
-                self._storage.put_if_absent(paths.ROOT_MARKER, json.dumps(marker).encode() + b"\n")
+                self._storage.put_if_absent(paths.ROOT_MARKER, seal(marker))
             except StorageError:
                 raise
             except OSError as error:  # somebody made it meanwhile, or only the reply was lost
@@ -504,6 +504,28 @@ class CommitLog(Root):
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
         return tuple(done)
+
+    def verify_root(self) -> RootReport:
+        """Check what belongs to no topic: the root's marker, its defaults, access rules and groups; reads only.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        try:
+            self._check_root()
+        except (CorruptionError, UnsupportedError) as error:
+            return RootReport((str(error),), ())
+        storage = self._storage
+        journals = {paths.CONFIG_JOURNAL: "config", paths.ACCESS_JOURNAL: "access"}
+        faults = [each for path, kind in journals.items() for each in Journal(storage, path, kind, no_sides).faults()]
+        groups = Groups(storage, self._access)
+        known = {paths.ROOT_MARKER, paths.TOPICS, paths.GROUPS, *(path.partition("/")[0] for path in journals)}
+        unnamed = [name for name in storage.names("") if name not in known]
+        for path in journals:
+            home, journal = path.split("/")
+            unnamed += [f"{home}/{name}" for name in storage.names(home) if name != journal]
+            unnamed += [f"{path}/{name}" for name in storage.names(path) if paths.parse_entry(name) is None]
+        return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
 
     def verify(self, name: str, *, progress: Progress = silent) -> Report:
         """Check every stored byte of a topic against what its newest entries say; reads only.

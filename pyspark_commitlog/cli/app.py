@@ -173,8 +173,8 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     with opened(root) as log:
-        there = log.every_name()  # without a root there is nothing to look at
         code = 1 if _root_faults(log, as_json=as_json) else 0
+        there = log.every_name()  # without a root there is nothing to look at
         for name, show in _progress(topic or there):
             try:
                 report = log.verify(name, progress=show)
@@ -191,15 +191,14 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     """Tell what is wrong with what belongs to no topic: defaults, rules, groups; return whether something is."""
     try:
-        log.defaults()
-        log.access.rules()
-        faults = log.groups.verify()
+        found = log.verify_root()
+        faults, unnamed = found.faults, found.unnamed
     except CommitLogError as error:
-        faults = (f"error: {error}",)
-    if faults and as_json:
-        typer.echo(json.dumps({"topic": None, "faults": faults}))
-    elif faults:
-        complain("\n".join(faults))
+        faults, unnamed = (f"error: {error}",), ()
+    if (faults or unnamed) and as_json:
+        typer.echo(json.dumps({"topic": None, "faults": faults, "unnamed": unnamed}))
+    elif faults or unnamed:
+        complain("\n".join([*faults, *(f"nothing refers to {each}" for each in unnamed)]))
     return bool(faults)
 
 

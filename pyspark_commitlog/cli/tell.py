@@ -77,6 +77,8 @@ def fault_lines(report: Report) -> Iterator[str]:
     """Yield a line per fault, and one that sums up."""
     for fault in report.faults:
         yield f"{report.topic}: FAULT {fault}"
+    for each in report.unnamed:
+        yield f"{report.topic}: nothing refers to {each}"
     what = f"{len(report.faults)} faults" if report.faults else "no fault"
     yield (
         f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "

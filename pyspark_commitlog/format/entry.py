@@ -115,9 +115,28 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
     }
     if inline:
         head["inline"] = Checked.of(inline).to_json()
-    covered = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode()[:-1]
-    line = covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
-    return line + inline
+    return seal(head) + inline
+
+
+def seal(fields: Json) -> bytes:
+    """Return a JSON object as one line that ends with its CRC-32C."""
+    covered = json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode()[:-1]
+    return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+
+
+def check_seal(line: bytes, where: str) -> bytes:
+    """Return what the CRC of a line covers: a JSON object without its last member, and without its end.
+
+    Raises:
+        CorruptionError: cut off, or CRC mismatch.
+    """
+    covered, tail = line[: -_TAIL_BYTES - 1], _TAIL.fullmatch(line[-_TAIL_BYTES - 1 : -1])
+    if tail is None or not line.endswith(b"\n"):
+        raise CorruptionError(f"{where}: the line is cut off after {len(line)} bytes; restore the file")
+    found = google_crc32c.value(covered)
+    if found != int(tail[1], 16):
+        raise CorruptionError(f"{where}: CRC-32C is {found:08x}, expected {tail[1].decode()}; restore the file")
+    return covered
 
 
 def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
@@ -128,13 +147,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         UnsupportedError: a newer format version or an unknown feature.
     """
     line, newline, _ = data.partition(b"\n")
-    covered, tail = line[:-_TAIL_BYTES], _TAIL.fullmatch(line[-_TAIL_BYTES:])
-    if not newline or tail is None:
-        raise CorruptionError(f"{where}: the entry is cut off after {len(data)} bytes; restore the file")
-    found = google_crc32c.value(covered)
-    if found != int(tail[1], 16):
-        raise CorruptionError(f"{where}: CRC-32C is {found:08x}, expected {tail[1].decode()}; restore the file")
-    fields: Json = json.loads(covered + b"}")
+    fields: Json = json.loads(check_seal(line + newline, where) + b"}")
     check_version(fields, where)
     if (fields["journal"], fields["sequence"]) != (journal, sequence):
         raise CorruptionError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from pyspark_commitlog.access import ALL, Access, Operation
@@ -287,8 +288,38 @@ class Groups:
         return MaintainedGroup(group, handle.forget(), handle.collect_old())
 
     def verify(self) -> tuple[str, ...]:
-        """Check every stored entry of every group; return the faults."""
+        """Check every stored entry, table and member's file of every group; return the faults."""
         return tuple(fault for name in self.list() for fault in _faults(self.open(name)))
+
+    def unnamed(self) -> tuple[str, ...]:
+        """Return the files and directories that belong to no group, or that no entry of theirs refers to."""
+        found: list[str] = []
+        for directory in self._storage.names(paths.GROUPS):
+            name = paths.parse_group(directory)
+            if name is None or name not in self.list():
+                found.append(f"{paths.GROUPS}/{directory}")
+                continue
+            home = f"{paths.GROUPS}/{directory}"
+            ours = {"journal", "side", "members"}
+            found += [f"{home}/{each}" for each in self._storage.names(home) if each not in ours]
+            journal, sides = paths.group_journal(name), paths.group_side(name)
+            named = _sides(self.open(name))
+            found += [f"{journal}/{each}" for each in self._storage.names(journal) if paths.parse_entry(each) is None]
+            found += [f"{sides}/{each}" for each in self._storage.names(sides) if each not in named]
+            members = paths.group_members(name)
+            found += [f"{members}/{each}" for each in self._storage.names(members) if paths.parse_member(each) is None]
+        return tuple(found)
+
+
+def _sides(handle: GroupLog) -> set[str]:
+    """Return the side files that the entries of a group name, as far as those can be read."""
+    named = set()
+    for sequence in handle.journal.sequences():
+        with suppress(CommitLogError, FileNotFoundError):
+            members = handle.journal.read(sequence).entry.body["state"].get("members")
+            if isinstance(members, dict) and "file" in members:
+                named.add(members["file"])
+    return named
 
 
 def _place(row: Moved) -> tuple[str, int]:
@@ -357,3 +388,8 @@ def _faults(handle: GroupLog) -> Iterable[str]:
                 yield str(missing(error))
         except CommitLogError as error:
             yield str(error)
+    files = MemberFiles(handle.storage, handle.name)
+    for member_id in files.members():
+        if files.read(member_id) is None and member_id in files.members():  # else it left meanwhile
+            member = f"{paths.group_members(handle.name)}/{paths.member_name(member_id)}"
+            yield f"{member} is no member's file: the member counts as gone until it writes it again"

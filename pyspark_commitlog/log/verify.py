@@ -1,4 +1,4 @@
-"""Check all of a topic's stored bytes against what its newest entries say. Reads only.
+"""Check all of a topic's stored bytes against what its entries say. Reads only.
 
 What a reader would refuse is found, and what a reader does not look at: the running CRC of every segment, every index
 entry, files that are longer than published, the chain of entries.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.backlog import backlog
+from pyspark_commitlog.log.found import Found
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_span, walk
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
@@ -24,7 +26,11 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ``verify`` looked at, and the faults it found: file, expectation, what is there."""
+    """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
+
+    ``unnamed`` are files and directories that nothing refers to: left by whoever was killed, or not collected yet. They
+    are no faults, and nobody reads them.
+    """
 
     topic: str
     faults: tuple[str, ...]
@@ -33,6 +39,15 @@ class Report:
     entries: int
     chunks: int
     unsettled: Backlog = NOTHING_WAITS
+    unnamed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RootReport:
+    """What ``verify_root`` found: as in ``Report``, of what belongs to no topic."""
+
+    faults: tuple[str, ...]
+    unnamed: tuple[str, ...]
 
 
 def verify(topic: TopicLog, progress: Progress = silent) -> Report:
@@ -52,28 +67,29 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
         seen = min(seen + size, journal.published_bytes)
         progress("verify", seen, journal.published_bytes)
 
-    journal = _stable(topic, None, looked_at)
-    checkers = [journal, *(_stable(topic, partition, looked_at) for partition in range(journal.partitions))]
+    journal = _stable(topic, _Checker.journal, looked_at)
+    checkers = [journal]
+    checkers += (_stable(topic, partial(_Checker.partition, partition=p), looked_at) for p in range(journal.partitions))
+    found = _stable(topic, _Checker.found, looked_at)
     return Report(
         topic.name,
-        tuple(fault for checker in checkers for fault in checker.faults),
+        tuple(dict.fromkeys(fault for checker in [*checkers, found] for fault in checker.faults)),
         sum(checker.segments for checker in checkers),
         sum(checker.segment_bytes for checker in checkers),
         sum(checker.entries for checker in checkers),
         sum(checker.chunks for checker in checkers),
         journal.unsettled,
+        tuple(found.unnamed),
     )
 
 
-def _stable(topic: TopicLog, partition: int | None, looked_at: Callable[[int], None]) -> _Checker:
-    """Check a partition, or (None) the journal; again when there was a fault and the topic has changed meanwhile."""
+def _stable(topic: TopicLog, check: Callable[[_Checker], None], looked_at: Callable[[int], None]) -> _Checker:
+    """Check a part; again when there was a fault and the topic has changed meanwhile."""
     for _ in range(_TRIES):
         checker = _Checker(topic, looked_at)
         before = checker.look()
-        if before is not None and partition is None:
-            checker.journal()
-        elif before is not None and partition is not None:
-            checker.partition(partition)
+        if before is not None:
+            check(checker)
         if not checker.faults or _Checker(topic, looked_at).look() == before:
             break
     return checker
@@ -93,6 +109,7 @@ class _Checker:
     partitions: int = 0
     published_bytes: int = 0
     unsettled: Backlog = NOTHING_WAITS
+    unnamed: list[str] = field(default_factory=list)
 
     def look(self) -> tuple[int, int] | None:
         """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
@@ -122,6 +139,13 @@ class _Checker:
     def _expect(self, holds: bool, told: str) -> None:
         if not holds:
             self.faults.append(told)
+
+    def found(self) -> None:
+        """Check what lies there besides."""
+        look = Found(self.topic, self._state, self._settled, self._segment)
+        self._guard(look.look)
+        self.faults += look.faults
+        self.unnamed = look.unnamed
 
     # --- segments ----------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def rows(data: bytes, topic_id: str, partition: int, shift: int = 0, voids: Any 
 
 
 def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
-    logical, _ = entry(max((root / "topics" / topic / "journal").glob("*.json")))
+    _, (logical, _) = entry(root / "commitlog.json"), entry(max((root / "topics" / topic / "journal").glob("*.json")))
     topic_id, state = logical["topicId"], logical["state"]
     home = root / "topics" / topic / topic_id
     settle, _ = entry(max((home / "settle").glob("*.json")))

@@ -90,7 +90,7 @@ def test_a_line_cut_off_anywhere_is_noticed() -> None:
     line = line_of(codec.encode(ENTRY))
 
     for length in range(len(line)):
-        with pytest.raises(CorruptionError, match=f"7.json: the entry is cut off after {length} bytes"):
+        with pytest.raises(CorruptionError, match=f"7.json: the line is cut off after {length} bytes"):
             decode(line[:length])
 
 
