@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "configure",
     "errors",
+    "set_limits",
 ]
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.configure import configure
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
+    from pyspark_commitlog.storage.limits import set_limits
     from pyspark_commitlog.topics import CommitLog
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
     "configure": "pyspark_commitlog.spark.configure",
+    "set_limits": "pyspark_commitlog.storage.limits",
 }
 
 

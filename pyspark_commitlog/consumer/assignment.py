@@ -43,16 +43,21 @@ class Sole:
         self._last: Mapping[str, int] | None = None
         self._partitions: Places = frozenset()
 
+    @property
+    def assignment(self) -> Places:
+        """See ``Membership.assignment``."""
+        return self._partitions
+
     def poll(self) -> Assignment | None:
         """See ``Membership.poll``."""
         counts = self._counts()
         if counts == self._last:
             return None
-        self._last = counts
         now = frozenset(
             TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
         )
-        found, self._partitions = changed(self._partitions, now), now
+        found = changed(self._partitions, now)
+        self._partitions, self._last = now, counts  # together, and last: Ctrl-C before this changes nothing
         return found
 
     def leave(self) -> None:
@@ -64,6 +69,7 @@ class Given:
 
     def __init__(self, places: Collection[TopicPartition]) -> None:
         self._places: Places | None = frozenset(places)
+        self.assignment = self._places
 
     def poll(self) -> Assignment | None:
         """See ``Membership.poll``."""

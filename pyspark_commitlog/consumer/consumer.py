@@ -188,10 +188,10 @@ class Consumer(Positions):
             until = {key: (self._reading.places[key].position or 0) + lag for key, lag in self.lag().items()}
             while (left := left - found[-1].num_rows) > 0 and self._is_before(until):
                 found.append(self._poll(0.0, names, left, convert))
+            return pa.concat_tables(found)
         except BaseException:
             self._go_back(begun)
             raise
-        return pa.concat_tables(found)
 
     def _go_back(self, begun: Mapping[TopicPartition, tuple[str | None, int]]) -> None:
         with self._lock:
@@ -233,17 +233,29 @@ class Consumer(Positions):
         convert: Callable[[Sequence[Piece]], _T],
         *,
         certain: bool = False,
+        then: Callable[[_T], object] | None = None,
     ) -> _T:
+        """Return what ``convert`` made of the next rows; ``then`` is called with it.
+
+        Whatever interrupts it (Ctrl-C): nothing has moved.
+        """
         deadline = self._clock.monotonic() + timeout
         while True:
-            with self._lock:
-                taken = self._take(names, most, certain=certain)
-                found = convert(taken.pieces)  # first: what fails here is there at the next poll
-                self._apply(taken)
-            left = deadline - self._clock.monotonic()
-            if taken.pieces or left <= 0:
-                return found
-            self._shared.wait(self._seen, min(left, self._longest_wait))
+            taken = None
+            try:
+                with self._lock:
+                    taken = self._take(names, most, certain=certain)
+                    found = convert(taken.pieces)  # first: what fails here is there at the next poll
+                    self._apply(taken)
+                    if then is not None:
+                        then(found)
+                left = deadline - self._clock.monotonic()
+                if taken.pieces or left <= 0:
+                    return found
+                self._shared.wait(self._seen, min(left, self._longest_wait))
+            except BaseException:
+                self._undo(taken)
+                raise
 
     async def _apoll(
         self,
@@ -253,16 +265,23 @@ class Consumer(Positions):
         convert: Callable[[Sequence[Piece]], _T],
         *,
         certain: bool = False,
+        then: Callable[[_T], object] | None = None,
     ) -> _T:
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
             taken = await asyncio.to_thread(self._take, names, most, certain=certain)
-            found = convert(taken.pieces)
-            self._apply(taken)
-            left = deadline - self._clock.monotonic()
-            if taken.pieces or left <= 0:
-                return found
+            try:
+                found = convert(taken.pieces)
+                self._apply(taken)
+                if then is not None:
+                    then(found)
+                left = deadline - self._clock.monotonic()
+                if taken.pieces or left <= 0:
+                    return found
+            except BaseException:
+                self._undo(taken)
+                raise
             await self._wait(min(left, self._longest_wait))
 
     @property
@@ -304,6 +323,13 @@ class Consumer(Positions):
         with self._lock:
             self._reading.apply(taken)
 
+    def _undo(self, taken: Taken | None) -> None:
+        """Go back to before what was taken: it was not handed out."""
+        if taken is not None:
+            with self._lock:
+                self._ahead.clear()
+                self._reading.undo(taken)
+
     # --- iteration ---------------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
@@ -312,9 +338,9 @@ class Consumer(Positions):
     def __next__(self) -> Record:
         """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
         while not self._ahead:
-            self._hold(self.poll(self._patience))
+            self._poll(self._patience, RECORD_COLUMNS, self._most(None), to_records, then=self._hold)
             if not self._ahead and self._settings.consumer_timeout_ms is not None:
-                self._hold(self._poll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True))
+                self._poll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True, then=self._hold)
                 if not self._ahead:
                     raise StopIteration
         return self._hand_over()
@@ -325,9 +351,9 @@ class Consumer(Positions):
     async def __anext__(self) -> Record:
         """As ``__next__``, without blocking the event loop."""
         while not self._ahead:
-            self._hold(await self.apoll(self._patience))
+            await self._apoll(self._patience, RECORD_COLUMNS, self._most(None), to_records, then=self._hold)
             if not self._ahead and self._settings.consumer_timeout_ms is not None:
-                self._hold(await self._apoll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True))
+                await self._apoll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True, then=self._hold)
                 if not self._ahead:
                     raise StopAsyncIteration
         return self._hand_over()
@@ -344,9 +370,18 @@ class Consumer(Positions):
             self._reading.move(TopicPartition(record.topic, record.partition), record.offset)
 
     def _hand_over(self) -> Record:
-        record = self._ahead.popleft()
-        self._reading.move(TopicPartition(record.topic, record.partition), record.offset + 1)
-        return record
+        """Return the next record that was polled, its position moved; where that is interrupted (Ctrl-C), neither."""
+        record = self._ahead[0]
+        place = TopicPartition(record.topic, record.partition)
+        try:
+            self._reading.move(place, record.offset + 1)
+            self._ahead.popleft()
+            return record
+        except BaseException:
+            if not self._ahead or self._ahead[0] is not record:
+                self._ahead.appendleft(record)
+            self._reading.move(place, record.offset)
+            raise
 
     # --- the end -----------------------------------------------------------------------------------------
 

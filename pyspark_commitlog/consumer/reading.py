@@ -23,11 +23,14 @@ from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.storage.caches import Told
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
 #: What a row counts for at least: its offset and partition.
 _ROW_BYTES = 16
+#: Topics that were asked for, but that nothing is assigned of: how many a consumer keeps, and until its next look.
+_OTHERS, _MOST_OTHERS = 8, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,13 @@ class _Rest:
 class Taken:
     """What one poll took: nothing of the consumer has moved until it is applied.
 
-    ``positions`` lie behind what was taken, or behind gaps without records.
+    ``positions`` lie behind what was taken, or behind gaps without records; ``before`` has where they were, and the
+    topics' ids, once it is applied.
     """
 
     pieces: list[Piece] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    before: dict[TopicPartition, tuple[str | None, int | None]] = field(default_factory=dict)
     rest: _Rest | None = None
     last: TopicPartition | None = None
 
@@ -78,7 +83,7 @@ class Reading:
         self._topics: dict[str, SharedTopic] = {}
         self._rest: _Rest | None = None
         self._last: TopicPartition | None = None
-        self._warned: set[str] = set()
+        self._told = Told()
 
     def topic(self, name: str) -> SharedTopic:
         """Return a topic as the process shares it.
@@ -86,10 +91,20 @@ class Reading:
         Raises:
             AccessDeniedError: at the first use: the principal may not read it.
         """
-        if name not in self._topics:
-            self._topics[name] = self._opened(name)
-            self._topics[name].doubt()
-        return self._topics[name]
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = self._opened(name)
+            found.doubt()
+            if len(self._topics) > len(self.places) + _MOST_OTHERS:
+                self._let_go(_MOST_OTHERS)
+        return found
+
+    def _let_go(self, most: int) -> None:
+        """Let go of topics that nothing is assigned of, and so of their frames; ``most`` of them stay, the last."""
+        assigned = {place.topic for place in self.places}
+        others = [name for name in self._topics if name not in assigned]
+        for name in others[: max(0, len(others) - most)]:
+            del self._topics[name]
 
     def add(
         self,
@@ -111,6 +126,9 @@ class Reading:
         """Give partitions up."""
         for place in places:
             self.places.pop(place, None)
+        if self._rest is not None and self._rest.place not in self.places:
+            self._rest = None
+        self._let_go(_OTHERS)
 
     def end(self) -> None:
         """Let go of the topics, and of what is kept of their frames."""
@@ -145,7 +163,8 @@ class Reading:
             UsageError: a partition that does not exist.
         """
         views: dict[str, View] = {}
-        for name in sorted({place.topic for place in self.places}):
+        names = {place.topic for place in self.places}
+        for name in sorted(names):
             try:
                 views[name] = (known or {}).get(name) or self.topic(name).look(certain=certain)
             except UnknownTopicError:
@@ -157,6 +176,8 @@ class Reading:
         self._follow_history(views)
         for key, place in moving:
             self._bring_inside(key, place, views[key.topic])
+        if len(self._topics) > len(names) + _OTHERS:
+            self._let_go(_OTHERS)
         return views
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
@@ -265,8 +286,7 @@ class Reading:
                 place.position, place.lineage = committed, state.lineage(place.topic_id)
 
     def _warn(self, told: str) -> None:
-        if told not in self._warned:
-            self._warned.add(told)
+        if self._told.is_new(told):
             log.warning("%s", told)
 
     # --- what comes next ----------------------------------------------------------------------------------
@@ -310,9 +330,17 @@ class Reading:
 
     def apply(self, taken: Taken) -> None:
         """Move on behind what was taken."""
+        taken.before = {key: (self.places[key].topic_id, self.places[key].position) for key in taken.positions}
         for key, position in taken.positions.items():
             self.places[key].position = position
         self._rest, self._last = taken.rest, taken.last
+
+    def undo(self, taken: Taken) -> None:
+        """Go back to before what was applied, as far as it was, and as the partitions are still those."""
+        for key, (topic_id, position) in taken.before.items():
+            place = self.places.get(key)
+            if place is not None and place.topic_id == topic_id:
+                place.position = position
 
     def _is_due(self, key: TopicPartition, views: Mapping[str, View]) -> bool:
         place = self.places[key]

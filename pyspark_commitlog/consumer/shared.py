@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -25,21 +24,23 @@ from pyspark_commitlog.log.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.caches import Cache, Shelf
 from pyspark_commitlog.storage.events import Events
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
-#: Decoded bytes that are kept of each topic.
-CACHE_BYTES = 32 * 2**20
 #: What a frame in the cache takes beside its columns: its objects, in Python and in Arrow.
 ENTRY_BYTES = 2048
 #: How often an idle topic is looked at in full by who waits: the newest entry itself may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
-#: Readers under way that a partition keeps open, so that who reads on need not find its place again.
-_CURSORS = 4
-_ENTRIES = 128
 #: Numbers the histories of topics that this process has seen: no two share one.
 _HISTORIES = count(1)
+#: What a reader under way counts for in the cache: it is kept so that who reads on need not find its place again.
+_CURSOR_BYTES = 2**16
+#: What an unsettled entry takes in the cache, and each partition, extent and chunk that it names.
+_PENDING_BYTES, _ROW_BYTES = 2048, 128
+#: Choices of columns with which a topic is read that are remembered.
+_CHOICES = 16
 
 Names = tuple[str, ...]
 
@@ -63,39 +64,26 @@ class Key(NamedTuple):
 
 
 class FrameCache:
-    """Decoded rows, the least recently used ones dropped beyond ``max_bytes``."""
+    """Decoded rows of a topic, as long as the process' cache has room for them, and the topic is there.
 
-    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
-        self._kept: OrderedDict[Key, tuple[Fetched, int]] = OrderedDict()
-        self._lock = Lock()
+    Args:
+        cache: where they are kept; None: in the one of the process.
+    """
+
+    def __init__(self, cache: Cache | None = None) -> None:
+        self._shelf: Shelf[Key, Fetched] = Shelf(cache)
 
     def get(self, key: Key) -> Fetched | None:
         """Return what was put, if it is still there."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                return None
-            self._kept.move_to_end(key)
-            return found[0]
+        return self._shelf.get(key)
 
     def put(self, key: Key, fetched: Fetched) -> None:
         """Keep what was read; what is larger than all of the cache is not."""
-        size = ENTRY_BYTES + bytes_of(fetched.rows)
-        if size > self._max_bytes:
-            return
-        with self._lock:
-            if key in self._kept:
-                self._bytes -= self._kept.pop(key)[1]
-            self._kept[key] = fetched, size
-            self._bytes += size
-            while self._bytes > self._max_bytes:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+        self._shelf.put(key, fetched, ENTRY_BYTES + bytes_of(fetched.rows))
 
-    @property
-    def size_bytes(self) -> int:
-        """Return how many decoded bytes are kept."""
-        return self._bytes
+    def clear(self) -> None:
+        """Drop all of them."""
+        self._shelf.clear()
 
 
 def bytes_of(rows: Rows | None) -> int:
@@ -111,30 +99,38 @@ class SharedEntries(Entries):
 
     def __init__(self, topic: TopicLog) -> None:
         super().__init__(topic)
-        self._kept: OrderedDict[int, Pending] = OrderedDict()
-        self._inline: tuple[str, bytes] = "", b""
+        self._pending: Shelf[int, Pending] = Shelf()
+        self._inline: Shelf[str, bytes] = Shelf()
         self._lock = Lock()
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
         """Return an entry, from ``entry`` if that was read already; raises as ``Journal.read`` does."""
         with self._lock:
-            found = self._kept.get(sequence)
+            found = self._pending.get(sequence)
             if found is None:
                 found = super().read(sequence, entry)
                 if not found.why:
-                    self._kept[sequence] = found
-                if len(self._kept) > _ENTRIES:
-                    self._kept.popitem(last=False)
+                    self._pending.put(sequence, found, _weight(found))
             return found
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes, those of the last one from memory; raises as ``Journal.inline`` does."""
+        """Return an entry's inline bytes, from memory where they were read; raises as ``Journal.inline`` does."""
         with self._lock:
-            write_id, found = self._inline
-            if write_id != entry.write_id:
+            found = self._inline.get(entry.write_id)
+            if found is None:
                 found = super().inline(entry)
-                self._inline = entry.write_id, found
+                self._inline.put(entry.write_id, found, len(found))
             return found
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._pending.clear()
+        self._inline.clear()
+
+
+def _weight(pending: Pending) -> int:
+    """Return about the memory that an entry takes."""
+    return _PENDING_BYTES + _ROW_BYTES * (len(pending.log_end) + len(pending.extents) + len(pending.chunks))
 
 
 class SharedPartition:
@@ -146,8 +142,13 @@ class SharedPartition:
         self._id, self._partition, self._names, self._cache = view.topic.topic_id, partition, names, cache
         self._history = view.history
         self._reader = PartitionReader(topic, self._id, partition, names, view, entries)
-        self._cursors: OrderedDict[int, Iterator[Rows]] = OrderedDict()
+        self._cursors: Shelf[int, Iterator[Rows]] = Shelf()
         self._lock = Lock()
+
+    @property
+    def life(self) -> tuple[str, int]:
+        """Return the life of the topic that it reads, and which of its histories."""
+        return self._id, self._history
 
     def fetch(self, view: View, start: int) -> Fetched:
         """Return the next rows from ``start`` on, which lies between log start offset and high watermark.
@@ -171,7 +172,7 @@ class SharedPartition:
 
     def _read(self, view: View, start: int) -> Fetched:
         end = view.topic.log_end[self._partition]
-        cursor = self._cursors.pop(start, None)
+        cursor = self._cursors.pop(start)
         rows = None if cursor is None else next(cursor, None)
         if rows is None:  # no reader stands here, or it is at the end of what was there when it began
             if view.newest.sequence > self._reader.view.newest.sequence:
@@ -181,9 +182,7 @@ class SharedPartition:
         if rows is None or cursor is None:
             return Fetched(None, end)
         behind = rows.offset_of(rows.count - 1) + 1
-        self._cursors[behind] = cursor
-        if len(self._cursors) > _CURSORS:
-            self._cursors.popitem(last=False)
+        self._cursors.put(behind, cursor, _CURSOR_BYTES)
         return Fetched(rows, behind)
 
 
@@ -198,7 +197,7 @@ class SharedTopic:
         self.version = ""
         self._topic = TopicLog(storage, name)
         self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(storage, name))
-        self._partitions: dict[tuple[str, int, int, Names], SharedPartition] = {}
+        self._partitions: dict[Names, dict[int, SharedPartition]] = {}
         self._history, self._listings = next(_HISTORIES), 0
         self._stored: Stored | None = None
         self._view: View | None = None
@@ -255,7 +254,7 @@ class SharedTopic:
             _, settled = self._topic.settled(state.topic_id)
             view = View(state, stored.entry, settled, self._history)
         if self._view is not None and (view is None or view.topic.topic_id != self._view.topic.topic_id):
-            self._partitions.clear()
+            self._let_go()
         self._stored, self._view = stored, view
         self.version = stored.entry.write_id
 
@@ -285,20 +284,30 @@ class SharedTopic:
         with self._lock:
             return parted(self._topic, seen, view.topic)
 
+    def _let_go(self) -> None:
+        """Drop what was read of a life of the topic that is over."""
+        self._partitions.clear()
+        self._cache.clear()
+        self._entries.clear()
+
     def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
         """Return a partition to read with these columns.
 
         Raises:
             TopicChangedError: the view is of a history that is gone by now.
         """
-        key = view.topic.topic_id, view.history, partition, tuple(names)
+        chosen, life = tuple(names), (view.topic.topic_id, view.history)
         with self._lock:
             if view.history != self._history:
                 raise TopicChangedError(f"topic {self.name!r} was restored since it was looked at: look again")
-            if key not in self._partitions:
+            found = self._partitions.pop(chosen, {})
+            self._partitions[chosen] = found  # the last choice stands last
+            if len(self._partitions) > _CHOICES:
+                del self._partitions[next(iter(self._partitions))]
+            if partition not in found or found[partition].life != life:
                 own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
-                self._partitions[key] = SharedPartition(own, view, partition, key[3], self._cache, self._entries)
-            return self._partitions[key]
+                found[partition] = SharedPartition(own, view, partition, chosen, self._cache, self._entries)
+            return found[partition]
 
     @property
     def cache(self) -> FrameCache:

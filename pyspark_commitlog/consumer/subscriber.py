@@ -6,6 +6,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from threading import RLock
 
 from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
@@ -27,6 +28,9 @@ from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.consumer")
+
+#: Topics whose life is remembered, to tell one that was made again; the last ones that were assigned.
+_LIVES = 4096
 
 
 class Subscriber:
@@ -54,6 +58,7 @@ class Subscriber:
         self._views: dict[str, View] = {}
         self._ahead: deque[Record] = deque()
         self._generation = 0
+        self._unsure = False
         self._process, self._closed = process_id(), False
         self._held = RLock()
 
@@ -137,6 +142,7 @@ class Subscriber:
         self._membership, self._subscription = membership, wanted
         self._listener = listener or ConsumerRebalanceListener()
         self._begun = self._listed = None
+        self._unsure = False
         self._lives.clear()
         if self._group is not None and isinstance(membership, GroupMember):
             self._group.member = membership
@@ -160,6 +166,8 @@ class Subscriber:
                 self._group.member = None
             self._reading.remove(list(self._reading.places))
             self._ahead.clear()
+            self._views.clear()
+            self._seen = {}
             self._membership = None
 
     def _commit_last(self, membership: Membership) -> None:
@@ -229,17 +237,26 @@ class Subscriber:
     def _follow_assignment(self) -> None:
         if self._begun is None and self._subscription is not None:
             self._counts()
+        unsure, self._unsure = self._unsure, True  # until all is followed: an answer may get lost (Ctrl-C)
         try:
             found = None if self._membership is None else self._membership.poll()
         except FencedInstanceIdError:
             self._give_up(Assignment(0, frozenset(), frozenset(self._reading.places), lost=True))
             raise
-        if found is None:
-            return
-        try:
-            self._give_up(found)
-        finally:
-            self._take_on(found)
+        if unsure and self._membership is not None:
+            found = self._difference(self._membership.assignment, found)
+        if found is not None:
+            try:
+                self._give_up(found)
+            finally:
+                self._take_on(found)
+        self._unsure = False
+
+    def _difference(self, assigned: frozenset[TopicPartition], found: Assignment | None) -> Assignment:
+        """Return what leads from the partitions that are read to those that are assigned."""
+        has = frozenset(self._reading.places)
+        found = found or Assignment(0, assigned)
+        return replace(found, revoked=found.revoked | has - assigned, assigned=found.assigned | assigned - has)
 
     def _take_on(self, found: Assignment) -> None:
         if found.assigned:
@@ -248,6 +265,8 @@ class Subscriber:
             again = {name for name, topic_id in ids.items() if self._lives.get(name, topic_id) != topic_id}
             self._reading.add(found.assigned, lambda place: place.topic in again or self._is_late(place), ids)
             self._lives |= ids
+            while len(self._lives) > _LIVES:
+                del self._lives[next(iter(self._lives))]
             self._listener.on_partitions_assigned(set(found.assigned))
 
     def _give_up(self, found: Assignment) -> None:

@@ -31,6 +31,10 @@ class Assignment:
 class Membership(Protocol):
     """Where a consumer's partitions come from."""
 
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return what ``poll`` has assigned so far."""
+
     def poll(self) -> Assignment | None:
         """Return what is assigned, where that changed. Call it with every poll of the consumer: it is cheap."""
 

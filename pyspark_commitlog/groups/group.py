@@ -38,9 +38,10 @@ from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.parted import check_parted, parted
 from pyspark_commitlog.log.state import TopicState, place_tables
-from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.caches import Shelf
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -88,15 +89,17 @@ class GroupLog:
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
         self.journal = Journal(storage, self.directory, "group", lambda topic_id, file: f"{self._sides}/{file}")
-        self._topics: dict[str, TopicLog] = {}
+        self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""
-        if name not in self._topics:
-            self._topics[name] = TopicLog(self.storage, name)
-        return self._topics[name]
+        found = self._topics.get(name)
+        if found is None:
+            found = TopicLog(self.storage, name)
+            self._topics.put(name, found, HANDLE_BYTES)
+        return found
 
     def _topic_once(self, name: str) -> TopicLog:
         """Return the handle of a topic, which is not kept: a group may know thousands that are gone."""

@@ -34,7 +34,6 @@ from pyspark_commitlog.log.state import (
     SettledPartition,
     SettleState,
     TopicState,
-    Void,
 )
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import (
@@ -49,10 +48,13 @@ from pyspark_commitlog.log.unsettled import (
     void_at,
 )
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.storage.caches import Told
 
 log = logging.getLogger("pyspark_commitlog.log")
 
 _MAX_LOOKS = 20
+#: Unsettled entries that a reader remembers: a search among 2**32 of them looks at 32.
+_KNOWN = 64
 _LOOK_SECONDS = 0.005
 
 
@@ -140,7 +142,7 @@ class PartitionReader:
         self._paths = topic.paths(topic_id)
         self._known: dict[int, _Unsettled] = {}
         self._view = read_view(topic, topic_id) if view is None else view
-        self._told: set[Void] = set()
+        self._told = Told()
         self._stored = entries or Entries(topic)
         self._check_history(Lineage.of_position(planned))
 
@@ -184,8 +186,7 @@ class PartitionReader:
         """
         voids = self._view.topic.voids_of(self._partition)
         while offset < end and offset >= self._row().settled and (void := void_at(voids, offset)):
-            if void not in self._told:
-                self._told.add(void)
+            if self._told.is_new(void):
                 log.warning(
                     "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
                     self._topic.name, self._partition, void.start, void.end - 1,
@@ -362,6 +363,8 @@ class PartitionReader:
 
     def _load(self, sequence: int) -> _Unsettled:
         if sequence not in self._known:
+            if len(self._known) >= _KNOWN:
+                del self._known[next(iter(self._known))]
             found = self._pending(sequence)
             self._known[sequence] = _Unsettled(
                 head=found.entry,

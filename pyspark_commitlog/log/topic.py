@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
@@ -31,9 +31,12 @@ from pyspark_commitlog.log.state import (
     read_writer_rows,
 )
 from pyspark_commitlog.storage import Holder, Storage
+from pyspark_commitlog.storage.caches import Shelf
 
-#: Manifests that a handle remembers: one with 10,000 segments takes a few MB.
-MANIFESTS = 16
+#: What a handle counts for where others are remembered: the newest entries, parsed.
+HANDLE_BYTES = 2**15
+#: How many times the memory of its JSON a parsed table takes, about.
+_PARSED = 6
 
 
 def check_partition(topic: str, state: TopicState, partition: int) -> None:
@@ -63,11 +66,10 @@ class TopicLog:
         self.name = paths.check_topic_name(name)
         self.journal = Journal(storage, paths.journal(name), "topic", self._side)
         self._settles: dict[str, Journal] = {}
-        self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
+        self._tables: Shelf[str | Manifest, Mapping[str, WriterRow] | Segments] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
-        self._manifests: dict[Manifest, Segments] = {}
         #: Who held the settlers' lock when it was last wanted in vain.
         self.busy: Holder | None = None
         #: When a writer last warned of it, by the monotonic clock.
@@ -164,10 +166,12 @@ class TopicLog:
         named = state.writers.snapshot
         if named is None:
             return {}
-        if named["file"] not in self._snapshots:
-            rows = read_writer_rows(json.loads(self.journal.side(state.topic_id, named)))
-            self._snapshots = {named["file"]: rows}
-        return self._snapshots[named["file"]]
+        found = self._tables.get(named["file"])
+        if found is None:
+            data = self.journal.side(state.topic_id, named)
+            found = read_writer_rows(json.loads(data))
+            self._tables.put(named["file"], found, len(data) * _PARSED)
+        return cast(Mapping[str, WriterRow], found)
 
     # --- physical ----------------------------------------------------------------------------------------
 
@@ -283,11 +287,11 @@ class TopicLog:
         manifest = row.manifest
         if manifest is None:
             return Segments((), ())
-        if manifest not in self._manifests:
-            if len(self._manifests) == MANIFESTS:
-                del self._manifests[next(iter(self._manifests))]
-            self._manifests[manifest] = Segments.of(self._rows(topic_id, manifest))
-        return self._manifests[manifest]
+        found = self._tables.get(manifest)
+        if found is None:
+            found = Segments.of(self._rows(topic_id, manifest))
+            self._tables.put(manifest, found, manifest.checked.length * _PARSED)
+        return cast(Segments, found)
 
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"

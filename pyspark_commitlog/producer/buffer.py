@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from threading import Condition, Lock, Thread, current_thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, Lock, get_ident
+from typing import Protocol
 
 from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError, UsageError
+
+
+class Hurried(Protocol):
+    """What has records that wait."""
+
+    def hurry(self) -> None:
+        """Have committed now what is ready."""
 
 
 class Buffer:
@@ -14,15 +24,17 @@ class Buffer:
         limit: ``buffer_memory``, bytes.
         max_block_ms: how long ``take`` waits for room.
 
-    ``lock`` guards this and the queues of all topics. ``work`` wakes their senders, ``room`` who waits for memory,
-    ``progress`` who flushes, ``ended`` the watchdog. ``threads`` are the producer's own: they call back, and must not
-    wait for each other.
+    ``lock`` guards this and the queues of all topics. ``room`` wakes who waits for memory, ``progress`` who flushes.
+    ``waiting`` are the senders with records that wait, in their order; ``watched`` has them looked after. Threads
+    inside ``calling`` call back, and must not wait for each other.
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
         self.lock = Lock()
-        self.work, self.room, self.progress, self.ended = (Condition(self.lock) for _ in range(4))
-        self.threads: set[Thread] = set()
+        self.room, self.progress = Condition(self.lock), Condition(self.lock)
+        self.waiting: dict[Hurried, None] = {}
+        self.watched: Callable[[], None] = lambda: None
+        self._calling: set[int] = set()
         self.closed = False
         self.blocked = 0
         self._limit, self._max_block_ms = limit, max_block_ms
@@ -50,8 +62,9 @@ class Buffer:
 
     def _wait_for(self, size: int) -> bool:
         self.blocked += 1
-        self.work.notify_all()  # nobody lingers for more while somebody has to wait
         try:
+            for each in list(self.waiting):  # nobody lingers for more while somebody has to wait
+                each.hurry()
             enough = lambda: self.closed or self._used + size <= self._limit  # noqa: E731
             return self.room.wait_for(enough, self._max_block_ms / 1000)
         finally:
@@ -62,13 +75,22 @@ class Buffer:
         self._used -= size
         self.room.notify_all()
 
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Mark this thread as one that calls back."""
+        self._calling.add(get_ident())
+        try:
+            yield
+        finally:
+            self._calling.discard(get_ident())
+
     def check_may_wait(self) -> None:
         """Refuse to wait in a thread that others wait for.
 
         Raises:
             UsageError: this is a callback of a future.
         """
-        if current_thread() in self.threads:
+        if get_ident() in self._calling:
             raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
 
     def check_open(self) -> None:

@@ -113,7 +113,7 @@ class Producer:
         self._log = CommitLog.on(storage, principal)
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._senders: dict[str, Sender] = {}
-        self._watchdog = Watchdog(self._buffer, storage.clock, options, self._senders)
+        self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._senders).start
         self._opening = Lock()
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
@@ -181,7 +181,9 @@ class Producer:
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
         elif abs(partition) > MAX_PARTITION:
             raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
-        return sender.send(value, key, pairs, at, partition, size, sequence)
+        while (sent := sender.send(value, key, pairs, at, partition, size, sequence)) is None:
+            sender = self._sender(topic)  # not used for a while, and let go of just now
+        return sent
 
     def send_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
@@ -208,7 +210,9 @@ class Producer:
         pieces = as_pieces(topic, batch)
         if self._choose is not None:
             pieces = [self._with_partitions(piece, sender.partitions) for piece in pieces]
-        return sender.send_batch(pieces, sequence)
+        while (sent := sender.send_batch(pieces, sequence)) is None:
+            sender = self._sender(topic)
+        return sent
 
     def last_sequence(self, topic: str) -> int:
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
@@ -264,9 +268,11 @@ class Producer:
         with self._buffer.lock:
             self._buffer.check_open()
             clock = self._storage.clock
-            self._watchdog.start()
+            self._buffer.watched()
             delivery = Delivery(handle, identity, state.partitions, self._options)
-            self._senders[topic] = Sender(topic, delivery, self._buffer, clock, self._options, landed)
+            self._senders[topic] = Sender(
+                self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
+            )
             return self._senders[topic]
 
     def _check_process(self) -> None:
@@ -291,7 +297,6 @@ class Producer:
         self._buffer.check_may_wait()
         with self._buffer.lock:
             waiting = [(sender, sender.flush()) for sender in self._senders.values()]
-            self._buffer.work.notify_all()
 
             def left() -> int:
                 return sum(sender.left(target) for sender, target in waiting)
@@ -315,18 +320,17 @@ class Producer:
             self._buffer.closed = True
             senders = list(self._senders.values())
             given_up = [sender.abandon() for sender in senders if left]
-            self._buffer.work.notify_all()
             self._buffer.room.notify_all()
-            self._buffer.ended.notify_all()
-        for fail in given_up:
-            fail()
-        if not left:
-            settled = clock.monotonic() + self._options.delivery_timeout_ms / 1000
-            until = settled if until is None else min(until, settled)
-            for sender in senders:
-                sender.join(max(0.0, until - clock.monotonic()))
-            self._watchdog.join()
-        _open.discard(self)
+        try:
+            for fail in given_up:
+                fail()
+            if not left:
+                settled = clock.monotonic() + self._options.delivery_timeout_ms / 1000
+                until = settled if until is None else min(until, settled)
+                for sender in senders:
+                    sender.join(max(0.0, until - clock.monotonic()))
+        finally:
+            _open.discard(self)
 
     def _end(self) -> None:
         """Send what is left when the interpreter ends."""

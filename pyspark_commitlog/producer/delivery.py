@@ -36,9 +36,9 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.writers import TRANSIENT
 from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
 from pyspark_commitlog.producer.settler import Settler
-from pyspark_commitlog.storage.process import Aside
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -106,21 +106,21 @@ def offsets_of(partitions: Ints, following: Ints) -> Ints:
 
 
 class Delivery:
-    """One topic's way into the log, used by one thread.
+    """One topic's way into the log, used by one thread at a time.
 
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
     producer: what comes behind a failed batch must not land before it was sent again. ``trying`` is the monotonic time
-    (s) at which the try under way began, None between tries.
+    (s) at which the try under way began, None between tries; ``telling`` that at which callbacks of futures began.
     """
 
     def __init__(self, topic: TopicLog, identity: Identity, partitions: int, options: ProducerOptions) -> None:
         self._topic, self._identity, self._options = topic, identity, options
         self._partitioner: KeyIgnoring | Partitioner | None = None
-        self._settler = Settler(TopicLog(topic.storage, topic.name))
-        self._encoder = Aside(f"commitlog-encoder-{topic.name}")
+        self._settler = Settler(topic.storage, topic.name)
         self.partitions = partitions
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
+        self.telling: float | None = None
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool]) -> None:
         """Commit items as one entry, and tell whoever waits for them.
@@ -167,13 +167,22 @@ class Delivery:
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
         self.trying = None  # callbacks may take their time: that is not storage's
-        _tell(bundle, ranges)
+        self.telling = topic.storage.clock.monotonic()
+        try:
+            _tell(bundle, ranges)
+        finally:
+            self.telling = None
         self._settler.committed(topic_id)
 
-    def end(self) -> None:
-        """End: settle once more what is due."""
-        self._encoder.end()
-        self._settler.end()
+    def join(self, seconds: float) -> bool:
+        """Wait until all is settled that is due; return whether that is so."""
+        return self._settler.join(seconds)
+
+    def rest(self) -> None:
+        """Let go of what is remembered of the topic, but for the numbers: it has not been used for a while."""
+        self._topic = TopicLog(self._topic.storage, self._topic.name)
+        self._partitioner = None
+        self._settler.rest()
 
     # --- staging -----------------------------------------------------------------------------------------
 
@@ -220,7 +229,7 @@ class Delivery:
         partitioner = self._chooser(state.partitions, config.number("batch.size"))
         return Stager(
             topic.storage, paths, state, stored.sequence, partitioner, config,
-            durable=self._options.durable, aside=self._encoder.begin, summed=False,
+            durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:

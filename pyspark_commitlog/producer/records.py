@@ -122,6 +122,32 @@ class Run:
         """Return the number of records."""
         return len(self.values)
 
+    def add(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: HeaderList | None,
+        timestamp_us: int,
+        partition: int | None,
+        future: SentFuture[RecordMetadata],
+        size: int,
+        last: int,
+    ) -> None:
+        """Add a record of ``size`` bytes, with sequence number ``last``."""
+        self.values.append(value)
+        self.keys.append(key)
+        self.headers.append(headers)
+        self.timestamps.append(timestamp_us)
+        self.partitions.append(partition)
+        self.futures.append(future)
+        self.size, self.last = self.size + size, last
+
+    def cut(self, rows: int, size: int, last: int) -> None:
+        """Take back all but the first ``rows`` records, which have ``size`` bytes and end with sequence ``last``."""
+        for each in (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures):
+            del each[rows:]
+        self.size, self.last = size, last
+
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records in Arrow."""
         columns = {

@@ -1,6 +1,7 @@
-"""Gathers one topic's records and has a thread commit them, one commit at a time (Kafka: ``RecordAccumulator``).
+"""Gathers one topic's records and has them committed, one commit at a time (Kafka: ``RecordAccumulator``).
 
-While a commit is under way records gather for the next one: the more there are, the larger commits become.
+While a commit is under way records gather for the next one: the more there are, the larger commits become. A sender has
+no thread of its own: it is a job of the process' pool, which does it when it is due.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import takewhile
-from threading import Thread
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, behind
 from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.records import (
     RECORD_BYTES,
     RUN_BYTES,
@@ -42,13 +44,32 @@ log = logging.getLogger("pyspark_commitlog.producer")
 
 #: Bytes that go into one commit at most: so others can be gathered while it is under way.
 COMMIT_BYTES = 32 * 2**20
+#: So long a callback may keep a thread of the pool before another one takes that place, seconds.
+_CALLBACK_SECONDS = 1.0
+#: So long records may wait for a thread beyond the time that they have, seconds: one is about to come.
+_PATIENCE_SECONDS = 1.0
+#: So long (s) after its last record a sender lets go of what it remembers of the topic, and of the topic.
+REST_SECONDS, RETIRE_SECONDS = 10.0, 60.0
 _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
+
+
+class _Mark(NamedTuple):
+    """What a sender has before it takes a record; ``run``: rows, bytes and last sequence of its last item."""
+
+    last: int
+    sent: int
+    bytes: int
+    items: int
+    run: tuple[int, int, int]
 
 
 class Sender:
     """One topic's records on their way.
 
+    ``retired``: it takes no more records, and another one of the topic may be made. Changed under the buffer's lock.
+
     Args:
+        root: what the topic belongs to; no root gets all threads.
         topic: its name.
         delivery: commits them.
         buffer: memory and lock, shared with the producer's other topics.
@@ -57,6 +78,7 @@ class Sender:
 
     def __init__(
         self,
+        root: object,
         topic: str,
         delivery: Delivery,
         buffer: Buffer,
@@ -64,6 +86,7 @@ class Sender:
         options: ProducerOptions,
         landed: int | None,
     ) -> None:
+        self.root = root
         self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
         self.landed, self._last = landed, UNKNOWN if landed is None else landed
@@ -74,10 +97,10 @@ class Sender:
         self._silent: float | None = None
         self._bytes = 0
         self._sent = self._done = self._flush_to = 0
-        self._abandoned = False
-        self._thread = Thread(target=self._work, name=f"commitlog-producer-{topic}", daemon=True)
-        self._thread.start()
-        buffer.threads.add(self._thread)
+        self._abandoned = self.retired = self._rested = False
+        self._taking = 0
+        self._used = clock.monotonic()
+        self._pool = of_process().senders
 
     @property
     def partitions(self) -> int:
@@ -95,11 +118,13 @@ class Sender:
         partition: int | None,
         size: int,
         sequence: int | None,
-    ) -> Future[RecordMetadata]:
-        """Gather one record of ``size`` bytes; raises as ``Producer.send`` does."""
+    ) -> Future[RecordMetadata] | None:
+        """Gather one record of ``size`` bytes; None where this sender is retired. Raises as ``Producer.send`` does."""
         size += RECORD_BYTES
         future: SentFuture[RecordMetadata] = SentFuture()
         with self._buffer.lock:
+            if self.retired:
+                return None
             self._check()
             if sequence is not None:
                 if sequence <= self._landed():
@@ -107,24 +132,25 @@ class Sender:
                     return future
                 self._check_ascends(sequence)
             self._take(size, sequence)
-            self._last = self._last + 1 if sequence is None else sequence
-            run = self._open_run(size)
-            run.values.append(value)
-            run.keys.append(key)
-            run.headers.append(headers)
-            run.timestamps.append(timestamp_us)
-            run.partitions.append(partition)
-            run.futures.append(future)
-            run.size += size
-            run.last = self._last
-            self._added(1, size)
+            mark = None
+            try:
+                mark = self._mark()
+                self._last = self._last + 1 if sequence is None else sequence
+                run = self._open_run(size)
+                run.add(value, key, headers, timestamp_us, partition, future, size, self._last)
+                self._added(1, size)
+            except BaseException:
+                self._take_back(mark, size)
+                raise
         return future
 
-    def send_batch(self, pieces: list[pa.RecordBatch], sequence: int | None) -> Future[BatchMetadata]:
-        """Gather an Arrow batch; raises as ``Producer.send_batch`` does."""
+    def send_batch(self, pieces: list[pa.RecordBatch], sequence: int | None) -> Future[BatchMetadata] | None:
+        """Gather an Arrow batch; None where this sender is retired. Raises as ``Producer.send_batch`` does."""
         future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
         with self._buffer.lock:
+            if self.retired:
+                return None
             self._check()
             if sequence is not None and sequence <= self._landed():
                 skipped = min(rows, self._landed() + 1 - sequence)
@@ -136,19 +162,44 @@ class Sender:
                 self._check_ascends(sequence)
             size = RECORD_BYTES + sum(piece.nbytes for piece in pieces)
             self._take(size, sequence)
-            self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
-            self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
-            self._added(rows, size)
+            mark = None
+            try:
+                mark = self._mark()
+                self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
+                self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
+                self._added(rows, size)
+            except BaseException:
+                self._take_back(mark, size)
+                raise
         return future
+
+    def _mark(self) -> _Mark:
+        last = self._items[-1] if self._items else None
+        run = (last.rows, last.size, last.last) if isinstance(last, Run) else (0, 0, 0)
+        return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
+
+    def _take_back(self, mark: _Mark | None, size: int) -> None:
+        """Take back what was begun where it was interrupted (Ctrl-C): no record is half there, or taken unseen."""
+        self._buffer.give(size)
+        if mark is None:
+            return
+        self._last, self._sent, self._bytes = mark.last, mark.sent, mark.bytes
+        del self._items[mark.items :]
+        if self._items and isinstance(self._items[-1], Run):
+            self._items[-1].cut(*mark.run)
 
     def _take(self, size: int, sequence: int | None) -> None:
         """Take memory. That may wait, and meanwhile others send, or the batch before fails: check once more."""
-        self._buffer.take(size, self._topic)
+        self._taking += 1
+        try:
+            self._buffer.take(size, self._topic)
+        finally:
+            self._taking -= 1
         try:
             self._check()
             if sequence is not None:
                 self._check_ascends(sequence)
-        except CommitLogError:
+        except BaseException:
             self._buffer.give(size)
             raise
 
@@ -179,16 +230,32 @@ class Sender:
 
     def _added(self, rows: int, size: int) -> None:
         self._sent += rows
-        first = self._bytes == 0
+        first, full = self._bytes == 0, self._bytes + size >= self._batch_bytes > self._bytes
         self._bytes += size
-        if first or self._bytes >= self._batch_bytes:
-            self._buffer.work.notify_all()
+        self._rested = False
+        if first or full:
+            self._buffer.watched()
+            self._buffer.waiting[self] = None
+            self._pool.schedule(self, self._lingers())
+
+    def _lingers(self) -> float:
+        """Return for how long (s) what waits may wait for more; the lock is held."""
+        if not self._items or self._is_ready():
+            return 0.0
+        return max(0.0, self._linger - (self._clock.monotonic() - self._items[0].since))
+
+    def hurry(self) -> None:
+        """Have committed now what is ready; the lock is held."""
+        if self._items and not self._under_way and not self._lingers():
+            self._pool.schedule(self)
 
     # --- flushing and closing; the lock is held ----------------------------------------------------------
 
     def flush(self) -> int:
         """Have all that was sent so far committed without lingering; return the number to wait for."""
         self._flush_to = self._sent
+        if self._items:
+            self._pool.schedule(self)
         return self._sent
 
     def left(self, target: int) -> int:
@@ -215,10 +282,33 @@ class Sender:
             items, ProducerClosedError(f"topic {self._topic!r}: closed before {left} records were sent")
         )
 
-    def join(self, timeout: float | None) -> None:
-        """Wait for the thread to end, unless storage keeps it; without the lock."""
-        if self._silent is None:
-            self._thread.join(timeout)
+    def join(self, timeout: float) -> None:
+        """Wait until all is settled that is due, unless storage does not answer; without the lock."""
+        until = self._clock.monotonic() + timeout
+        if self._silent is None and self._pool.wait(self, timeout):
+            self._delivery.join(max(0.0, until - self._clock.monotonic()))
+
+    def rest(self, now: float) -> bool:
+        """Let go of what has not been used for a while; return whether this sender is retired. The lock is held.
+
+        A durable producer's numbers stay for as long as it is there: only they tell what comes next.
+
+        Args:
+            now: monotonic, s.
+        """
+        if self.busy or self._taking or self._under_way:
+            self._used = now
+        elif now - self._used >= RETIRE_SECONDS and self.landed is None and self._delivery.failed is None:
+            self.retired = True
+        elif now - self._used >= REST_SECONDS and not self._rested:
+            self._rested = True
+            self._delivery.rest()
+        return self.retired
+
+    @property
+    def rests(self) -> bool:
+        """Return whether there is nothing left to let go of."""
+        return self._rested and (self.landed is not None or self._delivery.failed is not None)
 
     @property
     def busy(self) -> bool:
@@ -234,10 +324,14 @@ class Sender:
         Returns:
             What tells of it, to be called without the lock: futures call back.
         """
-        began = self._delivery.trying
+        began, told = self._delivery.trying, list[Callable[[], None]]()
+        telling = self._delivery.telling
+        if telling is not None and now - telling >= _CALLBACK_SECONDS:
+            self._pool.lend(self)
+        if began is None and not self._under_way:  # it waits for a thread: others keep them all
+            return self._overdue_waiting(now - _PATIENCE_SECONDS)
         if began is None or now - began < self._request_timeout:
             return []
-        told: list[Callable[[], None]] = []
         if self._silent != began:
             self._silent = began
             told.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
@@ -246,11 +340,14 @@ class Sender:
             told.append(partial(self._tell, items, self._delivery.give_up(sum(item.rows for item in items))))
         if self._delivery.failed is not None:
             told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
+        return told + self._overdue_waiting(now)
+
+    def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:
         late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
-        if late:
-            waited = self._dropped(late)
-            told.append(partial(self._tell, waited, self._not_sent(sum(item.rows for item in waited))))
-        return told
+        if not late:
+            return []
+        waited = self._dropped(late)
+        return [partial(self._tell, waited, self._not_sent(sum(item.rows for item in waited)))]
 
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout
@@ -278,43 +375,40 @@ class Sender:
             with self._buffer.lock:
                 self._counted(items)
 
-    # --- the thread --------------------------------------------------------------------------------------
+    # --- the job -----------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        items: list[Item] = []
-        try:
-            while items := self._next():
+    def run(self) -> None:
+        """Commit what is due, in a thread of the pool."""
+        items = self._next()
+        if not items:
+            return
+        with self._buffer.calling():
+            try:
                 self._delivery.deliver(items, lambda: self._abandoned)
+            except BaseException as error:  # a fault of ours: nobody must wait for ever
+                told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
+                self._delivery.failed = told
+                _fail(items, told)
                 self._end_of(items)
-                items = []
-        except BaseException as error:  # a fault of ours: nobody must wait for ever
-            told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
-            self._delivery.failed = told
-            _fail(items, told)
+                raise
             self._end_of(items)
-            raise
-        finally:
-            self._delivery.end()
 
     def _end_of(self, items: list[Item]) -> None:
         failed = self._delivery.failed
         with self._buffer.lock:
             if self._under_way:
                 self._counted(items)
-            self._under_way, self._silent = [], None
+            self._under_way, self._silent, self._used = [], None, self._clock.monotonic()
             self._buffer.give(sum(item.size for item in items))
             dropped = [] if failed is None else self._dropped()
+            if self._items:
+                self._pool.schedule(self, self._lingers())
         if failed is not None:
             self._tell(dropped, behind(failed, self._topic))
 
     def _next(self) -> list[Item]:
-        """Wait for records, and for more of them; return what goes into the next commit, nothing at the end."""
+        """Return what goes into the next commit; the pool runs this when that is due."""
         with self._buffer.lock:
-            self._buffer.work.wait_for(lambda: bool(self._items) or self._buffer.closed)
-            if not self._items:
-                return []
-            waited = self._clock.monotonic() - self._items[0].since
-            self._buffer.work.wait_for(self._is_ready, max(0.0, self._linger - waited))
             taken, size = 0, 0
             for item in self._items:
                 if taken and size + item.size > COMMIT_BYTES:
@@ -323,6 +417,8 @@ class Sender:
             items, self._items = self._items[:taken], self._items[taken:]
             self._bytes -= size
             self._under_way = items
+            if not self._items:
+                self._buffer.waiting.pop(self, None)
             return items
 
     def _is_ready(self) -> bool:

@@ -1,44 +1,56 @@
-"""Settles what a topic's producer commits, in a thread of its own: records do not wait for it."""
+"""Settles what a topic's producer commits, beside it: records do not wait for it."""
 
 from __future__ import annotations
 
-from threading import Condition, Thread
+from contextlib import suppress
+from threading import Lock
 
 from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.storage import Storage
 
 
 class Settler:
-    """One topic's settling. ``topic`` is a handle that nobody else uses."""
+    """One topic's settling; a job of the process' settlers.
 
-    def __init__(self, topic: TopicLog) -> None:
-        self._topic = topic
-        self._changed = Condition()
+    Args:
+        storage: the root.
+        name: of the topic.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.root: object = storage.url
+        self._storage, self._name = storage, name
+        self._topic: TopicLog | None = None
         self._topic_id: str | None = None
-        self._ended = False
-        self._thread = Thread(target=self._work, name=f"commitlog-settler-{topic.name}", daemon=True)
-        self._thread.start()
+        self._pool, self._lock = of_process().settlers, Lock()
 
     def committed(self, topic_id: str) -> None:
         """Have it looked whether enough is due; what is committed while it settles is looked at together."""
-        with self._changed:
-            self._topic_id = topic_id
-            self._changed.notify()
+        self._topic_id = topic_id
+        with suppress(RuntimeError):  # no thread for it: the next commit asks again
+            self._pool.schedule(self)
 
-    def end(self) -> None:
-        """Settle what is due, at most for ``settle.budget.ms``, and end."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while (topic_id := self._next()) is not None:
+    def run(self) -> None:
+        """Settle what is due, at most for ``settle.budget.ms``."""
+        topic_id, self._topic_id = self._topic_id, None
+        if topic_id is None:
+            return
+        with self._lock:
+            if self._topic is None:
+                self._topic = TopicLog(self._storage, self._name)
             self._topic.forget_defaults()
             settle_after_commit(self._topic, topic_id)
 
-    def _next(self) -> str | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._topic_id is not None or self._ended)
-            topic_id, self._topic_id = self._topic_id, None
-            return topic_id
+    def join(self, seconds: float) -> bool:
+        """Wait until all is settled that is due; return whether that is so."""
+        return self._pool.wait(self, seconds)
+
+    def rest(self) -> None:
+        """Let go of what is remembered of the topic, unless it is at work."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._topic = None
+            finally:
+                self._lock.release()

@@ -1,18 +1,22 @@
 """Looks now and then whether storage answers a producer, so that nobody waits longer than was asked for.
 
-A call of a filesystem that hangs can be neither stopped nor tried beside itself: it keeps the topic's thread. What can
-be done is to tell whoever waits (Kafka: ``delivery.timeout.ms`` bounds the time until a future is done).
+A call of a filesystem that hangs can be neither stopped nor tried beside itself: it keeps its thread. What can be done
+is to tell whoever waits (Kafka: ``delivery.timeout.ms`` bounds the time until a future is done). The same looks find
+the topics that a producer has not written to for a while: what is remembered of them goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from threading import Thread
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event
 
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
 
 #: How often it looks, in seconds: this part of the delivery timeout, within bounds.
 _PART = 1 / 20
@@ -20,38 +24,90 @@ _SHORTEST, _LONGEST = 0.02, 1.0
 
 
 class Watchdog:
-    """One thread for all topics of a producer, from the first on until the producer is closed and nobody waits.
+    """Looks after one producer, as long as it has records under way, or topics to let go of.
 
     Args:
         buffer: lock and memory of the producer.
         senders: its topics, as they come; changed under the buffer's lock.
     """
 
-    def __init__(self, buffer: Buffer, clock: Clock, options: ProducerOptions, senders: Mapping[str, Sender]) -> None:
+    def __init__(self, buffer: Buffer, clock: Clock, options: ProducerOptions, senders: dict[str, Sender]) -> None:
         self._buffer, self._clock, self._senders = buffer, clock, senders
-        self._tick = min(max(options.delivery_timeout_ms / 1000 * _PART, _SHORTEST), _LONGEST)
-        self._thread: Thread | None = None
+        self.tick = min(max(options.delivery_timeout_ms / 1000 * _PART, _SHORTEST), _LONGEST)
 
     def start(self) -> None:
-        """Start the thread, once."""
-        if self._thread is None:
-            thread = Thread(target=self._work, name="commitlog-producer-watchdog", daemon=True)
-            thread.start()
-            self._thread = thread
-            self._buffer.threads.add(thread)
+        """Have it look from now on; the buffer's lock is held."""
+        _process.add(self)
 
-    def join(self) -> None:
-        """Wait for the thread to end; the producer is closed, and nobody waits."""
-        if self._thread is not None:
-            self._thread.join()
+    def look(self) -> None:
+        """Look once; it ends with the last that there is to look after."""
+        with self._buffer.lock:
+            now = self._clock.monotonic()
+            told = [tell for sender in self._senders.values() for tell in sender.overdue(now)]
+            for name, sender in list(self._senders.items()):
+                if sender.rest(now):
+                    del self._senders[name]
+            if not any(sender.busy or not (self._buffer.closed or sender.rests) for sender in self._senders.values()):
+                _process.remove(self)
+        if told:
+            self._tell(told)
+
+    def _tell(self, told: list[Callable[[], None]]) -> None:
+        """Call back, in a thread of its own: the others are looked after meanwhile."""
+
+        def tell() -> None:
+            with self._buffer.calling():
+                for each in told:
+                    each()
+
+        try:
+            start_thread("commitlog-producer-told", tell)
+        except RuntimeError:
+            tell()
+
+
+class _Watchdogs:
+    """One thread for all producers of a process, and none where there is nothing to look after."""
+
+    def __init__(self) -> None:
+        self._all: set[Watchdog] = set()
+        self._thread = WhileNeeded("commitlog-producer-watchdog", self._work)
+        self._sooner = Event()
+
+    def add(self, watchdog: Watchdog) -> None:
+        with self._thread.lock:
+            new = watchdog not in self._all
+            self._all.add(watchdog)
+        self._thread.needed()
+        if new:
+            self._sooner.set()
+
+    def remove(self, watchdog: Watchdog) -> None:
+        with self._thread.lock:
+            self._all.discard(watchdog)
 
     def _work(self) -> None:
         while True:
-            with self._buffer.lock:
-                if self._buffer.closed and not any(sender.busy for sender in self._senders.values()):
+            with self._thread.lock:
+                watched = list(self._all)
+                if not watched:
+                    self._thread.ends()
                     return
-                self._buffer.ended.wait(self._tick)
-                now = self._clock.monotonic()
-                told = [tell for sender in self._senders.values() for tell in sender.overdue(now)]
-            for tell in told:
-                tell()
+            self._sooner.wait(min(each.tick for each in watched))
+            self._sooner.clear()
+            for each in watched:
+                each.look()
+            with suppress(RuntimeError):
+                of_process().senders.attend()
+
+
+_process = _Watchdogs()
+
+
+def _begin_anew() -> None:
+    """A forked child has no such thread."""
+    global _process
+    _process = _Watchdogs()
+
+
+after_fork(_begin_anew)

@@ -28,6 +28,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.options import Group
+from pyspark_commitlog.storage.caches import Told
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -80,7 +81,7 @@ class GroupProgress:
         self._handle, self._group, self._strict = handle, group, strict
         self._first: GroupState | None = None
         self._committed: Mapping[TopicPartition, int] = {}
-        self._warned: set[str] = set()
+        self._told = Told()
 
     def start(self) -> GroupStart:
         """Return where the group is; asked once, so that offsets and generation are of the same entry."""
@@ -151,6 +152,5 @@ class GroupProgress:
         return True
 
     def _warn(self, told: str) -> None:
-        if told not in self._warned:
-            self._warned.add(told)
+        if self._told.is_new(told):
             log.warning("%s", told)

@@ -14,13 +14,14 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import OptionError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import check_schema, chosen
 from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
 from pyspark_commitlog.spark.progress import Loss, Tell, error_of, outside
 from pyspark_commitlog.spark.splits import Split, longest_first, split
+from pyspark_commitlog.storage.caches import Shelf, Told
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.following import GroupProgress, GroupStart
@@ -54,11 +55,11 @@ class Reading:
             )
         self._source, self._options = source, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._topics: dict[str, TopicLog] = {}
-        self._told: set[Loss] = set()
+        self._topics: Shelf[str, TopicLog] = Shelf()
+        self._told = Told()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": {}, "_told": set()}
+        return {**self.__dict__, "_topics": Shelf(), "_told": Told()}
 
     def _log(self) -> Root:
         log = self._source.open_log(self._options.path, self._options.storage)
@@ -77,9 +78,11 @@ class Reading:
         return progress.start() if progress and self._options.starting == GROUP else self._options.starting
 
     def _topic(self, name: str) -> TopicLog:
-        if name not in self._topics:
-            self._topics[name] = self._log().topic(name)
-        return self._topics[name]
+        found = self._topics.get(name)
+        if found is None:
+            found = self._log().topic(name)
+            self._topics.put(name, found, HANDLE_BYTES)
+        return found
 
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
         """Return the newest state of every subscribed or known topic, whatever life it is in.
@@ -120,8 +123,7 @@ class Reading:
             raise error_of(found)
 
     def _warn(self, loss: Loss) -> None:
-        if loss not in self._told:
-            self._told.add(loss)
+        if self._told.is_new(loss):
             log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
 
     def _parts(self, found: Sequence[OffsetRange]) -> list[InputPartition]:

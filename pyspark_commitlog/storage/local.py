@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import random
 import shutil
@@ -19,9 +18,10 @@ from pyspark_commitlog.errors import SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, fsync_directory
+from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.process import process_name
-from pyspark_commitlog.storage.turns import Turns
+from pyspark_commitlog.storage.turns import Turns, of_process
 
 #: What the name of a lock's note ends with, and more than one takes.
 HOLDER = ".holder"
@@ -79,7 +79,7 @@ class LocalStorage(Storage):
         self._stamps = clock is not None
         self._can_append: bool | None = None
         self._durable: set[Path] = set()
-        self._turns = Turns()
+        self._turns: Turns | None = None
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
@@ -241,12 +241,17 @@ class LocalStorage(Storage):
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
         """See ``Storage.turn``: an OS lock on the directory itself."""
-        taken = self._turns.take(self._name(directory), seconds) if self.can_append else None
+        turns = self._turns or of_process()
+        taken = turns.take(self._name(directory), seconds) if self.can_append else None
         try:
             yield taken is not None
         finally:
             if taken is not None:
-                self._turns.give(taken)
+                try:
+                    turns.give(taken)
+                except BaseException:  # Ctrl-C before it was done
+                    turns.give(taken)
+                    raise
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""
@@ -286,11 +291,9 @@ class LocalStorage(Storage):
                     return pa.py_buffer(b"")
                 if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
                     return pa.py_buffer(os.pread(fd, length, start))
-                aligned = start - start % mmap.ALLOCATIONGRANULARITY
-                mapped = mmap.mmap(fd, length + start - aligned, access=mmap.ACCESS_READ, offset=aligned)
+                return mapped(fd, start, length)
             finally:
                 os.close(fd)
-        return pa.py_buffer(mapped).slice(start - aligned, length)
 
     def info(self, path: str) -> FileInfo:
         """See ``Storage.info``."""

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from weakref import WeakSet
 
 import google_crc32c
 import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError
 from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.os_errors import explained
 
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
@@ -26,6 +28,8 @@ _CALL_BYTES = 2**16
 #: Of a file that is being written, bytes that are sent to the disk together.
 _WRITE_BACK_BYTES = 2**20
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+#: Files that are being written and have a descriptor open.
+_filling: WeakSet[LocalOutputFile] = WeakSet()
 
 
 class LocalOutputFile:
@@ -42,28 +46,47 @@ class LocalOutputFile:
         self._target, self._path, self._stamp = target, path, stamp
         self._temporary = target.with_name(f"{TEMPORARY}{unique}")
         self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
+        _filling.add(self)
         self._length = self._sent = 0
         self._crc = 0
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
         """Append with few system calls, whatever the number of pieces."""
         with explained(self._target.parent, f"write {self._path}"):
+            self._open_again()
             self._length = _write_at(self._file.fileno(), self._length, pieces)
         if self._length - self._sent >= _WRITE_BACK_BYTES:
             _write_back(self._file.fileno(), self._sent, self._length)
             self._sent = self._length
         for piece in pieces:
             self._crc = google_crc32c.extend(self._crc, pa.py_buffer(piece))
+        if len(_filling) > limits().files // 2:
+            self._put_aside()
+
+    def _put_aside(self) -> None:
+        """Close it until the next write. Synced first: a disk that fails tells those who have the file open."""
+        self._sync()
+        self._file.close()
+        _filling.discard(self)
+
+    def _open_again(self) -> None:
+        if self._file.closed:
+            self._file = open(self._temporary, "r+b", buffering=0)  # noqa: SIM115 as the first time
+            _filling.add(self)
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """Sync, rename, sync the directory; only rename where it need not be durable."""
-        try:
-            if durable:
-                os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
+        if durable and not self._file.closed:
+            self._sync()
         with explained(self._target.parent, f"write {self._path}"):
             self._file.close()
+            _filling.discard(self)
             self._stamp(self._temporary)
             os.rename(self._temporary, self._target)
         if durable:
@@ -73,6 +96,7 @@ class LocalOutputFile:
     def discard(self) -> None:
         """Close and remove the temporary file."""
         self._file.close()
+        _filling.discard(self)
         with suppress(FileNotFoundError):
             self._temporary.unlink()
 

@@ -9,15 +9,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TypeVar
 
+from pyspark_commitlog.storage.limits import limits
+
 _Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 _MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 #: Of malloc.h: M_TRIM_THRESHOLD, free bytes at the heap's end that are kept, and M_MMAP_THRESHOLD, at its most: larger
@@ -79,15 +78,6 @@ def monotonic() -> float:
     return time.monotonic()
 
 
-def start_thread(name: str, run: Callable[[], None]) -> None:
-    """Start a thread that the process does not wait for at its end.
-
-    Raises:
-        RuntimeError: this process gets no more threads.
-    """
-    Thread(target=run, name=name, daemon=True).start()
-
-
 def keep_freed_memory() -> None:
     """Have glibc's allocator keep some dozen MiB that were given back to it; nothing where there is another.
 
@@ -100,6 +90,73 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         for parameter, limit in _MALLOC_LIMITS.items():
             mallopt(parameter, limit)
+
+
+class _Threads:
+    """How many threads the package runs in this process."""
+
+    def __init__(self) -> None:
+        self.lock, self.running = Lock(), 0
+
+
+_threads = _Threads()
+#: Of the threads that the limits allow, those that are kept for what every process has one of.
+RESERVED = 6
+
+
+def _no_threads() -> None:
+    global _threads
+    _threads = _Threads()
+
+
+after_fork(_no_threads)
+
+
+def start_thread(
+    name: str, run: Callable[[], object], *, reserved: bool = False, never: Callable[[], object] = lambda: None
+) -> Thread:
+    """Start a thread of the package, if the limits allow one more.
+
+    Args:
+        name: of the thread.
+        run: what it does.
+        reserved: for what a process has one of, whatever else runs.
+        never: is called where this raises and the thread will not run. (Behind Ctrl-C it may run all the same.)
+
+    Raises:
+        RuntimeError: there is none left, or the system gives none: do without it.
+    """
+    mine, most = _threads, limits().threads
+    state = {"begun": False, "given up": False}
+
+    def work() -> None:
+        with mine.lock:
+            if state["given up"]:
+                return
+            state["begun"] = True
+        try:
+            run()
+        finally:
+            with mine.lock:
+                mine.running -= 1
+
+    counted = False
+    try:
+        thread = Thread(target=work, name=name, daemon=True)
+        with mine.lock:
+            if mine.running >= (most if reserved else most - RESERVED):
+                raise RuntimeError(f"{mine.running} threads are at work, and max_threads is {most}")
+            mine.running, counted = mine.running + 1, True
+        thread.start()
+    except BaseException:
+        with mine.lock:
+            runs = state["begun"]
+            state["given up"] = not runs
+            mine.running -= counted and not runs
+        if not runs:
+            never()
+        raise
+    return thread
 
 
 def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
@@ -124,12 +181,10 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
             except BaseException as failure:  # noqa: BLE001 raised below
                 failures.append(failure)
 
-    others = [Thread(target=work, name="commitlog-share", daemon=True) for _ in range(min(threads, len(waiting)) - 1)]
-    started = []
+    started = list[Thread]()
     with suppress(RuntimeError):
-        for each in others:
-            each.start()
-            started.append(each)
+        for _ in range(min(threads, len(waiting)) - 1):
+            started.append(start_thread("commitlog-share", work))
     work()
     for each in started:
         while each.is_alive():
@@ -139,50 +194,6 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
                 failures.append(failure)
     if failures:
         raise failures[0]
-
-
-class Aside:
-    """A thread that does one thing after the other beside its owner's; it starts with the first."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._thread: Thread | None = None
-        self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-
-    def begin(self, act: Callable[[], _Result]) -> Callable[[], _Result]:
-        """Have ``act`` done; return what waits for it, and returns, or raises, what it did.
-
-        A process that gets no more threads has it done by whoever waits.
-        """
-        if self._thread is None:
-            thread = Thread(target=self._work, name=self._name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return act
-            self._thread = thread
-        done: Future[_Result] = Future()
-
-        def work() -> None:
-            try:
-                done.set_result(act())
-            except BaseException as failure:  # noqa: BLE001 raised to whoever waits
-                done.set_exception(failure)
-
-        self._waiting.put(work)
-        return done.result
-
-    def end(self) -> None:
-        """Let the thread end when all is done, and wait for it."""
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join()
-            self._thread = None
-
-    def _work(self) -> None:
-        while (work := self._waiting.get()) is not None:
-            work()
-            del work  # what it holds is not kept while nothing comes
 
 
 class WhileNeeded:
@@ -204,13 +215,9 @@ class WhileNeeded:
             RuntimeError: this process gets no more threads; the next call tries again.
         """
         with self.lock:
-            start, self._running = not self._running, True
+            start = not self._running
         if start:
-            try:
-                Thread(target=self._guarded, name=self._name, daemon=True).start()
-            except BaseException:
-                self.ended()
-                raise
+            start_thread(self._name, self._guarded, reserved=True)
 
     def ends(self) -> None:
         """Say, holding ``lock``, that ``run`` is about to return."""
@@ -222,6 +229,10 @@ class WhileNeeded:
             self.ends()
 
     def _guarded(self) -> None:
+        with self.lock:
+            if self._running:  # another one was started at the same time
+                return
+            self._running = True
         try:
             self._run()
         except BaseException:

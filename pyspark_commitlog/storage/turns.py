@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
-from threading import Event, Lock, Thread
+from dataclasses import dataclass
+from threading import Condition, Event, Lock
 
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.process import after_fork, start_thread
 
 #: Descriptors that hold, or wait for, a turn.
 _open: set[int] = set()
@@ -25,65 +27,198 @@ def _close_inherited() -> None:
             os.close(_open.pop())
 
 
-after_fork(_close_inherited)
-
-
 def _close(fd: int) -> None:
     _open.discard(fd)
     os.close(fd)
 
 
+#: How long a process does not wait for a turn that did not come in time, where no thread waits for it meanwhile.
+_PATIENCE_SECONDS = 10.0
+#: Directories whose turn did not come that are remembered.
+_REMEMBERED = 256
+#: Threads that wait for turns at a time, in one process.
+_WAITERS = 4
+#: How often a turn is asked for where there is no thread to wait for it.
+_ASK_SECONDS = 0.02
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """Somebody's place among those of this process who want the turn of a directory; ``fd`` holds the turn."""
+
+    directory: str
+    fd: int | None = None
+
+
 class Turns:
-    """The turns that this process takes; each is a file descriptor that holds the lock."""
+    """The turns that a process takes; each is a file descriptor that holds the lock.
+
+    However many of a process wait for a directory, one descriptor and at most one thread do.
+    """
 
     def __init__(self) -> None:
         self._left_behind: dict[str, _Waiter] = {}
+        self._in_vain: dict[str, float] = {}
+        self._waiting: set[_Waiter] = set()
+        self._queues: dict[str, list[_Place]] = {}
+        self._taken: dict[int, _Place] = {}
+        self._changed = Condition()
 
     def take(self, directory: str, seconds: float) -> int | None:
         """Return the descriptor that holds the lock, or None: not in time, or the system has no such lock.
 
         Who was not served in time did not come back for its turn: while it waits, nobody of us waits behind it.
         """
+        if self._is_in_vain(directory):
+            return None
+        until, me = time.monotonic() + seconds, _Place(directory)
+        try:
+            with self._changed:
+                queue = self._queues.setdefault(directory, [])
+                queue.append(me)
+                if not self._changed.wait_for(lambda: queue[0] is me, seconds):
+                    return None
+            me.fd = self._ask(directory, max(0.0, until - time.monotonic()))
+            if me.fd is not None:
+                with self._changed:
+                    self._taken[me.fd] = me
+            return me.fd
+        finally:
+            if me.fd is None:
+                self._leave(me)
+
+    def _is_in_vain(self, directory: str) -> bool:
         left = self._left_behind.get(directory)
-        if left is not None and left.is_alive():
+        if left is not None:
+            if left.is_alive():
+                return True
+            self._left_behind.pop(directory, None)
+        since = self._in_vain.get(directory)
+        return since is not None and time.monotonic() - since < _PATIENCE_SECONDS
+
+    def _leave(self, place: _Place) -> None:
+        with self._changed:
+            queue = self._queues.get(place.directory, [])
+            if place in queue:
+                queue.remove(place)
+            if not queue:
+                self._queues.pop(place.directory, None)
+            self._changed.notify_all()
+
+    def _ask(self, directory: str, seconds: float) -> int | None:
+        """Ask the system for the turn; only the first of a queue does."""
+        if self._is_in_vain(directory):  # who was before us in the queue waited in vain
             return None
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return None
-        _open.add(fd)
         try:
+            _open.add(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            try:
-                waiter = _Waiter(fd)
-            except RuntimeError:  # no more threads, or the interpreter ends: go on without
-                _close(fd)
-                return None
-            if waiter.served(seconds):
-                return fd
-            self._left_behind[directory] = waiter
-            return None
+            return self._wait(directory, fd, seconds)
         except OSError:
             _close(fd)
             return None
+        except BaseException:  # Ctrl-C: nobody will come back to let go of it
+            _close(fd)
+            raise
         return fd
 
-    def give(self, fd: int) -> None:
-        """Let the next one have its turn, also where a forked child has a copy of the descriptor."""
-        with suppress(OSError):  # what was done in the turn is done
-            fcntl.flock(fd, fcntl.LOCK_UN)
+    def _wait(self, directory: str, fd: int, seconds: float) -> int | None:
+        try:
+            waiter = _Waiter(fd, self._waiting)
+        except RuntimeError:  # no more threads, or the interpreter ends
+            return self._poll(directory, fd, seconds)
+        except BaseException:
             _close(fd)
+            raise
+        if waiter.served(seconds):
+            return fd
+        self._left_behind[directory] = waiter
+        return None
+
+    def _poll(self, directory: str, fd: int, seconds: float) -> int | None:
+        """Ask for the turn now and then: not in the order of arrival, and at the price of no thread."""
+        until, held = time.monotonic() + seconds, False
+        try:
+            while not held and time.monotonic() < until:
+                time.sleep(min(_ASK_SECONDS, seconds))
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    held = True
+        finally:
+            if not held:
+                _close(fd)
+        if held:
+            return fd
+        with self._changed:
+            self._in_vain[directory] = time.monotonic()
+            if len(self._in_vain) > _REMEMBERED:
+                del self._in_vain[next(iter(self._in_vain))]
+        return None
+
+    def give(self, fd: int) -> None:
+        """Let the next one have its turn, also where a forked child has a copy of the descriptor; twice is once."""
+        place = self._taken.get(fd)
+        if place is None:
+            return
+        try:
+            with suppress(OSError):  # what was done in the turn is done
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            try:
+                with self._changed:  # before the number can be another file's
+                    self._taken.pop(fd, None)
+                with suppress(OSError):
+                    _close(fd)
+            finally:
+                self._leave(place)
+
+
+_process = Turns()
+
+
+def of_process() -> Turns:
+    """Return the turns of this process."""
+    return _process
+
+
+def _begin_anew() -> None:
+    """Close a forked child's copies, as the parent's turn must end with the parent; nobody waits in it."""
+    global _process
+    _close_inherited()
+    _process = Turns()
+
+
+after_fork(_begin_anew)
 
 
 class _Waiter:
-    """Waits for a lock in a thread; owns the descriptor when it is left behind."""
+    """Waits for a lock in a thread; owns the descriptor when it is left behind.
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    Args:
+        fd: of the directory.
+        waiting: those of the process that wait; it is among them meanwhile.
+
+    Raises:
+        RuntimeError: there is no thread for it.
+    """
+
+    def __init__(self, fd: int, waiting: set[_Waiter]) -> None:
+        self._fd, self._waiting = fd, waiting
         self._decision, self._served, self._given_up = Lock(), Event(), False
-        self._thread = Thread(target=self._wait, name="commitlog-turn", daemon=True)
-        self._thread.start()
+        if len(waiting) >= _WAITERS:
+            raise RuntimeError(f"{_WAITERS} threads wait for turns already")
+        self._thread = start_thread("commitlog-turn", self._work)
+
+    def _work(self) -> None:
+        self._waiting.add(self)
+        try:
+            self._wait()
+        finally:
+            self._waiting.discard(self)
 
     def _wait(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)

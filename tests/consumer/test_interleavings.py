@@ -12,23 +12,25 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.consumer.consumer import Consumer
-from pyspark_commitlog.consumer.shared import CACHE_BYTES, Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.reader import Rows
-from pyspark_commitlog.storage import process
+from pyspark_commitlog.storage import caches, limits, process
 from pyspark_commitlog.storage.turns import Turns
 from tests.support.records import append, batch_of
 from tests.support.world import World
 
 
-def test_frames_without_columns_are_dropped_too() -> None:
+def test_frames_without_columns_are_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """``poll_arrow(columns=["offset"])`` decodes nothing, and such frames took no room: none was ever dropped."""
+    monkeypatch.setattr(limits, "_limits", limits.ProcessLimits(cache_bytes=32 * 2**20))
     cache = FrameCache()
     for number in range(100_000):
         cache.put(Key("id", 0, 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
-    assert len(cache._kept) < 100_000
-    assert cache.size_bytes <= CACHE_BYTES
+    kept = caches.of_process()
+    assert len(kept._items) < 100_000
+    assert kept.size_bytes <= 32 * 2**20
 
 
 def test_a_watcher_that_could_not_start_is_started_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +68,7 @@ def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert mine.take(str(tmp_path), 1) is None
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before  # a watcher of a test before may end meanwhile
     other.give(held)
 
 

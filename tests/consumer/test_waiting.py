@@ -20,6 +20,7 @@ from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache
 from pyspark_commitlog.storage.events import Events
 from tests.support.consumers import SMALL, at, drain, numbered, values
 from tests.support.records import append, batch_of
@@ -122,7 +123,9 @@ def test_what_consumers_share_goes_with_the_last_of_them(root: str) -> None:
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
-    cache = FrameCache(3000 + 3 * ENTRY_BYTES)
+    most = 3000 + 3 * (ENTRY_BYTES + ITEM_BYTES)
+    kept = Cache(lambda: most)
+    cache = FrameCache(kept)
 
     def key(start: int) -> Key:
         return Key("id", 0, 0, ("value",), start)
@@ -135,10 +138,10 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     assert cache.get(key(0)) == fetched(0, 900) or cache.get(key(0)) is not None
     cache.put(key(3), fetched(3, 900))
     assert [cache.get(key(n)) is not None for n in range(4)] == [True, False, True, True]
-    cache.put(key(4), fetched(4, 4000 + 3 * ENTRY_BYTES))
+    cache.put(key(4), fetched(4, 1000 + most))
     assert cache.get(key(4)) is None
     cache.put(key(3), fetched(3, 100))
-    assert cache.size_bytes <= 3000 + 3 * ENTRY_BYTES
+    assert kept.size_bytes <= most
     assert cache.get(Key("other", 0, 0, ("value",), 3)) is None
 
 

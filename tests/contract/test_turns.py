@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog import journal
 from pyspark_commitlog.storage import LocalStorage, turns
+from pyspark_commitlog.storage.turns import Turns
 from pyspark_commitlog.topics import CommitLog
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, World
@@ -24,6 +26,13 @@ def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "d").mkdir()
     yield tmp_path
     wait_for_waiters(tmp_path / "d", 0)
+
+
+def of_another_process(root: Path) -> LocalStorage:
+    """Return a door to a root that takes its turns for itself: those of one process stand in one line."""
+    storage = LocalStorage(root)
+    storage._turns = Turns()
+    return storage
 
 
 def wait_for_waiters(directory: Path, count: int) -> None:
@@ -42,7 +51,7 @@ def test_those_who_wait_are_served_in_their_order(root: Path) -> None:
     served: list[int] = []
 
     def wait(number: int) -> None:
-        with LocalStorage(root).turn("d", 30) as mine:
+        with of_another_process(root).turn("d", 30) as mine:
             served.append(number if mine else -1)
 
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(8)]
@@ -59,7 +68,7 @@ def test_those_who_wait_are_served_in_their_order(root: Path) -> None:
 def test_who_waits_in_vain_goes_on_and_leaves_one_behind_at_most(root: Path) -> None:
     """The holder is stopped: the first waits for a while, the next ones do not; when it goes on all is as before."""
     ours = LocalStorage(root)
-    with LocalStorage(root).turn("d", 30):
+    with of_another_process(root).turn("d", 30):
         for _ in range(5):
             with ours.turn("d", 0.01) as mine:
                 assert not mine
@@ -78,11 +87,11 @@ def test_who_is_interrupted_while_it_waits_lets_go_of_it(
     root: Path, monkeypatch: pytest.MonkeyPatch, served: bool
 ) -> None:
     """Ctrl-C in a notebook, whose process lives on; the lock may come in that very moment."""
-    holding = LocalStorage(root).turn("d", 30)
+    holding = of_another_process(root).turn("d", 30)
     real = threading.Event.wait
 
     def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
-        if timeout == 77:
+        if timeout is not None and 60 < timeout <= 77:
             if served:
                 holding.__exit__(None, None, None)
                 real(event, 30)
@@ -167,7 +176,7 @@ def test_it_is_for_speed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(journal, "_TURN_SECONDS", 0.01)
     world = World(tmp_path / "root")
     topic = world.create()
-    with LocalStorage(world.path).turn("topics/t/journal", 1) as held:
+    with of_another_process(world.path).turn("topics/t/journal", 1) as held:
         assert held
         for number in range(3):
             append(topic, batch_of([b"%d" % number]))
@@ -203,3 +212,56 @@ def test_those_who_take_turns_lose_no_races(tmp_path: Path) -> None:
         thread.join()
     assert [storage.puts for storage in storages] == [20] * 6
     assert len(read_topic(world.handle())) == 120
+
+
+def test_those_of_one_process_wait_with_one_descriptor_and_one_thread(root: Path) -> None:
+    """A holder that is stopped cost every handle ten seconds, a thread and a descriptor."""
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        with LocalStorage(root).turn("d", 30) as mine:
+            served.append(number if mine else -1)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(20)]
+    before = len(os.listdir("/proc/self/fd"))
+    with of_another_process(root).turn("d", 30):
+        for thread in threads:
+            thread.start()
+        wait_for_waiters(root / "d", 1)
+        assert len([each for each in threading.enumerate() if each.name == "commitlog-turn"]) == 1
+        assert len(os.listdir("/proc/self/fd")) == before + 2
+    for thread in threads:
+        thread.join(30)
+    assert sorted(served) == list(range(20))
+
+
+def test_a_turn_that_did_not_come_is_waited_for_once_whatever_handle_asks(root: Path) -> None:
+    with of_another_process(root).turn("d", 30):
+        with LocalStorage(root).turn("d", 0.01) as mine:
+            assert not mine
+        began = time.monotonic()
+        for _ in range(20):
+            with LocalStorage(root).turn("d", 5) as mine:
+                assert not mine
+        assert time.monotonic() - began < 5
+
+
+def test_a_process_waits_for_many_turns_with_few_threads(tmp_path: Path) -> None:
+    """Nobody gives way in 300 directories: those that have no thread are asked for now and then, and remembered."""
+    names = [f"d{number}" for number in range(20)]
+    for name in names:
+        (tmp_path / name).mkdir()
+    other, ours = of_another_process(tmp_path), LocalStorage(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as held:
+        for name in names:
+            assert held.enter_context(other.turn(name, 30))
+        for _ in range(2):
+            for name in names:
+                with ours.turn(name, 0.01) as mine:
+                    assert not mine
+        waiting = [each for each in threading.enumerate() if each.name == "commitlog-turn"]
+        assert len(waiting) == turns._WAITERS
+        assert len(os.listdir("/proc/self/fd")) == before + len(names) + len(waiting)
+    for name in names:
+        wait_for_waiters(tmp_path / name, 0)

@@ -262,11 +262,15 @@ def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World)
     producer = producer_on(world)
     producer.send("t", b"a").result(60)
     settler = producer._senders["t"]._delivery._settler
-    settler._topic.config(settler._topic.newest()[1])
+    settler.join(60)
+    topic = settler._topic
+    assert topic is not None
+    topic.config(topic.newest()[1])
     world.log().alter_defaults({"file.delete.delay.ms": 7_200_000})
     producer.send("t", b"b").result(60)
     producer.close()
-    assert settler._topic.config(settler._topic.newest()[1]).number("file.delete.delay.ms") == 7_200_000
+    assert settler._topic is topic
+    assert topic.config(topic.newest()[1]).number("file.delete.delay.ms") == 7_200_000
 
 
 def test_records_that_the_topic_refuses_by_now_are_told_so_and_the_others_land(world: World) -> None:

@@ -26,7 +26,7 @@ from pyspark_commitlog.log import staging
 from pyspark_commitlog.log.partitioner import key_partitions
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
-from tests.support.producers import Gate, producer_on
+from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import batch_of, read_partition, read_topic
 from tests.support.world import CHUNKS, World, many
 
@@ -579,7 +579,7 @@ def test_nobody_waits_for_ever_when_the_thread_dies(world: World, monkeypatch: p
     with pytest.raises(Exception, match="thread died"):
         producer.send("t", b"b")
     producer.close()
-    assert not set(all_threads()) - before, "nor does any thread of it stay"
+    wait_until(lambda: not set(all_threads()) - before)  # nor does any thread of it stay
 
 
 def test_timestamps_of_a_datetime_are_exact() -> None:

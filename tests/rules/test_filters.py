@@ -138,7 +138,7 @@ def test_without_what_is_told_of_times_what_is_too_late_is_kept(world: World) ->
     row = topic.settled(topic_id)[1].partition(0)
     assert row.manifest is not None
     found = topic.segments(topic_id, row)
-    topic._manifests[row.manifest] = type(found)([each[:-2] for each in found.rows], found.latest)
+    topic._tables.put(row.manifest, type(found)([each[:-2] for each in found.rows], found.latest), 1000)
     early = [end for start, end in spans_outside(topic, topic_id, 0, 0, START_MS - 1) if end > start]
     assert early == [row.settled]  # the active segment's alone
 

@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, UnknownTopicError, U
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.log.fetch import fetch
 from pyspark_commitlog.log.find import find_time
-from pyspark_commitlog.log.topic import MANIFESTS
+from pyspark_commitlog.storage import caches, limits
 from tests.golden import make_golden
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, Recorder, World
@@ -183,12 +183,20 @@ def test_a_handle_reads_a_manifest_once_and_a_new_one_when_there_is_one(world: W
     assert len([path for path in seen.paths("read") if "/manifests/" in path]) == 2
 
 
-def test_a_handle_remembers_a_bounded_number_of_manifests(world: World) -> None:
-    partitions = MANIFESTS + 3
+def test_manifests_are_remembered_within_the_bytes_of_the_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = 6
     topic = world.create(partitions, ONE_EACH)
     for number in range(2):
         append(topic, batch_of([b"%d" % number * 700] * partitions, partition=range(partitions)))
     world.maintain()
+    monkeypatch.setattr(caches, "_process", caches._made())
+    topic = world.handle()
+    fetch(topic, 0, 0, 1)
+    one = caches.of_process().size_bytes
+    assert 0 < one < 5000
+    monkeypatch.setattr(limits, "_limits", limits.ProcessLimits(cache_bytes=one * 5))
     seen = Recorder()
     topic = world.handle(seen)
     for partition in [*range(partitions), partitions - 1, 0]:

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from pyspark_commitlog.storage import process
-from pyspark_commitlog.storage.process import Aside, share_out
+from pyspark_commitlog.storage import limits, process
+from pyspark_commitlog.storage.pool import Aside
+from pyspark_commitlog.storage.process import share_out
 
 
 def test_each_item_is_taken_once_and_by_several_threads() -> None:
@@ -91,26 +92,46 @@ def test_who_is_interrupted_while_waiting_still_waits(monkeypatch: pytest.Monkey
     assert done == ["written"]
 
 
-def test_what_is_begun_is_done_in_order_by_one_other_thread() -> None:
+def test_what_is_begun_is_done_once_by_a_few_other_threads_or_by_who_waits() -> None:
     done: list[tuple[int, str]] = []
-    aside = Aside("aside")
+    aside = Aside("aside", 8)
     waits = [
         aside.begin(lambda number=number: done.append((number, threading.current_thread().name)))
-        for number in range(20)
+        for number in range(200)
     ]
     for wait in waits:
         wait()
-    aside.end()
-    assert done == [(number, "aside") for number in range(20)]
+    assert sorted(number for number, _ in done) == list(range(200))
+    assert {name for _, name in done} <= {"aside", threading.current_thread().name}
+    running = [thread for thread in threading.enumerate() if thread.name == "aside"]
+    assert len(running) <= (limits.limits().threads - process.RESERVED) // 8
 
 
-def test_what_is_under_way_is_done_before_the_thread_ends() -> None:
-    done: list[int] = []
-    aside = Aside("aside")
-    for number in range(20):
-        aside.begin(lambda number=number: done.append(number))
-    aside.end()
-    assert done == list(range(20))
+def test_who_waits_for_a_thing_that_nobody_has_begun_does_it() -> None:
+    """So a pool's thread may wait for another thing of the pool: it can't wait for ever."""
+    aside, go = Aside("aside", 10**6), threading.Event()
+    begun = threading.Event()
+
+    def hold() -> bool:
+        begun.set()
+        return go.wait(60)
+
+    held = aside.begin(hold)
+    assert begun.wait(60)
+    assert aside.begin(lambda: threading.current_thread().name)() == threading.current_thread().name
+    go.set()
+    assert held()
+
+
+def test_what_was_done_by_who_waited_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    aside = Aside("aside", 8)
+    for number in range(100):
+        assert aside.begin(lambda number=number: number)() == number
+    assert len(aside._waiting) == 1
 
 
 def test_without_a_thread_whoever_waits_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +139,5 @@ def test_without_a_thread_whoever_waits_does_it(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    aside = Aside("aside")
+    aside = Aside("aside", 8)
     assert aside.begin(lambda: threading.current_thread().name)() == threading.current_thread().name
-    aside.end()

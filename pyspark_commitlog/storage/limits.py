@@ -1,0 +1,100 @@
+"""What the package may take of a process at most, whatever the number of topics, partitions and roots.
+
+An operation beyond a limit waits, or goes on with less: it never fails because of one. docs/limits.md has what counts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+
+from pyspark_commitlog.errors import OptionError
+
+#: The least of each that anything works with.
+LEAST = {"threads": 8, "files": 16, "cache_bytes": 0}
+_VARIABLE = "COMMITLOG_MAX_"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """Limits of a process.
+
+    Args:
+        threads: threads that the package runs. Default: 32. Minimum: 8.
+        files: files that it keeps open between two calls. Default: 256. Minimum: 16.
+        cache_bytes: bytes of decoded frames, entries and tables that it remembers. Default: 256 MiB. Minimum: 0.
+    """
+
+    threads: int = 32
+    files: int = 256
+    cache_bytes: int = 256 * 2**20
+
+    def check(self) -> ProcessLimits:
+        """Return these limits.
+
+        Raises:
+            OptionError: names the one that is not allowed, and its minimum.
+        """
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OptionError(f"limit {name}={value!r} is not allowed: it takes a whole number, {least} or more")
+        return self
+
+
+def from_environment() -> ProcessLimits:
+    """Return the limits that ``COMMITLOG_MAX_THREADS``, ``…_FILES`` and ``…_CACHE_BYTES`` set, else the defaults.
+
+    Raises:
+        OptionError: names the variable, its value and what is allowed.
+    """
+    found: dict[str, int] = {}
+    for field in fields(ProcessLimits):
+        variable = f"{_VARIABLE}{field.name.upper()}"
+        text = os.environ.get(variable)
+        if not text:
+            continue
+        if not text.isascii() or not text.isdigit() or int(text) < LEAST[field.name]:
+            raise OptionError(
+                f"environment variable {variable}={text!r} is not allowed: it takes a whole number, "
+                f"{LEAST[field.name]} or more"
+            )
+        found[field.name] = int(text)
+    return ProcessLimits(**found)
+
+
+_limits: ProcessLimits | None = None
+
+
+def limits() -> ProcessLimits:
+    """Return what holds for this process: what ``set_limits`` set, else the environment, else the defaults.
+
+    Raises:
+        OptionError: an environment variable is not allowed.
+    """
+    global _limits
+    if _limits is None:
+        _limits = from_environment()
+    return _limits
+
+
+def set_limits(
+    *, threads: int | None = None, files: int | None = None, cache_bytes: int | None = None
+) -> ProcessLimits:
+    """Set limits of this process, and of those forked from it later; those that are not given stay.
+
+    Args:
+        threads: see ``ProcessLimits``. Threads beyond a lower one end when they have done what they are at.
+        files: see ``ProcessLimits``.
+        cache_bytes: see ``ProcessLimits``. What is cached beyond a lower one goes with the next that is put.
+
+    Returns:
+        What holds from now on.
+
+    Raises:
+        OptionError: one is not allowed; nothing was changed.
+    """
+    global _limits
+    given = {"threads": threads, "files": files, "cache_bytes": cache_bytes}
+    _limits = replace(limits(), **{name: value for name, value in given.items() if value is not None}).check()
+    return _limits
