@@ -96,7 +96,7 @@ def test_who_may_only_read_reads(world: World, act: Act, beside: str) -> None:
 @pytest.mark.parametrize("part", ["t/journal/", "/settle/", ".log", ".chunk"])
 def test_what_may_not_be_read_is_told_as_that(world: World, part: str, beside: str) -> None:
     """No topic that is missing, no end of the log, no damage: the file is named, and what to do."""
-    hidden = [path for path in world.files(part) if not path.endswith("lock")][-1]
+    hidden = [path for path in world.files(part) if "/lock" not in path][-1]
     with read_only(world.path):
         (world.path / hidden).chmod(0)
         told = outcome(world, READS["a read"], beside)

@@ -16,7 +16,7 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Identity, Times
 from pyspark_commitlog.log.commit import commit
-from pyspark_commitlog.log.frames import Located, Span, check
+from pyspark_commitlog.log.frames import Located, Span, check, walk
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import Merger, settle
 from pyspark_commitlog.log.topic import TopicLog
@@ -180,6 +180,22 @@ def test_a_frame_of_a_segment_of_another_topic_or_partition_is_not_taken(topic_i
     assert frame is not None
     with pytest.raises(CorruptionError, match=f"frame belongs to topic id {topic_id} partition {partition}, expected"):
         check(Located(frame, 0, 0), Span("x.log", 0, frame.length, 0, 0, "id", 0))
+
+
+def test_a_frame_that_does_not_follow_the_one_before_is_not_taken(world: World) -> None:
+    """R11, I3: each is sound by itself, and what lies between them is not there."""
+    identity, times = Identity("id", 0, "none"), Times(0, 0)
+    rows = pa.RecordBatch.from_pydict(
+        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+    )
+    message = columns.encode(rows, "none")
+    frames = [codec.encode(message, rows=1, times=times, identity=identity, base_offset=at) for at in (0, 5)]
+    data = b"".join(frames)
+    span = Span("x.log", 0, len(data), 0, 0, "id", 0, data=pa.py_buffer(data))
+    found = walk(world.storage(), span)
+    assert next(found).next_offset == 1
+    with pytest.raises(CorruptionError, match="frame has offset 5, expected 1"):
+        next(found)
 
 
 def test_a_thinned_frame_in_the_place_of_another_is_not_taken() -> None:
