@@ -19,6 +19,7 @@ import typer
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.cat import cat
+from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
@@ -51,6 +52,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(access, name="access")
+app.add_typer(checkpoint, name="checkpoint")
 app.command()(produce)
 app.command()(cat)
 app.command()(offsets)

@@ -94,7 +94,7 @@ def reset(
             _partitions(topic),
             to,
             offset=to_offset,
-            timestamp=None if to_datetime is None else _instant(to_datetime),
+            timestamp=None if to_datetime is None else to_milliseconds(to_datetime),
             duration=by_duration,
             shift=shift_by,
             dry_run=not execute,
@@ -105,7 +105,7 @@ def reset(
             print_lines(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
 
 
-def _instant(text: str) -> int:
+def to_milliseconds(text: str) -> int:
     found = None if text.lstrip("-").isdigit() else parse_instant(text)
     if found is None:
         raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")
@@ -130,6 +130,14 @@ def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | 
         except ValueError:
             raise UsageError(f"--topic {each}: use name:0,1 for all topics if you do for one") from None
     return found
+
+
+def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] | None:
+    """Return topic -> partitions of what ``--topic`` names, None for all of a topic; None where none is named."""
+    found = _partitions(topics)
+    if found is None or isinstance(found, dict):
+        return None if found is None else dict(found)
+    return dict.fromkeys(found)
 
 
 def _from_file(path: str) -> dict[str, dict[int, int]]:

@@ -101,7 +101,7 @@ def topic_lines(found: TopicDescription) -> Iterator[str]:
         (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset, p.segments, p.size_bytes, p.unsettled)
         for p in found.partitions
     ]
-    yield from _table(head.split(), rows)
+    yield from table(head.split(), rows)
     yield f"{found.name}: {backlog_told(found.unsettled)}"
     for partition, why in sorted(found.damaged.items()):
         yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"
@@ -121,7 +121,7 @@ def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
             who = (owner.consumer_id, owner.host, owner.client_id) if owner else (None, None, None)
             rows.append((each.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *who))
     head = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
-    yield from _table(head.split(), rows)
+    yield from table(head.split(), rows)
 
 
 def member_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def member_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
         for member in each.members
     ]
     head = "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS ASSIGNMENT"
-    yield from _table(head.split(), rows)
+    yield from table(head.split(), rows)
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
@@ -154,13 +154,13 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
 def state_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
     """Yield a table of groups, with the columns of ``kafka-consumer-groups --state``; there is no coordinator."""
     rows = [(each.group, None, each.protocol, each.state, len(each.members)) for each in found]
-    yield from _table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
+    yield from table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 
 
 def moved_lines(group: str, moved: Sequence[Moved], *, execute: bool) -> Iterator[str]:
     """Yield a table of what a reset moved, or would move."""
     rows = [(group, row.topic, row.partition, row.before, row.after) for row in moved]
-    yield from _table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
+    yield from table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
     if not execute:
         yield f"{group}: nothing was changed; --execute moves it"
 
@@ -171,7 +171,7 @@ def exported_lines(moved: Sequence[Moved]) -> Iterator[str]:
         yield f"{row.topic},{row.partition},{row.after}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
     texts = [head, *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]

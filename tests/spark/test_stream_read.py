@@ -11,6 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.groups.target import Target, Way
+from pyspark_commitlog.spark.checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
+from pyspark_commitlog.storage import open_storage
 from tests.spark.jobs import Seen, ended, last_offsets, put, stream, told_offsets, values
 
 TOPIC = "orders"
@@ -29,6 +32,22 @@ def test_earliest_reads_what_was_there_before_the_query(
     put(spark, root, TOPIC, ["a"], 0)
     put(spark, root, TOPIC, ["b"], 1)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
+
+
+def test_a_checkpoint_of_spark_s_can_be_moved_back(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen, tmp_path: Path
+) -> None:
+    """``commitlog checkpoint`` edits what Spark wrote, and Spark reads what it wrote."""
+    log.create_topic(TOPIC)
+    put(spark, root, TOPIC, ["a", "b", "c"], 0)
+    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b", "c"]]
+    storage = open_storage(str(tmp_path / "checkpoint"))
+    before = read_checkpoint(storage)
+    assert (before.batch, before.committed) == (0, True)
+    changed, moved = moved_checkpoint(log, before, None, Target(Way.OFFSET, 1))
+    assert [(row.before, row.after) for row in moved] == [(3, 1)]
+    write_checkpoint(storage, changed, before)
+    assert seen.run(stream(spark, root, TOPIC)) == [["b", "c"]]
 
 
 @pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}])

@@ -1,0 +1,85 @@
+"""``commitlog checkpoint …``: where a stopped streaming query goes on, shown and moved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pyspark_commitlog.cli.groups import chosen_partitions, to_milliseconds
+from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
+from pyspark_commitlog.cli.tell import table
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.groups.target import target_of
+from pyspark_commitlog.spark.checkpoint import Checkpoint, moved_checkpoint, read_checkpoint, write_checkpoint
+from pyspark_commitlog.storage import open_storage
+
+checkpoint = typer.Typer(help="Show and move where a streaming query goes on.", no_args_is_help=True)
+
+Directory = Annotated[str, typer.Argument(help="The query's checkpointLocation.", metavar="DIR")]
+
+
+@checkpoint.command()
+def show(directory: Directory, as_json: AsJson = False) -> None:
+    """Show the newest micro-batch of a query, and how far it has read."""
+    with ended_by_errors():
+        found = read_checkpoint(open_storage(directory))
+        rows = [
+            (number - 2, *place, offset)
+            for number, source in found.sources.items()
+            for place, offset in sorted(source.offsets.items())
+        ]
+        if as_json:
+            names = ("source", "topic", "partition", "offset")
+            told = {"batch": found.batch, "committed": found.committed}
+            print_lines(json.dumps(told | dict(zip(names, row, strict=True))) for row in rows)
+            return
+        print_lines([_state(found), *table(["SOURCE", "TOPIC", "PARTITION", "OFFSET"], rows)])
+
+
+def _state(found: Checkpoint) -> str:
+    return f"batch {found.batch} is {'over' if found.committed else 'planned and not over: Spark plays it again'}"
+
+
+@checkpoint.command("set")
+def set_offsets(
+    root: Root,
+    directory: Directory,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start offsets.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The high watermarks.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option("--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC."),
+    ] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move where a stopped query goes on, all its topics or some. Nothing is changed without --execute.
+
+    Stop the query first: one that runs does not look at its checkpoint, and overwrites it.
+    """
+    with opened(root) as log:
+        if to_earliest and to_latest:
+            raise UsageError("give one target only")
+        way = "earliest" if to_earliest else "latest" if to_latest else None
+        at = None if to_datetime is None else to_milliseconds(to_datetime)
+        target = target_of(way, to_offset, at, shift_by, None, 0)
+        storage = open_storage(directory)
+        before = read_checkpoint(storage)
+        changed, moved = moved_checkpoint(log, before, chosen_partitions(topic), target)
+        if execute and moved:
+            kept = write_checkpoint(storage, changed, before)
+        if as_json:
+            print_lines(json.dumps(asdict(row)) for row in moved)
+            return
+        rows = [(row.topic, row.partition, row.before, row.after) for row in moved]
+        print_lines(table(["TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows))
+        told = f"the offsets before are in {directory}/{kept}" if execute and moved else "nothing was changed"
+        print_lines([told if execute else f"{told}; --execute moves it"])

@@ -1,0 +1,172 @@
+"""Read, and edit, where a stopped query goes on: the offsets of a checkpoint of Spark's (``OffsetSeqLog``, version 1).
+
+``offsets/<batch>`` is written before a micro-batch, ``commits/<batch>`` after it. A query whose newest batch has both
+goes on at its offsets with the next batch; one whose newest batch has no commit plays that batch again, and it must be
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
+from pyspark_commitlog.groups.target import Target, Way, new_offset
+from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
+from pyspark_commitlog.storage import Storage
+
+_VERSION = "v1"
+_NO_OFFSET = "-"
+#: More than the offsets of 10,000 partitions take.
+_FILE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The newest micro-batch of a checkpoint.
+
+    Attributes:
+        batch: its number.
+        committed: whether Spark has it behind it.
+        lines: of its file of offsets: version, metadata, and one per source.
+    """
+
+    batch: int
+    committed: bool
+    lines: tuple[str, ...]
+
+    @property
+    def sources(self) -> dict[int, SourceOffset]:
+        """Return the offsets of the sources that are ours, by the number of their line."""
+        found = {}
+        for number, line in enumerate(self.lines[2:], 2):
+            data = _parsed(line)
+            if isinstance(data, dict) and isinstance(data.get(TOPIC_IDS), dict):
+                found[number] = SourceOffset.from_json(data)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MovedOffset:
+    """Where a query goes on in a partition, before and after."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+def read_checkpoint(storage: Storage) -> Checkpoint:
+    """Return the newest micro-batch of the checkpoint at ``storage``.
+
+    Raises:
+        NotFoundError: no query has planned a batch there.
+        CorruptionError: the file of offsets is none that this release reads.
+    """
+    planned, over = _numbers(storage, "offsets"), _numbers(storage, "commits")
+    if not planned:
+        raise NotFoundError(
+            f"there is no checkpoint with offsets at {storage.url}: name the directory that is the query's "
+            "checkpointLocation"
+        )
+    batch = planned[-1]
+    text = storage.read(f"offsets/{batch}", 0, _FILE_BYTES).decode(errors="replace")
+    lines = tuple(text.split("\n"))
+    if lines[0] != _VERSION or len(lines) < 3:
+        raise CorruptionError(
+            f"{storage.url}/offsets/{batch}: version {lines[0][:20]!r} with {len(lines)} lines, expected {_VERSION}, "
+            "metadata and a line for each source"
+        )
+    return Checkpoint(batch, bool(over) and over[-1] >= batch, lines)
+
+
+def moved_checkpoint(
+    log: Root, found: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
+) -> tuple[Checkpoint, tuple[MovedOffset, ...]]:
+    """Return the checkpoint with offsets moved, and what was moved.
+
+    Args:
+        log: the root that the query reads.
+        found: as it is.
+        topics: topic -> partitions, None for all of them; None for all topics of the query.
+        target: where to.
+
+    Raises:
+        UsageError: the query is in the middle of a batch, does not read a topic, or a partition does not exist.
+        UnknownTopicError: a topic is not there.
+        OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
+    """
+    if not found.committed:
+        raise UsageError(
+            f"batch {found.batch} is planned and not over: Spark plays it again, and it must stay the same for exactly "
+            "once. Start the query once more and stop it after a batch, then set its offsets"
+        )
+    sources = found.sources
+    read = {place.topic for source in sources.values() for place in source.offsets}
+    wanted = dict.fromkeys(sorted(read)) if topics is None else dict(topics)
+    if missing := sorted(set(wanted) - read):
+        raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
+    lines, moved = list(found.lines), []
+    for number, source in sources.items():
+        offsets, ids, lineages = dict(source.offsets), dict(source.topic_ids), dict(source.lineages)
+        for name in sorted(set(wanted) & {place.topic for place in offsets}):
+            partitions = wanted[name]
+            after, topic_id, mark = _moved(log, name, partitions, source, target)
+            if partitions is None:
+                offsets = {place: offset for place, offset in offsets.items() if place.topic != name}
+            moved += [MovedOffset(*place, source.offsets.get(place), offset) for place, offset in after.items()]
+            offsets |= after
+            ids[name], lineages[name] = topic_id, mark
+        lines[number] = json.dumps(replace(source, offsets=offsets, topic_ids=ids, lineages=lineages).to_json())
+    return replace(found, lines=tuple(lines)), tuple(moved)
+
+
+def write_checkpoint(storage: Storage, changed: Checkpoint, before: Checkpoint) -> str:
+    """Put the changed offsets in the place of those before; return where those are kept."""
+    backup = f"offsets-before-{storage.new_id()}"
+    storage.write_once(backup, "\n".join(before.lines).encode())
+    storage.delete(f"offsets/.{changed.batch}.crc")  # Hadoop's checksum of the old bytes; without it none is asked
+    storage.write_once(f"offsets/{changed.batch}", "\n".join(changed.lines).encode())
+    return backup
+
+
+def _moved(
+    log: Root, name: str, partitions: Sequence[int] | None, source: SourceOffset, target: Target
+) -> tuple[dict[TopicPartition, int], str, str]:
+    topic = log.topic(name)
+    _, state = topic.newest_durable()
+    same = source.topic_ids.get(name) == state.topic_id
+    if partitions is not None and not same:
+        raise UsageError(
+            f"topic {name!r} was deleted and made again since this query read it: set the offsets of all its partitions"
+        )
+    after = {}
+    for partition in range(state.partitions) if partitions is None else partitions:
+        check_partition(name, state, partition)
+        place, high = TopicPartition(name, partition), state.log_end[partition]
+        if target.way is Way.TIMESTAMP:
+            found = find_time(topic, state.topic_id, partition, target.number)
+            after[place] = high if found is None else min(found.offset, high)
+        else:
+            current = source.offsets.get(place) if same else None
+            after[place] = new_offset(place, target, current, state.log_start[partition], high)
+    return after, state.topic_id, state.lineage.position
+
+
+def _numbers(storage: Storage, directory: str) -> list[int]:
+    return sorted(int(name) for name in storage.names(directory) if name.isdigit())
+
+
+def _parsed(line: str) -> Any:
+    if line == _NO_OFFSET:
+        return None
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
