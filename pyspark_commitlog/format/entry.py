@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.format.shape import CrcText, Id, Shape, Text, Whole, check, checked_json
+from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, checked_json
 
 FORMAT_VERSION = 2
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
@@ -175,6 +175,7 @@ class _Envelope(Shape):
     sequence: Whole
     write_id: Id
     prev: Id
+    lineage: Marks
     inline: _Named | None = None
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.format.shape import Id, OrNone, Shape, Text, TopicName, Whole, check, damage
+from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
 from pyspark_commitlog.groups.config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.log.shapes import Partition, Side
 
@@ -26,6 +26,7 @@ class Offsets(Shape):
     since: Annotated[tuple[Generation, ...], Meta(max_length=MAX_PARTITIONS)]
     time: Whole
     metadata: Text
+    mark: Position
 
 
 class State(Shape):

@@ -58,6 +58,7 @@ class Writer(Row):
     rows: Whole
     sequence: Whole
     at_ms: Whole
+    checksum: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")] | None
     epoch: OrNone = -1
     ranges: tuple[tuple[Whole, Whole], ...] = ()
 
@@ -70,6 +71,7 @@ class Writers(Shape):
 
     rows: WriterRows
     snapshot: Side | None
+    forgotten: Whole
 
 
 class Topic(Shape):
@@ -121,12 +123,18 @@ Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Wh
 SettledRows = Annotated[tuple[tuple[Whole, Manifest | None, Active, Whole], ...], Meta(max_length=MAX_PARTITIONS)]
 
 
+#: partition, offset, why
+DamagedRows = Annotated[tuple[tuple[Partition, Whole, str], ...], Meta(max_length=MAX_PARTITIONS)]
+
+
 class SettleEntry(Shape):
     """What an entry of a settle journal holds beyond its envelope."""
 
     through: tuple[Whole, Id]
     oldest_unsettled: Whole
     partitions: SettledRows | Side
+    damaged: DamagedRows | Side = ()
+    others_unsettled: Whole | None = None
 
 
 #: base offset, end offset, rewrite, length, crc, lengths of both indexes, largest and smallest timestamp, lateness

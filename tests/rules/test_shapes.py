@@ -155,7 +155,7 @@ def test_tables_beside_entries_are_checked_too(world: World, kind: str, monkeypa
         "manifests": [[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]],
     }
     if kind == "writers":
-        data = to_json_bytes({"w": [-2, 0, 0, 0]})
+        data = to_json_bytes({"w": [-2, 0, 0, 0, None]})
         path = world.path / next(path for path in world.files("side/"))
         side = path.with_name(path.name.rpartition(".")[0] + ".writers")
         side.write_bytes(data)
