@@ -160,6 +160,13 @@ def check_topic_entry(body: Json, where: str) -> None:
     check_topic_config(state.config, where)
 
 
+def check_extents(rows: Sequence[Sequence[int]], chunks: int, where: str) -> None:
+    """Check that each extent is of a chunk that there is; raises as ``check_topic_entry``."""
+    highest = max(row[0] for row in rows)
+    if highest >= chunks:
+        raise damage(where, "a chunk of extents", highest, f"below {chunks}, as many as are named")
+
+
 def check_topic_config(config: dict[str, str], where: str) -> None:
     """Check stored configs; those of another release are passed over; raises as ``check_topic_entry``."""
     for name, value in config.items():

@@ -21,6 +21,7 @@ from pyspark_commitlog.log.shapes import (
     SealedRows,
     SettledRows,
     WriterRows,
+    check_extents,
     check_sealed,
     check_settle_entry,
     check_settled,
@@ -156,7 +157,10 @@ class TopicLog:
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
         """Return where an entry's records lie: none for an entry that appended nothing."""
-        return read_extents(self._table(entry, "extents", Extents))
+        rows = self._table(entry, "extents", Extents)
+        if rows:
+            check_extents(rows, len(self._table(entry, "chunks", Chunks)), f"entry {entry.sequence} of {self.name!r}")
+        return read_extents(rows)
 
     def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:
         """Return the chunks that an entry names."""
