@@ -10,9 +10,14 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from pyspark_commitlog.errors import AccessDeniedError, UsageError
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage, environment
 
@@ -164,8 +169,12 @@ class Access:
             f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})"
         )
 
+    def faults(self) -> list[str]:
+        """Return what is wrong with the entries that are still there."""
+        return self._journal().faults()
+
     def _journal(self) -> Journal:
-        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", no_sides)
+        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", no_sides, _check_entry)
 
 
 def checked(principal: str, operation: str, topic: str) -> Rule:
@@ -192,6 +201,23 @@ def _check_all(rules: tuple[Rule, ...]) -> None:
         )
     if len(rules) > MAX_RULES:
         raise UsageError(f"{len(rules)} rules are too many, at most {MAX_RULES} are allowed: use prefixes")
+
+
+_Row = tuple[str, Literal["read", "write", "admin"], str]
+
+
+class _Entry(Shape):
+    """What an entry holds beyond its envelope."""
+
+    rules: Annotated[tuple[_Row, ...], Meta(max_length=MAX_RULES)]
+
+
+def _check_entry(body: Json, where: str) -> None:
+    for number, row in enumerate(check(body, _Entry, where).rules):
+        try:
+            checked(*row)
+        except UsageError as error:
+            raise damage(where, f"rules[{number}]", list(row), str(error)) from error
 
 
 def _rules(stored: Stored | None) -> tuple[Rule, ...]:

@@ -106,13 +106,21 @@ class Journal:
         directory: where the entries lie; it must exist before an append.
         kind: the journal's kind, which every entry repeats (``topic``, ``settle``).
         sides: (topic id, file name) -> path of a side file.
+        check: refuses what an entry of this journal can't be, whatever its CRC (``CorruptionError``): (body, path).
 
     Not safe for use by several threads at once. ``listings`` counts how often the newest entry was found without an
     anchor: while it stays, all that ``newest`` returns is of one history.
     """
 
-    def __init__(self, storage: Storage, directory: str, kind: str, sides: Callable[[str, str], str]) -> None:
-        self._storage = storage
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        kind: str,
+        sides: Callable[[str, str], str],
+        check: Callable[[Json, str], object],
+    ) -> None:
+        self._storage, self._check = storage, check
         self._directory = directory
         self._kind = kind
         self._sides = sides
@@ -198,6 +206,7 @@ class Journal:
         if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions: the line is longer
             head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
         entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
+        self._check(entry.body, path)
         return Stored(entry, info)
 
     def inline(self, entry: Entry) -> bytes:

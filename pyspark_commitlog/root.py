@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from pyspark_commitlog.access import Access, Operation
-from pyspark_commitlog.errors import CorruptionError, RootNotFoundError
+from pyspark_commitlog.errors import RootNotFoundError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import check_seal, check_version
+from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_storage
 
@@ -69,11 +69,7 @@ class Root:
                 f"CommitLog({self._storage.url!r}).create_topic(…)"
             ) from None
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
-        try:
-            marker = json.loads(data)
-        except ValueError as error:
-            raise CorruptionError(f"{where} is not JSON ({error}); restore it from a copy") from error
-        check_version(marker, where)
+        check_version(checked_json(data, dict[str, object], where), where)
         check_seal(data, where)
 
     def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:

@@ -23,7 +23,7 @@ from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.groups import Groups
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
+from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.backlog import backlog
 from pyspark_commitlog.log.collect import former_lives
 from pyspark_commitlog.log.commit import former_queries
@@ -516,8 +516,8 @@ class CommitLog(Root):
         except (CorruptionError, UnsupportedError) as error:
             return RootReport((str(error),), ())
         storage = self._storage
-        journals = {paths.CONFIG_JOURNAL: "config", paths.ACCESS_JOURNAL: "access"}
-        faults = [each for path, kind in journals.items() for each in Journal(storage, path, kind, no_sides).faults()]
+        journals = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
+        faults = [*RootDefaults(storage).faults(), *self._access.faults()]
         groups = Groups(storage, self._access)
         known = {paths.ROOT_MARKER, paths.TOPICS, paths.GROUPS, *(path.partition("/")[0] for path in journals)}
         unnamed = [name for name in storage.names("") if name not in known]

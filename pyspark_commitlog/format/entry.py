@@ -16,12 +16,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import google_crc32c
+from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
+from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, checked_json
 
 FORMAT_VERSION = 2
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
@@ -147,8 +149,9 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         UnsupportedError: a newer format version or an unknown feature.
     """
     line, newline, _ = data.partition(b"\n")
-    fields: Json = json.loads(check_seal(line + newline, where) + b"}")
+    fields: Json = checked_json(check_seal(line + newline, where) + b"}", dict[str, object], where)
     check_version(fields, where)
+    check(fields, _Envelope, where)
     if (fields["journal"], fields["sequence"]) != (journal, sequence):
         raise CorruptionError(
             f"{where}: holds entry {fields['sequence']} of journal {fields['journal']!r}, "
@@ -169,13 +172,41 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
     )
 
 
+class _Named(Shape):
+    """How an entry names bytes: of the inline ones there are no more than ``MAX_INLINE_BYTES``."""
+
+    length: Annotated[int, Meta(ge=0, le=MAX_INLINE_BYTES)]
+    crc: CrcText
+
+
+class _Envelope(Shape):
+    """What every entry of every journal has."""
+
+    journal: Text
+    kind: Text
+    topic_id: Id
+    sequence: Whole
+    write_id: Id
+    prev: Id
+    lineage: Marks
+    inline: _Named | None = None
+
+
+class _Version(Shape):
+    """What every release looks at first."""
+
+    format_version: object = None
+    read_features: tuple[Text, ...] = ()
+    write_features: tuple[Text, ...] = ()
+
+
 def check_version(fields: Mapping[str, Any], where: str) -> None:
     """Refuse what this release would misread.
 
     Raises:
         UnsupportedError: names the version or the features.
     """
-    version = fields.get("formatVersion")
+    version = check(fields, _Version, where).format_version
     if version != FORMAT_VERSION:
         older = type(version) is int and version < FORMAT_VERSION
         remedy = (

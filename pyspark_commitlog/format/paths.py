@@ -39,6 +39,8 @@ _MEMBER = re.compile(rf"({_UUID})\.json")
 _CHUNK = re.compile(rf"([0-9]{{20}})-({_UUID})\.chunk")
 _SIDE = re.compile(rf"([0-9]{{20}})\.({_UUID})\.([a-z]+)")
 _MANIFEST = re.compile(rf"(0|[1-9][0-9]*)-([0-9]{{20}})-({_UUID})\.json")
+#: What the names of files may be, as regular expressions for whole texts.
+CHUNK_NAME, SIDE_NAME, MANIFEST_NAME = (f"^{each.pattern}$" for each in (_CHUNK, _SIDE, _MANIFEST))
 _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from pyspark_commitlog.config import DAY_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CommitFailedError,
     CommitLogError,
-    CorruptionError,
     FencedInstanceIdError,
     GroupResetError,
     NonEmptyGroupError,
@@ -22,8 +20,10 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
+from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.gone import gone_for_good
 from pyspark_commitlog.groups.members import Members
+from pyspark_commitlog.groups.shapes import check_group_entry, check_members
 from pyspark_commitlog.groups.state import (
     GroupState,
     Position,
@@ -88,10 +88,13 @@ class GroupLog:
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
-        self.journal = Journal(storage, self.directory, "group", lambda topic_id, file: f"{self._sides}/{file}")
+        self.journal = Journal(storage, self.directory, "group", self._side, check_group_entry)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
+
+    def _side(self, topic_id: str, file: str) -> str:
+        return f"{self._sides}/{file}"
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""
@@ -136,22 +139,21 @@ class GroupLog:
 
         Raises:
             FileNotFoundError: the side file with its members is collected.
-            CorruptionError: it is no group's state.
+            CorruptionError: that is damaged.
         """
         if stored is None:
             return GroupState()
-        try:
-            data = stored.entry.body["state"]
-            return GroupState.from_json(data, self._members_of(data.get("members")))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            path = f"{self.directory}/{paths.entry_name(stored.sequence)}"
-            raise CorruptionError(f"{path}: holds no group's state ({error!r}); restore the file") from error
+        data = stored.entry.body["state"]
+        return GroupState.from_json(data, self._members_of(data.get("members")))
 
     def _members_of(self, told: Json | None) -> Members:
         if told is None:
             return Members()
         if self._members is None or self._members[0] != told:
-            inline = json.loads(self.journal.side("", told)) if "file" in told else told
+            inline = told
+            if "file" in told:
+                path = self._side("", told["file"])
+                inline = check_members(checked_json(self.journal.side("", told), dict[str, object], path), path)
             self._members = told, Members.from_json(inline)
         return self._members[1]
 

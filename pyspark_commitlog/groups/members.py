@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
-from pyspark_commitlog.groups.config import MAX_SESSION_MS, MIN_SESSION_MS
+from pyspark_commitlog.format.shape import checked_json
+from pyspark_commitlog.groups.shapes import File
 from pyspark_commitlog.model import TopicPartition
 
 #: The generation of a member's file before it was ever in the group.
@@ -60,31 +60,15 @@ class Profile:
 
     @classmethod
     def from_json(cls, data: Json) -> Profile:
-        """Return the value of that form.
-
-        Raises:
-            ValueError: a value that no member has; names the field.
-        """
-        topics, assignors, session = data["topics"], data["assignors"], data["sessionTimeoutMs"]
-        texts = {"clientId": data["clientId"], "host": data["host"]}
-        texts |= {name: data[name] or "" for name in ("pattern", "instanceId")}
-        for name, listed in (("topics", topics), ("assignors", assignors)):
-            if not isinstance(listed, (list, tuple)):
-                raise ValueError(f"{name} is {listed!r}, expected a list of texts")
-            texts |= {f"{name}[{number}]": each for number, each in enumerate(listed)}
-        for name, value in texts.items():
-            if not isinstance(value, str):
-                raise ValueError(f"{name} is {value!r}, expected a text")
-        if type(session) is not int or not MIN_SESSION_MS <= session <= MAX_SESSION_MS:
-            raise ValueError(f"sessionTimeoutMs is {session!r}, expected {MIN_SESSION_MS} to {MAX_SESSION_MS}")
+        """Return the value of that form."""
         return cls(
             data["clientId"],
             data["host"],
-            tuple(topics),
+            tuple(data["topics"]),
             data["pattern"],
-            tuple(assignors),
+            tuple(data["assignors"]),
             data["instanceId"],
-            session,
+            data["sessionTimeoutMs"],
         )
 
 
@@ -107,16 +91,8 @@ class MemberFile:
         Raises:
             CorruptionError: it is not a member's file; its member writes it anew.
         """
-        try:
-            fields = json.loads(data)
-            generation = fields["generation"]
-            if type(generation) is not int or generation < NEVER_IN:
-                raise ValueError(f"generation is {generation!r}, expected a number from {NEVER_IN} on")
-            return cls(Profile.from_json(fields), generation)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CorruptionError(
-                f"{where} is no member's file ({error!r}): delete it, its member writes it"
-            ) from error
+        fields = checked_json(data, File, where)
+        return cls(Profile.from_json(fields), fields["generation"])
 
 
 @dataclass(frozen=True, slots=True)

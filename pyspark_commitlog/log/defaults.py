@@ -10,7 +10,10 @@ from collections.abc import Mapping
 
 from pyspark_commitlog.config import check_defaults, check_together, topic_defaults
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
+from pyspark_commitlog.log.shapes import check_topic_config
 from pyspark_commitlog.storage import Storage
 
 
@@ -19,7 +22,11 @@ class RootDefaults:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides)
+        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides, _check_entry)
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with the entries that are still there."""
+        return self._journal.faults()
 
     def as_given(self) -> Mapping[str, str]:
         """Return what is set, by the names that were given.
@@ -50,6 +57,21 @@ class RootDefaults:
 
         self._journal.append(plan)
         self._journal.trim()
+
+
+class _Entry(Shape):
+    """What an entry holds beyond its envelope."""
+
+    config: dict[str, str]
+
+
+def _check_entry(body: Json, where: str) -> None:
+    config = check(body, _Entry, where).config
+    try:
+        by_topic_name = topic_defaults(config)
+    except ValueError as error:
+        raise damage(where, "config", config, "values that can be read") from error
+    check_topic_config(dict(by_topic_name), where)
 
 
 def _config(stored: Stored | None) -> Mapping[str, str]:

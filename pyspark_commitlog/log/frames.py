@@ -112,8 +112,9 @@ def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
 
 def _window(storage: Storage, span: Span, position: int, size: int) -> pa.Buffer:
     size = min(size, span.end - position)
-    if span.data is not None:
-        return span.data.slice(position, size)
+    if span.data is not None:  # an extent may claim more than there is
+        start = min(position, span.data.size)
+        return span.data.slice(start, min(size, span.data.size - start))
     return storage.map(span.path, position, size)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -10,10 +9,24 @@ from typing import Any, cast
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.shapes import (
+    Chunks,
+    DamagedRows,
+    Extents,
+    SealedRows,
+    SettledRows,
+    WriterRows,
+    check_extents,
+    check_sealed,
+    check_settle_entry,
+    check_settled,
+    check_topic_entry,
+)
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Damage,
@@ -64,7 +77,7 @@ class TopicLog:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
         self.name = paths.check_topic_name(name)
-        self.journal = Journal(storage, paths.journal(name), "topic", self._side)
+        self.journal = Journal(storage, paths.journal(name), "topic", self._side, check_topic_entry)
         self._settles: dict[str, Journal] = {}
         self._tables: Shelf[str | Manifest, Mapping[str, WriterRow] | Segments] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
@@ -146,16 +159,22 @@ class TopicLog:
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
         """Return where an entry's records lie: none for an entry that appended nothing."""
-        return read_extents(self._table(entry, "extents"))
+        rows = self._table(entry, "extents", Extents)
+        if rows:
+            check_extents(rows, len(self._table(entry, "chunks", Chunks)), f"entry {entry.sequence} of {self.name!r}")
+        return read_extents(rows)
 
     def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:
         """Return the chunks that an entry names."""
-        return read_chunks(self._table(entry, "chunks"))
+        return read_chunks(self._table(entry, "chunks", Chunks))
 
-    def _table(self, entry: Entry, kind: str) -> Any:
+    def _table(self, entry: Entry, kind: str, shape: Any) -> Any:
         """Return a table of an entry, from its side file if it was too large for the entry."""
         table = entry.body.get(kind, ())
-        return json.loads(self.journal.side(entry.topic_id, table)) if isinstance(table, dict) else table
+        return self._side_table(self.journal, entry.topic_id, table, shape) if isinstance(table, dict) else table
+
+    def _side_table(self, journal: Journal, topic_id: str, named: Json, shape: Any) -> Any:
+        return checked_json(journal.side(topic_id, named), shape, self._side(topic_id, named["file"]))
 
     def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
         """Return what is remembered of a writer id."""
@@ -168,9 +187,8 @@ class TopicLog:
             return {}
         found = self._tables.get(named["file"])
         if found is None:
-            data = self.journal.side(state.topic_id, named)
-            found = read_writer_rows(json.loads(data))
-            self._tables.put(named["file"], found, len(data) * _PARSED)
+            found = read_writer_rows(self._side_table(self.journal, state.topic_id, named, WriterRows))
+            self._tables.put(named["file"], found, named["length"] * _PARSED)
         return cast(Mapping[str, WriterRow], found)
 
     # --- physical ----------------------------------------------------------------------------------------
@@ -182,7 +200,9 @@ class TopicLog:
     def settle_journal(self, topic_id: str) -> Journal:
         """Return the settle journal of one life of the topic."""
         if topic_id not in self._settles:
-            self._settles = {topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side)}
+            self._settles = {
+                topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side, check_settle_entry)
+            }
         return self._settles[topic_id]
 
     @contextmanager
@@ -254,19 +274,21 @@ class TopicLog:
     def settle_state(self, entry: Entry) -> SettleState:
         """Return the state that a settle entry carries."""
 
-        def table(kind: str) -> Any:
+        def table(kind: str, shape: Any) -> Any:
             rows = entry.body.get(kind, ())
             if isinstance(rows, dict):
-                rows = json.loads(self.settle_journal(entry.topic_id).side(entry.topic_id, rows))
+                rows = self._side_table(self.settle_journal(entry.topic_id), entry.topic_id, rows, shape)
             return rows
 
+        rows = table("partitions", SettledRows)
+        check_settled(rows, f"settle entry {entry.sequence} of topic {self.name!r}")
         sequence, write_id = entry.body["through"]
         return SettleState(
             topic_id=entry.topic_id,
             through=(sequence, write_id),
             oldest_unsettled=entry.body["oldestUnsettled"],
-            partitions=tuple(SettledPartition.from_json(row) for row in table("partitions")),
-            damaged=tuple(Damage(*row) for row in table("damaged")),
+            partitions=tuple(SettledPartition.from_json(row) for row in rows),
+            damaged=tuple(Damage(*row) for row in table("damaged", DamagedRows)),
             ahead=entry.body.get("othersUnsettled"),
         )
 
@@ -296,7 +318,8 @@ class TopicLog:
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
         found = self.storage.read(path, 0, manifest.checked.at_most)
-        rows: list[list[int]] = json.loads(manifest.checked.check(found, path))
+        rows: list[list[int]] = checked_json(manifest.checked.check(found, path), SealedRows, path)
+        check_sealed(rows, path)
         return rows
 
     def config(self, state: TopicState) -> TopicConfig:

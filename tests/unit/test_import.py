@@ -11,7 +11,7 @@ import pytest
 
 import pyspark_commitlog
 
-HEAVY = ("pyspark", "pyarrow", "numpy", "fsspec", "pandas")
+HEAVY = ("pyspark", "pyarrow", "numpy", "fsspec", "pandas", "msgspec")
 
 
 def run(code: str) -> str:

@@ -1,0 +1,113 @@
+"""What a group's entries, its members' table and their files may be: one declaration of each. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from pyspark_commitlog.config import MAX_PARTITIONS
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
+from pyspark_commitlog.groups.config import MAX_SESSION_MS, MIN_SESSION_MS
+from pyspark_commitlog.log.shapes import Partition, Side
+
+Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
+#: A generation that counts resets: with room for all that can come.
+Generation = Annotated[int, Meta(ge=0, lt=2**53)]
+Places = dict[TopicName, tuple[Partition, ...]]
+
+
+class Offsets(Shape):
+    """A group's offsets of a topic id."""
+
+    name: TopicName
+    offsets: Annotated[tuple[OrNone, ...], Meta(max_length=MAX_PARTITIONS)]
+    since: Annotated[tuple[Generation, ...], Meta(max_length=MAX_PARTITIONS)]
+    time: Whole
+    metadata: Text
+    mark: Position
+
+
+class State(Shape):
+    """``state`` of an entry of a group's journal."""
+
+    generation: Generation
+    floor: Generation
+    last_reset: Id
+    topics: dict[Id, Offsets]
+    members: dict[str, object] | None = None
+
+
+class GroupEntry(Shape):
+    """What an entry of a group's journal holds beyond its envelope."""
+
+    state: State
+
+
+class Who(Shape):
+    """Who a member is, and what it wants, but for the topics."""
+
+    client_id: str
+    host: str
+    pattern: str | None
+    assignors: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    instance_id: str | None
+    session_timeout_ms: Session
+
+
+class Row(Who):
+    """A member's row."""
+
+    topics: Whole
+    joined: Whole
+    owned: Places
+    revoking: Places
+    revoked_in: Whole
+
+
+class Table(Shape):
+    """All members of a group."""
+
+    generation: Whole
+    admitted: Whole
+    phase: Literal["Empty", "PreparingRebalance", "Stable"]
+    protocol: str | None
+    topics: dict[TopicName, tuple[Id, Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]]]
+    wishes: tuple[tuple[str, ...], ...]
+    rows: dict[Id, Row]
+
+
+class File(Who):
+    """A member's file."""
+
+    topics: tuple[str, ...]
+    generation: OrNone
+
+
+def check_group_entry(body: Json, where: str) -> None:
+    """Check an entry of a group's journal, and the members in it, if they lie there.
+
+    Raises:
+        CorruptionError: names the field, what was found and what was expected.
+    """
+    members = check(body, GroupEntry, where).state.members
+    if members is None:
+        return
+    if "file" in members:
+        check(members, Side, where)
+    else:
+        check_members(members, where)
+
+
+def check_members(members: Json, where: str) -> Json:
+    """Return a table of members, in an entry or a side file, if that is one; raises as ``check_group_entry``."""
+    table = check(members, Table, where)
+    for member_id, row in table.rows.items():
+        if row.topics >= len(table.wishes):
+            expected = f"below {len(table.wishes)}, as wishes has"
+            raise damage(where, f"topics of member {member_id}", row.topics, expected)
+        for topic in (*row.owned, *row.revoking):
+            if topic not in table.topics:
+                raise damage(where, f"a partition of member {member_id}", topic, "a topic of the table")
+    return members

@@ -1,0 +1,205 @@
+"""What a topic's entries and their tables may be: one declaration of each, and what no declaration can tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import gt
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from pyspark_commitlog.config import KEYS, MAX_PARTITIONS
+from pyspark_commitlog.errors import ConfigError
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.paths import CHUNK_NAME, MANIFEST_NAME, SIDE_NAME
+from pyspark_commitlog.format.shape import (
+    Crc,
+    CrcText,
+    Id,
+    OrNone,
+    Row,
+    Shape,
+    Text,
+    Timestamp,
+    Whole,
+    check,
+    damage,
+)
+
+Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
+PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]
+
+
+class Side(Shape):
+    """How an entry names a side file."""
+
+    file: Annotated[str, Meta(pattern=SIDE_NAME)]
+    length: Whole
+    crc: CrcText
+
+
+class Chunk(Shape):
+    """A row of ``chunks``."""
+
+    name: Annotated[str, Meta(pattern=CHUNK_NAME)]
+    length: Whole
+    crc: CrcText
+
+
+Chunks = tuple[Chunk, ...]
+#: chunk, partition, position, length, rows, base offset
+Extents = tuple[tuple[OrNone, Partition, Whole, Whole, Whole, Whole], ...]
+
+
+class Writer(Row):
+    """A row of the writers' table."""
+
+    last: OrNone
+    rows: Whole
+    sequence: Whole
+    at_ms: Whole
+    checksum: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")] | None
+    epoch: OrNone = -1
+    ranges: tuple[tuple[Whole, Whole], ...] = ()
+
+
+WriterRows = dict[Text, Writer]
+
+
+class Writers(Shape):
+    """``state.writers``."""
+
+    rows: WriterRows
+    snapshot: Side | None
+    forgotten: Whole
+
+
+class Topic(Shape):
+    """``state`` of an entry of a topic's journal."""
+
+    deleted: bool
+    config: dict[str, str]
+    log_start: PerPartition
+    log_end: PerPartition
+    created: Whole
+    writers: Writers
+    staged_floor: Whole
+    leader_epoch: Whole
+    marks: tuple[tuple[Whole, Whole], ...]
+    former_ids: tuple[tuple[Id, Whole], ...]
+    former_queries: tuple[Text, ...]
+    voids: tuple[tuple[Partition, Whole, Whole], ...]
+    unsynced_from: Whole | None
+
+
+class TopicEntry(Shape):
+    """What an entry of a topic's journal holds beyond its envelope."""
+
+    state: Topic
+    chunks: Chunks | Side = ()
+    extents: Extents | Side = ()
+
+
+class Active(Row):
+    """The active segment of a partition."""
+
+    base_offset: Whole
+    rewrite: Whole
+    length: Whole
+    crc: Crc
+    offset_bytes: Whole
+    time_bytes: Whole
+    since_last_entry: Whole
+    max_timestamp: Timestamp
+    max_timestamp_offset: OrNone
+    first_timestamp: Timestamp
+    last_time_entry: Timestamp
+    min_timestamp: Timestamp | None = None
+    lateness: Timestamp | None = None
+
+
+#: file, length, crc, segments, bytes
+Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Whole, Whole]
+SettledRows = Annotated[tuple[tuple[Whole, Manifest | None, Active, Whole], ...], Meta(max_length=MAX_PARTITIONS)]
+
+
+#: partition, offset, why
+DamagedRows = Annotated[tuple[tuple[Partition, Whole, str], ...], Meta(max_length=MAX_PARTITIONS)]
+
+
+class SettleEntry(Shape):
+    """What an entry of a settle journal holds beyond its envelope."""
+
+    through: tuple[Whole, Id]
+    oldest_unsettled: Whole
+    partitions: SettledRows | Side
+    damaged: DamagedRows | Side = ()
+    others_unsettled: Whole | None = None
+
+
+#: base offset, end offset, rewrite, length, crc, lengths of both indexes, largest and smallest timestamp, lateness
+SealedRows = list[tuple[Whole, Whole, Whole, Whole, Crc, Whole, Whole, Timestamp, Timestamp | None, Timestamp | None]]
+
+
+def check_topic_entry(body: Json, where: str) -> None:
+    """Check an entry of a topic's journal.
+
+    Raises:
+        CorruptionError: names the field, what was found and what was expected.
+    """
+    state = check(body, TopicEntry, where).state
+    partitions = len(state.log_end)
+    if len(state.log_start) != partitions:
+        raise damage(where, "state.logStart", state.log_start, f"{partitions} offsets, as logEnd has")
+    if any(map(gt, state.log_start, state.log_end)):
+        at = next(n for n in range(partitions) if state.log_start[n] > state.log_end[n])
+        raise damage(where, f"state.logStart[{at}]", state.log_start[at], f"at most logEnd, {state.log_end[at]}")
+    for number, (partition, start, end) in enumerate(state.voids):
+        if partition >= partitions or not start < end <= state.log_end[partition]:
+            raise damage(where, f"state.voids[{number}]", [partition, start, end], "offsets of a partition there is")
+    check_topic_config(state.config, where)
+
+
+def check_extents(rows: Sequence[Sequence[int]], chunks: int, where: str) -> None:
+    """Check that each extent is of a chunk that there is; raises as ``check_topic_entry``."""
+    highest = max(row[0] for row in rows)
+    if highest >= chunks:
+        raise damage(where, "a chunk of extents", highest, f"below {chunks}, as many as are named")
+
+
+def check_topic_config(config: dict[str, str], where: str) -> None:
+    """Check stored configs; those of another release are passed over; raises as ``check_topic_entry``."""
+    for name, value in config.items():
+        if name in KEYS:
+            try:
+                KEYS[name].check(value)
+            except ConfigError as error:
+                raise damage(where, f"config {name!r}", value, str(error)) from error
+
+
+def check_settle_entry(body: Json, where: str) -> None:
+    """Check an entry of a settle journal; raises as ``check_topic_entry``."""
+    check(body, SettleEntry, where)
+    if not isinstance(body["partitions"], dict):
+        check_settled(body["partitions"], where)
+
+
+def check_settled(rows: Sequence[Sequence[Any]], where: str) -> None:
+    """Check rows of settled partitions: no index is larger than its log; raises as ``check_topic_entry``."""
+    for number, (_, _, (_, _, length, _, offset_bytes, time_bytes, *_), _) in enumerate(rows):
+        _check_indexes(length, offset_bytes, time_bytes, f"partition {number}", where)
+
+
+def _check_indexes(length: int, offset_bytes: int, time_bytes: int, what: str, where: str) -> None:
+    if max(offset_bytes, time_bytes) > length:
+        raise damage(
+            where, f"indexes of {what}", [offset_bytes, time_bytes], f"at most {length} bytes each, as its log"
+        )
+
+
+def check_sealed(rows: Sequence[Sequence[int]], where: str) -> None:
+    """Check that each row of a manifest begins where the one before ended; raises as ``check_topic_entry``."""
+    for number, row in enumerate(rows):
+        if not row[0] < row[1] or (number and rows[number - 1][1] > row[0]):
+            raise damage(where, f"segment {number}", list(row[:2]), "offsets behind those of the segment before")
+        _check_indexes(row[3], row[5], row[6], f"segment {number}", where)
