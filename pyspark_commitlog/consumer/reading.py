@@ -173,12 +173,26 @@ class Reading:
         state = self._group_state() if moving else None
         for key, place in moving:
             self._bring(key, place, views[key.topic], state)
+        self._look_again(views)
         self._follow_history(views)
         for key, place in moving:
-            self._bring_inside(key, place, views[key.topic])
+            if key.topic in views:
+                self._bring_inside(key, place, views[key.topic])
         if len(self._topics) > len(names) + _OTHERS:
             self._let_go(_OTHERS)
         return views
+
+    def _look_again(self, views: dict[str, View]) -> None:
+        """Look again at topics of which the group knows a later entry: others committed since they were looked at."""
+        for key, place in self.places.items():
+            view = views.get(key.topic)
+            if view is None or place.lineage is None or place.topic_id != view.topic.topic_id:
+                continue
+            if place.lineage.sequence > view.topic.lineage.sequence:
+                try:
+                    views[key.topic] = self.topic(key.topic).look()
+                except UnknownTopicError:  # deleted meanwhile: the next look tells
+                    del views[key.topic]
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
         """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""

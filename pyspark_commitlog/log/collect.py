@@ -155,20 +155,25 @@ def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tu
 def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
     """Delete the chunks of entries that stay, ascending, because a partition is damaged (rule R13): of the others.
 
-    None of these numbers was ever collected, so what lies there is the journal's own.
+    What was read counts only if the newest settle entry still keeps it: then its number was never collected. Else it
+    may be a file that was put behind a collector, and its writer may have committed the chunks under a later number.
     """
     paths, gone = topic.paths(topic_id), 0
     there = set(topic.storage.names(paths.staged))
+    found: list[tuple[int, str]] = []
     for sequence in range(settled.oldest_unsettled, settled.others_from):
         try:
             entry = topic.journal.read(sequence).entry
             chunks, needed = topic.chunks(entry), needed_chunks(topic.extents(entry), settled)
         except (FileNotFoundError, CorruptionError):
             continue
-        for number, chunk in enumerate(chunks):
-            if number not in needed and chunk.name in there:
-                topic.storage.delete(paths.chunk(chunk.name))
-                gone += 1
+        free = (chunk.name for number, chunk in enumerate(chunks) if number not in needed)
+        found += [(sequence, name) for name in free if name in there]
+    kept_from = topic.settled(topic_id)[1].oldest_unsettled
+    for sequence, name in found:
+        if sequence >= kept_from:
+            topic.storage.delete(paths.chunk(name))
+            gone += 1
     return gone
 
 

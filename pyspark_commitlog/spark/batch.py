@@ -41,8 +41,9 @@ class CommitLogReader(Reading, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
-        states = self._states({})
-        starts = self._resolve(states, self._starting(self._progress()), EARLIEST, "startingOffsets")
+        asked = self._starting(self._progress())
+        states = self._states({})  # behind the group: it may know entries that are newer than an earlier look
+        starts = self._resolve(states, asked, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
         found: list[OffsetRange] = []
         for place, start in starts.items():

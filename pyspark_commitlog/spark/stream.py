@@ -55,8 +55,9 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         return self._initial
 
     def _first_offset(self) -> SourceOffset:
-        states, group = self._states({}), self._following()
+        group = self._following()
         asked = LATEST if self._options.starting is None else self._starting(group)
+        states = self._states({})  # behind the group: it may know entries that are newer than an earlier look
         offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
         return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None, lineages(states))
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -401,3 +404,40 @@ def test_a_copy_of_the_root_keeps_its_marks(world: World, tmp_path: Path) -> Non
     shutil.copytree(world.path, tmp_path / "copy")
     with pytest.raises(CommitLogError, match="KAFKA_STORAGE_ERROR"):
         append(CommitLog(str(tmp_path / "copy")).topic("t"), batch_of([b"x"], partition=[0]))
+
+
+def test_a_collector_that_slept_does_not_take_the_chunk_of_a_strays_next_try_along(world: World) -> None:
+    """Anchor rule, R13: while it sleeps the partition is mended and entry 5 collected, and a writer puts another 5."""
+    whole = damaged(world)
+    reached, go = threading.Event(), threading.Event()
+
+    def sleep() -> None:
+        reached.set()
+        assert go.wait(30)
+
+    staged = stage(world.handle(), batch_of([b"slow"], partition=[1]))
+    slow = world.handle(on_path("/t/journal/", "put_if_absent", sleep))
+    with ThreadPoolExecutor(1) as threads:
+        committed = threads.submit(commit, slow, staged.topic_id, [staged], Transaction("w", 1))
+        assert reached.wait(30)
+        write(world, 1, b"b1")
+        with pytest.raises(CorruptionError):
+            world.maintain()
+        world.clock.advance(DELAY_MS)
+
+        def meanwhile() -> None:
+            log_of(world, 0).write_bytes(whole)
+            world.maintain()
+            world.clock.advance(DELAY_MS)
+            write(world, 1, b"b2")
+            write(world, 1, b"b3")
+            collect(world.handle(), staged.topic_id)
+            assert world.entries() == [6, 7]
+            go.set()
+            assert committed.result(30).sequence == 8
+
+        reads = count(1)  # the first one finds it as the newest
+        asleep = on_path(f"{5:020d}.json", "fetch", lambda: meanwhile() if next(reads) == 2 else None, times=2)
+        collect(world.handle(asleep), staged.topic_id, thorough=True)
+    assert committed.done()
+    assert values(world, 1) == [b"b0", b"b1", b"b2", b"b3", b"slow"]
