@@ -34,6 +34,8 @@ class Span:
         chunk: the unique part in the chunk's name; None for segments and inline bytes.
         data: inline bytes in place of a file.
         until: about where nobody will read on: no more than this is mapped at first.
+        rewritten: length and CRC of the whole file, of a segment that was written anew: the file that it took the place
+            of has frames of the same identities and offsets. None for any other.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Span:
     chunk: str | None = None
     data: pa.Buffer | None = None
     until: int | None = None
+    rewritten: tuple[int, int] | None = None
 
 
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
@@ -58,6 +61,7 @@ def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) ->
         shift=0,
         topic_id=paths.topic_id,
         partition=partition,
+        rewritten=(segment.length, segment.crc) if isinstance(segment, Sealed) and segment.rewrite else None,
     )
 
 
@@ -80,8 +84,11 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
 
     Raises:
         FileNotFoundError: the file is gone.
-        CorruptionError: the file is too short, or a header is not what must come next.
+        CorruptionError: the file is too short, or a header is not what must come next; or it is the file of before, in
+            the place of one written anew.
     """
+    if span.rewritten is not None:
+        _check_rewritten(storage, span.path, *span.rewritten)
     position, expected = span.start, span.base_offset
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
@@ -97,6 +104,20 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
             )
         yield Located(found, position, found.base_offset + span.shift)
         position, inside, expected = position + found.length, inside + found.length, found.next_offset
+
+
+def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None:
+    """Refuse another file in the place of one that was written anew: what it has besides was superseded, or voided.
+
+    Its frames tell nothing of that, its size does: what lies behind the published length is harmless only if the CRC
+    bears out what is before. The size is that of an opened file: NFS may know an older one by name.
+    """
+    size = storage.fetch(path, 0)[1].size
+    if size < length or (size > length and crc_of(storage, path, length) != crc):
+        raise CorruptionError(
+            f"{path} has {size} bytes, {length} were published: it was cut, or the file that it took the place of was "
+            "put there; restore it from a copy"
+        )
 
 
 def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:

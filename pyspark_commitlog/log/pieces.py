@@ -54,7 +54,7 @@ def pieces_of(storage: Storage, span: Span, start: int, end: int, index: Sequenc
 def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -> Located:
     """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
     base = None if offset is None else offset - span.shift
-    for located in walk(storage, replace(span, start=position, base_offset=base)):
+    for located in walk(storage, replace(span, start=position, base_offset=base, rewritten=None)):
         return located
     raise CorruptionError(f"{span.path} position {position}: the frames end, rows are missing")
 
