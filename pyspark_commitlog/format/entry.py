@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import google_crc32c
+import msgspec
 from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
@@ -31,6 +32,7 @@ KNOWN_FEATURES: frozenset[str] = frozenset()
 #: An entry's line stays below this; larger tables go to side files.
 MAX_LINE_BYTES = 64 * 1024
 MAX_INLINE_BYTES = 2**20
+_escaping = json.JSONEncoder(separators=(",", ":")).encode
 _TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"}')
 _TAIL_BYTES = len(b',"crc":"00000000"}')
 
@@ -122,8 +124,14 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
 
 def seal(fields: Json) -> bytes:
     """Return a JSON object as one line that ends with its CRC-32C."""
-    covered = json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode()[:-1]
+    covered = _line(fields)[:-1]
     return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+
+
+def _line(fields: Json) -> bytes:
+    """Return compact JSON in ASCII: what msgspec makes, several times as fast, where nothing has to be escaped."""
+    found = msgspec.json.encode(fields)
+    return found if found.isascii() and b"\\" not in found else _escaping(fields).encode()
 
 
 def check_seal(line: bytes, where: str) -> bytes:

@@ -78,9 +78,19 @@ class Lineage:
         """Return the lineage of the entry behind this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()
         mark = b64encode(hashlib.sha256(covered).digest()[: _WIDTH * 3 // 4]).decode()
-        after, marks = self.sequence + 1, self.marks
-        left = (i for i, at in enumerate(kept(self.sequence)) if after - at <= REACH * (at & -at))
-        return Lineage(after, mark + "".join([marks[i * _WIDTH : (i + 1) * _WIDTH] for i in left]))
+        return Lineage(self.sequence + 1, mark + self._left)
+
+    @property
+    def _left(self) -> str:
+        """Return the marks that the entry behind this one keeps, too: all but one at most.
+
+        A mark goes when it lies one too far below, so that of a multiple of 2^k REACH · 2^k below this entry, where 2^k
+        is the largest power that divides both. Before it stand those of the REACH multiples of 2^k above it, and of
+        every smaller power the odd multiples, REACH / 2 of them. While there is no such number, there are fewer marks.
+        """
+        step = self.sequence & -self.sequence
+        place = (REACH + (step.bit_length() - 1) * REACH // 2) * _WIDTH
+        return self.marks[:place] + self.marks[place + _WIDTH :]
 
     @cached_property
     def position(self) -> str:

@@ -35,7 +35,7 @@ CrcText = Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
 Id = Annotated[str, Meta(pattern="^[0-9a-zA-Z-]{0,64}$")]
 TopicName = Annotated[str, Meta(pattern=r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")]
 #: Marks of a history, and of a position in one (``format.lineage``).
-Marks = Annotated[str, Meta(pattern="^([A-Za-z0-9+/]{8})*$")]
+Marks = Annotated[str, Meta(pattern="^(?:[A-Za-z0-9+/]{8})*$")]
 Position = Annotated[str, Meta(pattern="^(|[1-9][0-9]{0,18}:([A-Za-z0-9+/]{8})+)$")]
 Text = Annotated[str, Meta(max_length=4096)]
 

@@ -278,8 +278,12 @@ class LocalStorage(Storage):
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""
-        with explained(self._root, f"read {path}"), open(self._name(path), "rb", buffering=0) as file:
-            return file.read(length), _file_info(os.fstat(file.fileno()))
+        with explained(self._root, f"read {path}"):
+            fd = os.open(self._name(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(fd, length), _file_info(os.fstat(fd))
+            finally:
+                os.close(fd)
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark_commitlog.errors import StorageError, StorageFullError, StorageReadOnlyError
@@ -17,17 +15,24 @@ _READING = ("read ", "list ")
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-@contextmanager
-def explained(root: Path, action: str) -> Iterator[None]:
+class explained:  # noqa: N801 read as a function; a generator would cost each look at a file twice as much
     """Turn an OSError about space or permission into ours; let "not found" and "exists" pass."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError, StorageError):
-        raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(*error.args) from error
-    except OSError as error:
-        raise explain(error, root, action) from error
+
+    __slots__ = ("_action", "_root")
+
+    def __init__(self, root: Path, action: str) -> None:
+        self._root, self._action = root, action
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise what explains an error."""
+        if isinstance(error, (FileNotFoundError, FileExistsError, StorageError)) or not isinstance(error, OSError):
+            return
+        if isinstance(error, NotADirectoryError):
+            raise FileNotFoundError(*error.args) from error
+        raise explain(error, self._root, self._action) from error
 
 
 def explain(error: OSError, root: Path, action: str) -> StorageError:

@@ -85,6 +85,22 @@ def test_the_marks_are_those_of_brute_force() -> None:
         assert list(kept(sequence)) == expected
 
 
+def test_an_entry_has_the_marks_that_follow_from_its_number() -> None:
+    """The entry before leaves out the one that goes, wherever it stands."""
+    lineage, every = NO_LINEAGE, dict[int, str]()
+    for number in range(1, 3000):
+        lineage = lineage.advanced(f"entry {number}")
+        every[number] = lineage.marks[:8]
+        assert lineage.marks == "".join(every[sequence] for sequence in kept(number))
+
+
+@given(st.integers(1, 2**50))
+def test_so_has_one_of_any_number(sequence: int) -> None:
+    marks = {each: f"{place:08}" for place, each in enumerate(kept(sequence))}
+    after = Lineage(sequence, "".join(marks.values())).advanced("next")
+    assert after.marks[8:] == "".join(marks[each] for each in kept(sequence + 1)[1:])
+
+
 def test_a_mark_is_what_FORMAT_says() -> None:
     first = b64encode(hashlib.sha256(b"one").digest()[:6])
     second = b64encode(hashlib.sha256(first + b"two").digest()[:6])

@@ -63,6 +63,13 @@ def test_is_one_line_of_ascii_json_that_ends_with_its_crc() -> None:
     assert json.loads(line)["state"] == ENTRY.body["state"]
 
 
+@pytest.mark.parametrize("text", ["plain", "ü", 'a "word"', "back\\slash", "line\n", "\x00", "\u2028", "😀", "</>"])
+def test_whatever_a_text_holds_it_is_the_ascii_json_of_the_standard_library(text: str) -> None:
+    fields: dict[str, Any] = {"text": text, text: [1, -(2**63), 2**63 - 1, None, True, (0, 1)]}
+    covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    assert codec.check_seal(codec.seal(fields), "here") == covered
+
+
 def test_without_inline_bytes_it_names_none() -> None:
     assert decode(codec.encode(ENTRY)).inline is None
 
