@@ -380,8 +380,21 @@ class Journal:
             name = paths.side_name(slot.sequence, slot.write_id, kind)
             self._storage.write_once(self._sides(draft.topic_id, name), table)
         data = codec.encode(entry, draft.inline)
-        as_stored = codec.decode(data, where=self._path(slot.sequence), journal=self._kind, sequence=slot.sequence)
-        return self._put(base, as_stored, data)
+        return self._put(base, self._as_read(data, slot), data)
+
+    def _as_read(self, data: bytes, slot: Slot) -> Entry:
+        """Return an entry as readers will find it.
+
+        Raises:
+            UsageError: they would take it for damage, which nobody could mend; nothing was put.
+        """
+        path = self._path(slot.sequence)
+        try:
+            entry = codec.decode(data, where=path, journal=self._kind, sequence=slot.sequence)
+            self._check(entry.body, path)
+        except CorruptionError as error:
+            raise UsageError(f"{self._directory}: nothing was put, as nobody could read it: {error}") from error
+        return entry
 
     def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
         """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""

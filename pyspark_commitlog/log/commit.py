@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import (
     CorruptionError,
     InvalidRecordError,
@@ -23,6 +24,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
+from pyspark_commitlog.format.shape import is_text
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.checksum import added
 from pyspark_commitlog.log.staging import Group, Staged, restaged
@@ -44,6 +46,8 @@ from pyspark_commitlog.log.writers import PRODUCER, remember
 log = logging.getLogger("pyspark_commitlog.log")
 
 _REMEMBERED_RANGES = 5
+#: Characters of a writer id at most: what entries may hold (``shape.Text``).
+MAX_WRITER_ID = 4096
 _MARKS_PER_RETENTION = 24
 
 
@@ -200,6 +204,25 @@ def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
     return (*state.former_queries, *queries)[-FORMER_QUERIES:]
 
 
+def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
+    """Refuse a writer that the table of writers can't hold: nobody could read the topic behind its commit (pure).
+
+    Raises:
+        UsageError: its id is too long, or no text; or its number is negative, or needs more than 64 bits.
+    """
+    name = writer.writer_id
+    if not 0 < len(name) <= MAX_WRITER_ID or not is_text(name):
+        raise UsageError(
+            f"topic {topic!r}: writer id {name[:80]!r} has {len(name)} characters: it takes 1 to {MAX_WRITER_ID} of "
+            "Unicode; nothing was committed"
+        )
+    last = writer.version if isinstance(writer, Transaction) else writer.last
+    if not 0 <= last <= LONG_MAX:
+        raise UsageError(
+            f"topic {topic!r}: {name} commits under number {last}, allowed are 0 to {LONG_MAX}; nothing was committed"
+        )
+
+
 def check_life(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
     """Refuse a query that wrote to an earlier life of the topic: its batches would go on (R14; pure).
 
@@ -307,6 +330,7 @@ def commit(
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
         StagedExpiredError, StaleBatchError, WriterFencedError: see ``judge`` and ``check_floor``.
+        UsageError: see ``check_writer``.
         InvalidRecordError: records without a key, in a topic that is compacted by now.
         KafkaStorageError: a partition's storage is damaged; nothing was committed.
         CorruptionError: a chunk is missing or has another length.
@@ -315,6 +339,8 @@ def commit(
     staged = [task for task in staged if task.groups]
     if not staged:
         return Committed(None, 0)
+    if writer is not None:
+        check_writer(writer, topic.name)
     topic.forget_defaults()
     staged = _bounded_inline(topic, topic_id, staged)
     rows, checksum = sum(task.rows for task in staged), _checksum(staged) if isinstance(writer, Transaction) else None

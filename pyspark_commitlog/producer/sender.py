@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import (
     CommitLogError,
     DeliveryTimeoutError,
@@ -159,7 +160,7 @@ class Sender:
                 future.set_result(BatchMetadata(self._topic, 0, {}))
                 return future
             if sequence is not None:
-                self._check_ascends(sequence)
+                self._check_ascends(sequence, rows)
             size = RECORD_BYTES + sum(piece.nbytes for piece in pieces)
             self._take(size, sequence)
             mark = None
@@ -213,7 +214,11 @@ class Sender:
             raise UsageError(f"topic {self._topic!r}: sequence needs a Producer with a producer_id")
         return self.landed
 
-    def _check_ascends(self, sequence: int) -> None:
+    def _check_ascends(self, sequence: int, rows: int = 1) -> None:
+        if sequence + rows - 1 > LONG_MAX:
+            raise UsageError(
+                f"topic {self._topic!r}: sequence {sequence + rows - 1} is too large, at most {LONG_MAX} is allowed"
+            )
         if sequence <= self._last:
             raise UsageError(
                 f"topic {self._topic!r}: sequence {sequence} is not above {self._last}, which was sent before it: "

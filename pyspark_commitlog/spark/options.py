@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from pyspark_commitlog.access import PRINCIPAL_VARIABLE
-from pyspark_commitlog.config import MAX_PARTITIONS, check_config
+from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS, check_config
 from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
+from pyspark_commitlog.format.shape import is_text
 from pyspark_commitlog.log.partitioner import PARTITIONERS
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_commitlog.spark.splits import Split
@@ -37,6 +38,8 @@ _TOPIC = "topic."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
 _ASYNC = "asyncProgressTrackingEnabled"
+#: A writer id has 4,096 characters at most (``log.commit``), of which some are ours.
+_MAX_APP_ID = 4000
 #: Spark hands a sink all options of the query.
 _PASS_TO_SINK = (*_PASS, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
                  "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
@@ -154,8 +157,8 @@ class _Given:
             number = int(value)
         except ValueError:
             number = minimum - 1
-        if number < minimum:
-            raise OptionError(f"option {name!r}={value!r}: use a whole number, at least {minimum}")
+        if not minimum <= number <= LONG_MAX:
+            raise OptionError(f"option {name!r}={value!r}: use a whole number, at least {minimum}, of 64 bits")
         return number
 
     def names(self, name: str) -> tuple[str, ...] | None:
@@ -411,6 +414,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     app, version = given.text("txnAppId"), given.number("txnVersion", 0)
     if (app is None) != (version is None):
         raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
+    if app is not None and (len(app) > _MAX_APP_ID or not is_text(app)):
+        raise OptionError(f"option 'txnAppId'={app[:80]!r}: use a text of up to {_MAX_APP_ID} characters")
     topic = given.text("topic")
     return SinkOptions(
         path=given.required("path", _PATH.replace(".load(", ".save(")),

@@ -496,6 +496,22 @@ def test_sequences_may_skip_but_not_go_back(world: World) -> None:
     assert world.values() == [b"10", b"11", b"400"]
 
 
+def test_a_sequence_that_64_bits_can_not_hold_is_refused(world: World) -> None:
+    """Its entry could not be read, by anybody."""
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        with pytest.raises(UsageError, match=f"sequence {2**63} is too large"):
+            producer.send("t", b"", sequence=2**63)
+        with pytest.raises(UsageError, match=f"sequence {2**63} is too large"):
+            producer.send_batch("t", batch_of(many(2)), sequence=2**63 - 1)
+        producer.send("t", b"last", sequence=2**63 - 1)
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 2**63 - 1
+        with pytest.raises(UsageError, match="nothing was committed"):
+            producer.send("t", b"one more").result(20)
+    assert world.values() == [b"last"]
+
+
 def test_a_sequence_needs_an_id(world: World) -> None:
     world.create()
     with producer_on(world) as producer:

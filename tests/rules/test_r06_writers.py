@@ -10,6 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, UsageError, WriterFencedError
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
+from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log import writers as module
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
 from pyspark_commitlog.log.producers import init_producer, landed_ranges
@@ -396,3 +397,52 @@ def test_a_producer_with_an_id_that_is_forgotten_is_refused(world: World) -> Non
     with pytest.raises(StaleBatchError, match="is forgotten"):
         append(topic, batch_of([b"x"]), writer=ProducerBatch("producer:p", 3, 0, 0))
     assert world.values() == []
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        Transaction("x" * 4097, 1),
+        Transaction("", 1),
+        Transaction("half a character \udc80", 1),
+        Transaction("w", 2**63),
+        Transaction("w", -1),
+        ProducerBatch("transient:p", 0, 0, 2**63, 0),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 64])
+def test_a_writer_that_no_table_can_hold_does_not_make_the_topic_unreadable(
+    world: World, writer: Transaction | ProducerBatch, others: int
+) -> None:
+    """Behind 64 others its row goes to a side file."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"refused"]))
+    for number in range(others):
+        commit(topic, staged.topic_id, [stage(topic, batch_of([b"o"]))], Transaction(f"o{number}", 1))
+    with pytest.raises(UsageError, match="nothing was committed"):
+        commit(topic, staged.topic_id, [staged], writer)
+    assert world.values() == [b"o"] * others
+
+
+def test_the_longest_id_and_the_largest_number_can_be_read(world: World) -> None:
+    topic = world.create()
+    append(topic, batch_of([b"a"]), writer=Transaction("x" * 4096, 2**63 - 1))
+    assert append(world.handle(), batch_of([b"a"]), writer=Transaction("x" * 4096, 2**63 - 1)).skipped
+    assert world.values() == [b"a"]
+
+
+def test_what_nobody_could_read_is_not_put(world: World) -> None:
+    """Whatever made it: an entry that readers refuse can't be mended, and ends the journal."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+
+    def plan(base: Stored | None, slot: Slot) -> Draft:
+        assert base is not None
+        state = topic.state_of(base.entry)
+        return Draft("append", state.topic_id, {"state": replace(state, log_start=(2,)).to_json()})
+
+    before = world.entries()
+    with pytest.raises(UsageError, match=r"nothing was put, as nobody could read it: .*state\.logStart\[0\]"):
+        topic.journal.append(plan)
+    assert world.entries() == before
+    assert world.values() == [b"a"]

@@ -26,3 +26,16 @@ def test_a_reader_does_not_know_it() -> None:
     """It is no reader's option: one who gave it there expects what does not happen."""
     with pytest.raises(OptionError, match="unknown option 'asyncProgressTrackingEnabled'"):
         source_options({"path": "/data", "subscribe": "t", "asyncProgressTrackingEnabled": "false"})
+
+
+@pytest.mark.parametrize("app", ["x" * 4001, "half a character \udc80"])
+def test_a_txn_app_id_that_no_entry_can_hold_is_refused(app: str) -> None:
+    with pytest.raises(OptionError, match=r"option 'txnAppId'=.*: use a text of up to 4000 characters"):
+        sink_options({**GIVEN, "txnAppId": app, "txnVersion": "1"})
+    assert sink_options({**GIVEN, "txnAppId": "x" * 4000, "txnVersion": "1"}).txn == ("x" * 4000, 1)
+
+
+def test_numbers_have_64_bits() -> None:
+    with pytest.raises(OptionError, match="'txnVersion'='9223372036854775808': use a whole number"):
+        sink_options({**GIVEN, "txnAppId": "a", "txnVersion": str(2**63)})
+    assert sink_options({**GIVEN, "txnAppId": "a", "txnVersion": str(2**63 - 1)}).txn == ("a", 2**63 - 1)
