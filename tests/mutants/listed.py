@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PACKAGE = "pyspark_commitlog"
+_Span = tuple[int, int]
 DOCUMENT = REPOSITORY / "docs/guards.md"
 
 _HEAD = """# Guards, and the tests that hold them
@@ -64,33 +68,45 @@ class Mutant:
             NotApplicableError: the place or the text is not there, or the text not exactly once, or nothing changes.
             SyntaxError: what comes of it is no Python.
         """
-        start, end = _span(source, self.at.partition(":")[2])
+        (start, end), (outer, outer_end) = _span(source, self.at.partition(":")[2])
         found = source[start:end].count(self.text)
         if found != 1:
             raise NotApplicableError(f"{self.at} has {self.text!r} {found} times, expected once")
         if self.text == self.put:
             raise NotApplicableError(f"{self.at}: {self.text!r} is replaced by itself")
         position = source.index(self.text, start)
-        changed = source[:position] + self.put + source[position + len(self.text) :]
+        rest = position + len(self.text)
+        changed = textwrap.dedent(source[outer:position] + self.put + source[rest:outer_end])
         compile(changed, self.path, "exec", dont_inherit=True)
-        return changed
+        return source[:position] + self.put + source[rest:]
 
 
-def _span(source: str, qualname: str) -> tuple[int, int]:
-    """Return where a definition begins and ends in a module's source, in characters."""
-    body: Sequence[ast.stmt] = ast.parse(source).body
-    found: ast.stmt | None = None
-    for name in qualname.split("."):
-        named = [node for node in _each(body) if name in _names(node)]
-        if len(named) != 1:
-            raise NotApplicableError(f"{qualname}: {name} is defined {len(named)} times, expected once")
-        found = named[0]
-        body = getattr(found, "body", [])
-    assert found is not None
-    lines = source.splitlines(keepends=True)
-    decorators = getattr(found, "decorator_list", [])
-    first = min([found.lineno, *(each.lineno for each in decorators)])
-    return sum(map(len, lines[: first - 1])), sum(map(len, lines[: found.end_lineno]))
+def _span(source: str, qualname: str) -> tuple[_Span, _Span]:
+    """Return where a definition begins and ends in a module's source, in characters, and the outermost one around it."""
+    places, names = _places(source), qualname.split(".")
+    for count, name in enumerate(names, 1):
+        found = places.get(".".join(names[:count]), [])
+        if len(found) != 1:
+            raise NotApplicableError(f"{qualname}: {name} is defined {len(found)} times, expected once")
+    return places[qualname][0], places[names[0]][0]
+
+
+@cache  # a module has many guards
+def _places(source: str) -> dict[str, list[_Span]]:
+    """Return where each name of a module is defined."""
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
+    found: dict[str, list[_Span]] = {}
+
+    def walk(body: Sequence[ast.stmt], above: str) -> None:
+        for node in _each(body):
+            decorators = getattr(node, "decorator_list", [])
+            first = min([node.lineno, *(each.lineno for each in decorators)])
+            for name in _names(node):
+                found.setdefault(above + name, []).append((starts[first - 1], starts[node.end_lineno or first]))
+                walk(getattr(node, "body", []), f"{above}{name}.")
+
+    walk(ast.parse(source).body, "")
+    return found
 
 
 def _each(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
