@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import select
 import signal
+import socket
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -103,6 +105,8 @@ class _Signals:
     def __init__(self) -> None:
         self.exit_code = 0
         self._reads = False
+        self._woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._come)
 
@@ -115,14 +119,23 @@ class _Signals:
             raise error
 
     def read(self) -> bytes:
-        """Return the next bytes of the standard input, as soon as there are some; none at its end, or by a signal."""
+        """Return the next bytes of the standard input, as soon as there are some; none at its end, or by a signal.
+
+        A read that begins just after a signal came, or while another thread takes it, is not interrupted by it: what is
+        waited for is also what the interpreter writes when a signal comes.
+        """
+        before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
             self._reads = True
-            return b"" if self.exit_code else cast(io.BufferedReader, sys.stdin.buffer).read1(_READ_BYTES)
+            if self.exit_code:
+                return b""
+            select.select([sys.stdin, self._woken], [], [])
+            return cast(io.BufferedReader, sys.stdin.buffer).read1(_READ_BYTES)
         except SignalledError:
             return b""
         finally:
             self._reads = False
+            signal.set_wakeup_fd(before)
 
 
 def _line_batches(shape: Shape, end: bytes, stop: _Signals) -> _Batches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
 from tests.cli.test_app import completions
-from tests.cli.test_maintain import COMMAND, run
+from tests.support.commands import run, run_bytes
 
 
 def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +59,7 @@ def test_who_asks_is_said_before_the_verb(tmp_path: Path, monkeypatch: pytest.Mo
     for words in (["cat", root, "orders", "-e"], ["maintain", root, "--once"]):
         assert "'nobody' may not" in run(*words, code=1)[1]
         run("--principal", "ops", *words)
-    produced = [*COMMAND, "--principal", "ops", "produce", root, "orders"]
-    done = subprocess.run(produced, input=b"a\n", capture_output=True, timeout=60, check=False)
+    done = run_bytes("--principal", "ops", "produce", root, "orders", given=b"a\n")
     assert (done.returncode, done.stderr) == (0, b"orders: sent 1 records to 1 partitions\n")
     log.groups.commit("g", {"orders": {0: 0}})
     describe = ["groups", "describe", root, "g"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog import CommitLog, __version__
-from tests.cli.test_maintain import COMMAND, run
+from tests.support.commands import COMMAND, run, run_bytes
 
 
 @pytest.fixture
@@ -24,22 +22,14 @@ def root(tmp_path: Path) -> str:
 
 def completions(*words: str) -> list[str]:
     """Return what a shell offers for the last of the words."""
-    command = "import sys; sys.argv[0] = 'commitlog'; from pyspark_commitlog.cli import main; main()"
     told = {
         "_COMMITLOG_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(["commitlog", *words]),
         "COMP_CWORD": f"{len(words)}",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **told},
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+    done = run_bytes(env=told)
+    assert done.stderr == b""
+    return done.stdout.decode().split()
 
 
 def test_names_of_topics_and_groups_are_completed(root: str) -> None:

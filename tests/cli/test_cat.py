@@ -19,7 +19,7 @@ from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from pyspark_commitlog.cli.cat import _is_done, _Request, _run
 from pyspark_commitlog.cli.starts import Span
 from pyspark_commitlog.topics import CommitLog as Log
-from tests.cli.test_maintain import COMMAND, run
+from tests.support.commands import COMMAND, run, run_bytes
 from tests.support.records import append, batch_of
 
 #: 2020-01-01T00:00:00Z, in ms.
@@ -44,7 +44,7 @@ def root(log: Log, tmp_path: Path) -> str:
 
 def cat(*arguments: str, code: int = 0) -> bytes:
     """Return the bytes that cat writes."""
-    done = subprocess.run([*COMMAND, "cat", *arguments], capture_output=True, timeout=120, check=False)
+    done = run_bytes("cat", *arguments)
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr
     return done.stdout

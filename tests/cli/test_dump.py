@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from tests.cli.test_maintain import run
+from tests.support.commands import run
 from tests.support.records import append, batch_of
 
 

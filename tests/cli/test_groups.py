@@ -12,7 +12,7 @@ from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.storage import process_name
 from pyspark_commitlog.topics import CommitLog as Log
-from tests.cli.test_maintain import run
+from tests.support.commands import run
 from tests.support.records import append, batch_of
 
 #: 2020-01-01T00:00:00Z, in ms.

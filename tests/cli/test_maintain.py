@@ -14,9 +14,8 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.topics import CommitLog as Log
+from tests.support.commands import COMMAND, run
 from tests.support.records import append, batch_of
-
-COMMAND = [sys.executable, "-c", "from pyspark_commitlog.cli import main; main()"]
 
 
 @pytest.fixture
@@ -32,13 +31,6 @@ def log(tmp_path: Path) -> Log:
 @pytest.fixture
 def root(log: Log, tmp_path: Path) -> str:
     return str(tmp_path / "root")
-
-
-def run(*arguments: str, code: int = 0) -> tuple[list[str], str]:
-    """Run a command; return the lines of its output, and what it said on stderr."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout.splitlines(), done.stderr
 
 
 def test_one_round_says_what_it_did_and_the_next_that_there_was_nothing(root: str, log: Log) -> None:

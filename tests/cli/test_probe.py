@@ -12,7 +12,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.storage.probe import probe
-from tests.cli.test_maintain import run
+from tests.support.commands import run
 
 
 def test_a_local_disk_can_hold_a_log_and_is_left_as_it_was(tmp_path: Path) -> None:

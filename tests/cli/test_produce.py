@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.cli.test_cat import cat
-from tests.cli.test_maintain import COMMAND
+from tests.support.commands import COMMAND, run_bytes
 from tests.support.records import Record, read_topic
 
 
@@ -37,7 +38,7 @@ def root(log: Log, tmp_path: Path) -> str:
 
 def produce(given: bytes, *arguments: str, code: int = 0) -> str:
     """Produce these bytes; return what was said on stderr."""
-    done = subprocess.run([*COMMAND, "produce", *arguments], input=given, capture_output=True, timeout=120, check=False)
+    done = run_bytes("produce", *arguments, given=given)
     assert done.returncode == code, done.stderr
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr
@@ -122,8 +123,8 @@ def test_a_line_that_is_no_record_ends_it_and_is_named(
 
 def test_where_records_went_is_told_as_json(root: str, log: Log) -> None:
     def told(given: bytes) -> list[dict[str, object]]:
-        command = [*COMMAND, "produce", root, "t", "--json", "--offsets"]
-        done = subprocess.run(command, input=given, capture_output=True, timeout=120, check=True)
+        done = run_bytes("produce", root, "t", "--json", "--offsets", given=given)
+        assert done.returncode == 0
         assert b"t: sent 3 records to 2 partitions" in done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -174,6 +175,32 @@ def test_with_an_id_the_same_input_is_sent_once(root: str, log: Log) -> None:
     produce(b"a\nb\n", root, "t", "-p", "0", "--producer-id", "me")
     assert "t: sent 1 records" in produce(b"a\nb\nc\n", root, "t", "-p", "0", "--producer-id", "me")
     assert [each.value for each in records(log)] == [b"a", b"b", b"c"]
+
+
+#: Sends the process a signal that another thread takes, when the main one waits for the standard input.
+_TAKEN_ELSEWHERE = """
+import signal, sys, threading, time
+from pyspark_commitlog.cli import main
+def come():
+    while sys._current_frames()[threading.main_thread().ident].f_code.co_name != "read":
+        time.sleep(0.01)
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Thread(target=come, daemon=True).start()
+main()
+"""
+
+
+def test_a_signal_that_does_not_interrupt_a_read_ends_it(root: str, log: Log) -> None:
+    """As one that comes just before the read begins."""
+    command = [sys.executable, "-c", _TAKEN_ELSEWHERE, "produce", root, "t"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        try:
+            assert child.wait(30) == 130
+        finally:
+            child.kill()
+        assert child.stderr is not None
+        assert b"t: sent 0 records" in child.stderr.read()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -10,7 +10,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.records import parse_time
 from pyspark_commitlog.errors import UsageError
-from tests.cli.test_maintain import run
+from tests.support.commands import run
 from tests.support.records import append, batch_of
 
 

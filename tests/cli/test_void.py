@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.topics import CommitLog as Log
-from tests.cli.test_maintain import run
+from tests.support.commands import run
 from tests.support.records import append, batch_of, read_partition
 
 
