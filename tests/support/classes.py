@@ -27,7 +27,8 @@ from tests.support.records import append, batch_of
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: What the JVMs of tests are started with: one that lives for seconds is not worth optimising.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-PATIENCE_SECONDS = 600
+#: Nothing waits for the archive any longer; on two idle cores it takes half a minute.
+PATIENCE_SECONDS = 60
 
 
 def archive() -> Path:
