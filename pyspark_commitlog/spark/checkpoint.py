@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.target import Target, Way, new_offset
 from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.parted import Parted, lost, parted
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root
@@ -146,6 +148,9 @@ def _moved(
         raise UsageError(
             f"topic {name!r} was deleted and made again since this query read it: set the offsets of all its partitions"
         )
+    gone = parted(topic, Lineage.of_position(source.lineages.get(name, "")), state) if same else None
+    if gone is not None and partitions is not None:
+        _check_left(name, partitions, source, gone)
     after = {}
     for partition in range(state.partitions) if partitions is None else partitions:
         check_partition(name, state, partition)
@@ -155,8 +160,21 @@ def _moved(
             after[place] = high if found is None else min(found.offset, high)
         else:
             current = source.offsets.get(place) if same else None
+            if gone is not None and current is not None and gone.loses(partition, current):
+                current = gone.end(partition)
             after[place] = new_offset(place, target, current, state.log_start[partition], high)
     return after, state.topic_id, state.lineage.position
+
+
+def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone: Parted) -> None:
+    """Refuse to leave offsets of a history that is gone under the mark of the one that is there.
+
+    Raises:
+        UsageError: names the first.
+    """
+    for place, offset in sorted(source.offsets.items()):
+        if place.topic == name and place.partition not in partitions and gone.loses(place.partition, offset):
+            raise UsageError(f"{lost(*place, offset, gone)}: set the offsets of all its partitions")
 
 
 def _numbers(storage: Storage, directory: str) -> list[int]:

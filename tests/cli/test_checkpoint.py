@@ -12,6 +12,7 @@ from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.cli.app import app
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import append, batch_of
+from tests.support.restores import Copy
 
 #: 2020-01-01T00:00:00Z, in ms.
 DAY = 1_577_836_800_000
@@ -155,6 +156,23 @@ def test_a_topic_that_was_made_again_is_set_as_a_whole(query: Query, log: Commit
     assert "was deleted and made again" in run(*args, "--topic", "orders:0", code=2)[1]
     run(*args)
     assert query.run() == ["new"]
+
+
+def test_a_restored_topic_is_set_as_a_whole_from_what_still_means_something(
+    query: Query, log: CommitLog, tmp_path: Path
+) -> None:
+    """The checkpoint has one mark per topic: with a new one, nobody notices that the other partition's offset is gone."""
+    copy = Copy(tmp_path / "root", tmp_path / "aside")
+    append(log.topic("orders"), batch_of([b"gone"] * 2, partition=[0, 1]))
+    query.run()
+    copy.copied()
+    log = CommitLog(str(tmp_path / "root"))
+    append(log.topic("orders"), batch_of([b"new 0", b"new 1"] * 2, partition=[0, 1] * 2))
+    args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint"), "--shift-by", "0", "--execute"]
+    assert "partition 1: offset 5 means nothing any more" in run(*args, "--topic", "orders:0", code=2)[1]
+    lines, _ = run(*args)
+    assert [line.split() for line in lines[1:3]] == [["orders", "0", "5", "4"], ["orders", "1", "5", "4"]]
+    assert query.run() == ["new 0", "new 0", "new 1", "new 1"]
 
 
 def test_a_directory_without_offsets_is_no_checkpoint(tmp_path: Path) -> None:
