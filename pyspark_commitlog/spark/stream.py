@@ -104,7 +104,8 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
             self._answered = start, begin
             return start
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
-        reached = replace(reached, group=mark, lineages=lineages(there))
+        gone = {name: told for name, told in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
+        reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be put back from a copy
         self._answered = reached.to_json(), reached
         return self._answered[0]
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pyspark_commitlog import DefaultSource
+from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.consumer.subscriber import Subscriber
 from pyspark_commitlog.spark.following import GroupProgress
 from pyspark_commitlog.spark.stream import CommitLogStreamReader
-from tests.restore.conftest import Scene
+from tests.restore.conftest import AFTER, Scene
 from tests.support.consumers import at, drain
+from tests.support.records import append, batch_of
 from tests.support.world import once
 
 
@@ -62,3 +64,23 @@ def test_a_query_starts_at_what_its_group_commits_meanwhile(
         assert reader.initialOffset()["t"] == {"0": 5}
     else:
         assert reader.partitions() == []
+
+
+def test_a_topic_that_was_deleted_and_put_back_is_judged_by_the_mark_of_before(scene: Scene) -> None:
+    """In between the query read another topic, and its offset had to be told again."""
+    scene.copy()
+    log = CommitLog(str(scene.path))
+    log.create_topic("u", 1)
+    source = DefaultSource(
+        {"path": str(scene.path), "subscribe": "t,u", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    )
+    reader = source.streamReader(source.schema())
+    begin = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    log.delete_topic("t")
+    append(log.topic("u"), batch_of([b"u0"]))
+    without = reader.latestOffset(begin, ReadAllAvailable())
+    assert without["t"] == {"0": 6}
+    scene.restore("topic")
+    scene.put(AFTER["longer"])
+    [part] = reader.partitions(without, reader.latestOffset(without, ReadAllAvailable()))
+    assert (part.value.start, part.value.end) == (3, 8)
