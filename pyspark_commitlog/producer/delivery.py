@@ -80,6 +80,8 @@ class _Bundle:
     staged: Sequence[Staged] | None = None
     placed: list[tuple[Item, int, Placed]] = field(default_factory=list)
     doubt: bool = False
+    tries: int = 0
+    error: Exception | None = None
 
     @property
     def rows(self) -> int:
@@ -121,17 +123,22 @@ class Delivery:
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
         self.telling: float | None = None
+        self._paused: _Bundle | None = None
 
-    def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool]) -> None:
+    def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
         """Commit items as one entry, and tell whoever waits for them.
 
         Args:
-            items: what was gathered, in order.
+            items: what was gathered, in order; those of the call before, where that returned a pause.
             abandoned: tells that nobody waits any more: no further try then.
+            wanted: tells that another topic waits for this thread: it does not back off then.
+
+        Returns:
+            None: all were told. Else the pause, in seconds, behind which it is to be called again with these items.
         """
         deadline = items[0].since + self._options.delivery_timeout_ms / 1000
-        bundle = _Bundle(list(items), deadline)
-        clock, tries = self._topic.storage.clock, 0
+        bundle, self._paused = self._paused or _Bundle(list(items), deadline), None
+        clock = self._topic.storage.clock
         while True:
             try:
                 self.trying = clock.monotonic()
@@ -145,12 +152,23 @@ class Delivery:
                 bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
                 if not is_retriable(error) or clock.monotonic() >= deadline or abandoned():
                     self._fail(bundle, error, abandoned())
-                    return
+                    return None
                 log.info("topic %r: trying again: %s", self._topic.name, error)
-                clock.sleep(min(self._back_off(tries), max(0.0, deadline - clock.monotonic())))
-                tries += 1
+                pause = min(self._back_off(bundle.tries), max(0.0, deadline - clock.monotonic()))
+                bundle.tries += 1
+                if wanted():
+                    bundle.error, self._paused = error, bundle
+                    return pause
+                clock.sleep(pause)
             else:
-                return
+                return None
+
+    def expire(self) -> CommitLogError:
+        """Give up what waits for another try; return what its records end with."""
+        bundle, self._paused = self._paused, None
+        assert bundle is not None
+        assert bundle.error is not None
+        return self._ended(bundle, bundle.error, closed=False)
 
     def _back_off(self, tries: int) -> float:
         seconds: float = min(_BACKOFF_SECONDS * 2 ** min(tries, 10), _MAX_BACKOFF_SECONDS)
@@ -258,14 +276,19 @@ class Delivery:
         return told
 
     def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
+        told = self._ended(bundle, error, closed=closed)
+        for item in bundle.items:
+            item.fail(told)
+
+    def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
+        """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
         told = self._told(bundle, error, closed)
         log.warning("topic %r: %d records were not committed: %s", self._topic.name, bundle.rows, told)
         if self._identity.durable:
             self.failed = told
         elif bundle.doubt:  # under another id the next batch can't be taken for this one
             self._identity = Identity(f"{TRANSIENT}{self._topic.storage.new_id()}")
-        for item in bundle.items:
-            item.fail(told)
+        return told
 
     def _told(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
         """Return what the records' futures end with; its cause is ``error``."""

@@ -95,6 +95,7 @@ class Sender:
         self._request_timeout = options.request_timeout_ms / 1000
         self._items: list[Item] = []
         self._under_way: list[Item] = []
+        self._paused = False
         self._silent: float | None = None
         self._bytes = 0
         self._sent = self._done = self._flush_to = 0
@@ -329,6 +330,8 @@ class Sender:
         Returns:
             What tells of it, to be called without the lock: futures call back.
         """
+        if self._paused:
+            return self._overdue_paused(now - _PATIENCE_SECONDS)
         began, told = self._delivery.trying, list[Callable[[], None]]()
         telling = self._delivery.telling
         if telling is not None and now - telling >= _CALLBACK_SECONDS:
@@ -343,6 +346,17 @@ class Sender:
         if not all(self._is_early(item, now) for item in self._under_way):
             items, self._under_way = self._under_way, []
             told.append(partial(self._tell, items, self._delivery.give_up(sum(item.rows for item in items))))
+        if self._delivery.failed is not None:
+            told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
+        return told + self._overdue_waiting(now)
+
+    def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
+        """Give up what no thread came for to try it again."""
+        if all(self._is_early(item, now) for item in self._under_way):
+            return []
+        items, self._under_way, self._paused = self._under_way, [], False
+        self._buffer.give(sum(item.size for item in items))
+        told: list[Callable[[], None]] = [partial(self._tell, items, self._delivery.expire())]
         if self._delivery.failed is not None:
             told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
         return told + self._overdue_waiting(now)
@@ -389,14 +403,29 @@ class Sender:
             return
         with self._buffer.calling():
             try:
-                self._delivery.deliver(items, lambda: self._abandoned)
+                pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
             except BaseException as error:  # a fault of ours: nobody must wait for ever
                 told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
                 self._delivery.failed = told
                 _fail(items, told)
                 self._end_of(items)
                 raise
-            self._end_of(items)
+            if pause is None or not self._pause(pause):
+                self._end_of(items)
+
+    def _pause(self, seconds: float) -> bool:
+        """Leave the thread to other topics until what is under way is tried again, before anything else of this one.
+
+        Returns:
+            False where it was given up meanwhile.
+        """
+        with self._buffer.lock:
+            if self._under_way:
+                self._paused = True
+                self._pool.schedule(self, seconds)
+            else:
+                self._delivery.expire()
+            return self._paused
 
     def _end_of(self, items: list[Item]) -> None:
         failed = self._delivery.failed
@@ -414,6 +443,9 @@ class Sender:
     def _next(self) -> list[Item]:
         """Return what goes into the next commit; the pool runs this when that is due."""
         with self._buffer.lock:
+            if self._paused:
+                self._paused = False
+                return self._under_way
             taken, size = 0, 0
             for item in self._items:
                 if taken and size + item.size > COMMIT_BYTES:

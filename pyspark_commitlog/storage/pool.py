@@ -23,6 +23,8 @@ _Result = TypeVar("_Result")
 IDLE_SECONDS = 5.0
 #: A thread that was started and has not begun by then was interrupted (Ctrl-C): another one is started.
 _STARTING_SECONDS = 1.0
+#: What has been due for longer has no thread that is about to take it.
+_SOON_SECONDS = 0.05
 
 
 def _share(part: int) -> int:
@@ -202,6 +204,13 @@ class Pool:
             self._lent.add(job)
             self._free(job)
         self.attend()
+
+    def is_wanted(self, job: Job) -> bool:
+        """Return whether another job waits for the thread that does ``job``: it may end, and come again later."""
+        since = time.monotonic() - _SOON_SECONDS
+        with self._changed:
+            late = (each for each in self._due if each[0] <= since and not self._is_void(*each))
+            return bool(self._put_off.get(job.root)) or next(late, None) is not None
 
     def wait(self, job: Job, seconds: float) -> bool:
         """Wait until a job neither is done nor will be; return whether that is so."""

@@ -1,0 +1,112 @@
+"""Topics that share the threads of a process: what fails in some of them holds up no other."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from threading import Event
+
+import pytest
+
+from pyspark_commitlog.errors import DeliveryTimeoutError, NotSentError, OutcomeUnknownError
+from pyspark_commitlog.producer import pools
+from pyspark_commitlog.producer.records import RecordMetadata
+from pyspark_commitlog.storage.limits import limits
+from pyspark_commitlog.storage.pool import Pool
+from tests.support.producers import producer_on, wait_until
+from tests.support.records import read_topic
+from tests.support.world import World
+
+#: Topics that fail: as many as one root gets threads.
+_FAILING = 6
+
+
+@pytest.fixture(autouse=True)
+def threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each test share its threads with none before it."""
+    monkeypatch.setattr(pools, "_process", pools.Pools())
+    assert limits().threads >= 32
+
+
+@pytest.fixture
+def tries_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pauses between tries last, by another clock than the one that deadlines go by."""
+    monkeypatch.setattr(world.clock, "sleep", lambda seconds: time.sleep(min(seconds, 0.05)))
+
+
+class Trouble:
+    """A hook: no entry of topics ``f…`` can be put until ``over``, nor any of ``h…`` before ``go``."""
+
+    def __init__(self) -> None:
+        self.over, self.go, self.hangs = Event(), Event(), Event()
+
+    def __call__(self, operation: str, path: str, moment: str) -> None:
+        """Fail, or hang."""
+        if operation != "put_if_absent" or moment != "before":
+            return
+        if "topics/f" in path and not self.over.is_set():
+            raise OSError(5, "no disk")
+        if "topics/h" in path and not self.go.is_set():
+            self.hangs.set()
+            assert self.go.wait(60)
+
+
+@pytest.mark.usefixtures("tries_pause")
+def test_topics_that_are_tried_again_leave_their_threads_to_the_others(world: World) -> None:
+    names = [f"f{n}" for n in range(_FAILING)]
+    for name in (*names, "good"):
+        world.create(name=name)
+    trouble = Trouble()
+    with producer_on(world, trouble) as producer:
+        sent: list[Future[RecordMetadata]] = []
+        for number in range(3):
+            sent += [producer.send(name, b"%d" % number) for name in names]
+            time.sleep(0.2)
+        try:
+            producer.send("good", b"1").result(20)
+            producer.send("good", b"2").result(20)
+        finally:
+            trouble.over.set()
+        assert producer.flush(60) == 0
+        assert all(each.result(0).has_offset() for each in sent)
+        assert producer._buffer._used == 0
+    for name in names:  # in their order, and once
+        assert [record.value for record in read_topic(world.handle(name=name))] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.usefixtures("tries_pause")
+@pytest.mark.parametrize("durable", [None, "p"])
+def test_what_no_thread_comes_for_to_try_it_again_fails_in_time(
+    world: World, durable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_process", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    for name in ("f", "h"):
+        world.create(name=name)
+    trouble = Trouble()
+    with producer_on(
+        world, trouble, request_timeout_ms=50, delivery_timeout_ms=20_000, producer_id=durable
+    ) as producer:
+        trouble.over.set(), trouble.go.set()
+        producer.send("f", b"0").result(60)
+        producer.send("h", b"0").result(60)
+        trouble.over.clear(), trouble.go.clear()
+        failing = producer.send("f", b"1")
+        wait_until(lambda: producer._senders["f"]._delivery.trying is not None)
+        behind = producer.send("f", b"2")
+        try:
+            hanging = producer.send("h", b"3")
+            assert trouble.hangs.wait(20)
+            world.clock.advance(25_000)
+            with pytest.raises(OutcomeUnknownError, match=r"'f': 1 records may or may not have landed: .*no disk"):
+                failing.result(20)
+            with pytest.raises(NotSentError if durable else DeliveryTimeoutError):
+                behind.result(20)
+        finally:
+            trouble.go.set()
+            trouble.over.set()
+        assert producer.flush(60) == 0
+        assert hanging.done()
+        wait_until(lambda: producer._buffer._used == 0)  # what hung comes back
+        if durable is None:
+            assert producer.send("f", b"4").result(60).has_offset()
+    assert [record.value for record in read_topic(world.handle(name="f"))] == ([b"0"] if durable else [b"0", b"4"])
