@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import compress
 from operator import add, itemgetter
 from struct import Struct
 from struct import error as StructError  # noqa: N812 its module calls it error
@@ -36,6 +37,7 @@ _I64 = Struct("<q")
 _I32 = Struct("<i")
 _U32 = Struct("<I")
 _U16 = Struct("<H")
+_HEAD = Struct("<Ii")
 #: The mark that a message begins with and the length of the metadata; and a number, or what stands before a buffer.
 _WORD = 8
 #: Stands in the place of a length before bytes that are not compressed.
@@ -167,7 +169,7 @@ def _decoded_bytes(message: memoryview, shape: Shape) -> tuple[int, bytes]:
     if total > _LARGE_BYTES:
         if total > MAX_DECODED_BYTES:
             raise ValueError(f"it decodes to {total} bytes, a frame to {MAX_DECODED_BYTES} at most")
-        for length, size in zip(lengths, sizes, strict=True):
+        for length, size in zip(filter(None, lengths), sizes, strict=True):
             if size > length * _MOST[layout.codec]:
                 raise ValueError(f"{length} compressed bytes can't decode to {size}")
     return total, metadata
@@ -175,7 +177,7 @@ def _decoded_bytes(message: memoryview, shape: Shape) -> tuple[int, bytes]:
 
 def _read(message: memoryview, shape: Shape) -> tuple[bytes, Numbers, _Layout]:
     """Return the metadata, the numbers in it, and which is which."""
-    continues, length = _U32.unpack_from(message)[0], _I32.unpack_from(message, _I32.size)[0]
+    continues, length = _HEAD.unpack_from(message)
     start = _WORD + length
     if continues != _CONTINUES or length <= 0 or start % _WORD or start > len(message):
         raise ValueError(f"it begins with {continues:08x} and metadata of {length} bytes, of {len(message)} in all")
@@ -192,12 +194,12 @@ def _read(message: memoryview, shape: Shape) -> tuple[bytes, Numbers, _Layout]:
 
 
 def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) -> list[int]:
-    """Return what compressed buffers decode to, as they say before their bytes; all lie at multiples of 8."""
+    """Return what compressed buffers decode to that have bytes, as they say before them; all lie at multiples of 8."""
     words = _words(message)
     start = len(words) - body // _WORD
-    sizes = [words[start + (at >> 3)] if length else 0 for at, length in zip(places, lengths, strict=True)]
-    if min(sizes) < 0:
-        return [_plain(size, length) for size, length in zip(sizes, lengths, strict=True)]
+    sizes = [words[start + (at >> 3)] for at in compress(places, lengths)]
+    if min(sizes, default=0) < 0:
+        return [_plain(size, length) for size, length in zip(sizes, filter(None, lengths), strict=True)]
     return sizes
 
 
@@ -226,7 +228,8 @@ def _check(message: memoryview, shape: Shape) -> None:
     if layout.codec is not None:
         if any(0 < length < _WORD for length in lengths):
             raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
-        sizes = _sizes(message, numbers[layout.places], lengths, numbers[layout.body])
+        found = iter(_sizes(message, numbers[layout.places], lengths, numbers[layout.body]))
+        sizes = [next(found) if length else 0 for length in lengths]
     rows = numbers[layout.rows]
     if values[0] != rows or shape.alike(values) != values:
         raise ValueError(f"of {rows} rows its columns, or the fields of a struct, are not equally long: {values}")
