@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, missing
+from pyspark_commitlog.errors import TopicChangedError, together, told_as
 from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
 from pyspark_commitlog.log.compact import Compacted, compact
 from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.retention import Retained, collect_segments, retain
 from pyspark_commitlog.log.settle import Settled, settle_on
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.model import Progress
+from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder
 
 #: How long a run of the settler may take before it publishes, and progress is told.
@@ -49,18 +49,18 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
         if topic.state_of(stored.entry).deleted:
             return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
     stored, state = topic.newest_at(stored, None)
-    topic_id, steps = state.topic_id, _Steps(progress)
+    topic_id, steps = state.topic_id, _Steps(watched(progress))
     topic.busy = None
-    settled = steps.run("settle", lambda: _settle_all(topic, topic_id, progress), Settled(None))
+    settled = steps.run("settle", lambda: _settle_all(topic, topic_id, steps.progress), Settled(None))
     steps.found.extend(settled.failures)
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
-    compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=progress), list[Compacted]())
+    compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
-    steps.tell()
+    steps.tell(topic.name)
     return Maintained(
         topic=topic.name,
         settled_records=settled.records,
@@ -99,21 +99,27 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
 class _Steps:
     """Runs steps; what fails is kept, and the steps behind run all the same: they may be what frees a full disk."""
 
-    progress: Progress
-    found: list[CommitLogError] = field(default_factory=list)
+    progress: Watched
+    found: list[Exception] = field(default_factory=list)
 
     def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Return what a step returns, ``otherwise`` when it meets damage or the storage fails."""
+        """Return what a step returns, ``otherwise`` when it fails, whatever the reason.
+
+        Raises:
+            TopicChangedError: the topic was deleted or made again: nothing is left to do.
+        """
         self.progress(name, 0, 1)
         try:
             return step()
-        except (CorruptionError, StorageError) as error:
-            self.found.append(error)
-        except FileNotFoundError as error:
-            self.found.append(missing(error))
+        except TopicChangedError:
+            raise
+        except Exception as error:
+            if self.progress.ended_by(error):
+                raise
+            self.found.append(told_as(error))
         return otherwise
 
-    def tell(self) -> None:
-        """Raise what was found, as one error of the first one's kind."""
+    def tell(self, name: str) -> None:
+        """Raise what was found of a topic; see ``errors.together``."""
         if self.found:
-            raise type(self.found[0])("; ".join(dict.fromkeys(str(error) for error in self.found))) from self.found[0]
+            raise together(self.found, f"topic {name!r}: {len(self.found)} steps failed")

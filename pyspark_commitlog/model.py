@@ -142,3 +142,8 @@ class Watched:
     def ended_by(self, error: BaseException) -> bool:
         """Return whether this is what it raised."""
         return self._raised is error
+
+
+def watched(progress: Progress) -> Watched:
+    """Return a progress as one that remembers, the same one if it does."""
+    return progress if isinstance(progress, Watched) else Watched(progress)

@@ -36,7 +36,7 @@ from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
 from pyspark_commitlog.log.verify import Report, RootReport, verify
 from pyspark_commitlog.log.void import GivenUp, void
 from pyspark_commitlog.maintenance import Maintained, maintain_topic
-from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent
+from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.root import Root
 
 if TYPE_CHECKING:
@@ -481,11 +481,12 @@ class CommitLog(Root):
         Raises:
             UnknownTopicError: there is no such topic.
             CorruptionError: stored bytes are damaged; names each fault.
-            ExceptionGroup: of all topics and groups some failed; the others were maintained.
+            ExceptionGroup: of all topics and groups some failed; the others were maintained. Of one topic: several
+                steps or partitions failed, not all by a ``CommitLogError``; what does not need them was done.
         """
         if name is not None:
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
-        return self._maintain_all(Watched(progress))
+        return self._maintain_all(watched(progress))
 
     def _maintain_all(self, told: Watched) -> tuple[Maintained, ...]:
         done, failed = [], list[Exception]()
@@ -496,14 +497,23 @@ class CommitLog(Root):
                 if told.ended_by(error):
                     raise
                 failed.append(error)
-        for each in self.groups.every_name():
-            try:
-                self.groups.maintain(each)
-            except Exception as error:  # noqa: BLE001 raised below
-                failed.append(error)
+        failed += self._maintain_groups()
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
         return tuple(done)
+
+    def _maintain_groups(self) -> list[Exception]:
+        """Maintain every group; return what failed."""
+        try:
+            names, failed = self.groups.every_name(), list[Exception]()
+        except Exception as error:  # noqa: BLE001 raised by who asked, with what failed of the topics
+            return [error]
+        for each in names:
+            try:
+                self.groups.maintain(each)
+            except Exception as error:  # noqa: BLE001 as above
+                failed.append(error)
+        return failed
 
     def verify_root(self) -> RootReport:
         """Check what belongs to no topic: the root's marker, its defaults, access rules and groups; reads only.

@@ -31,8 +31,8 @@ from pyspark_commitlog.cli.shared import (
     ask_as,
     beside,
     complain,
+    complain_of,
     ended_by_errors,
-    exit_code,
     opened,
     print_lines,
     progress_bars,
@@ -40,7 +40,7 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.tell import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
-from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError, fault_of
 from pyspark_commitlog.log.dump import dump as dump_file
 from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
@@ -126,9 +126,8 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
     """Maintain each topic once; return the exit code: the highest of what failed."""
     try:
         names = only or log.every_name()
-    except CommitLogError as error:
-        complain(f"error: {error}")
-        return exit_code(error)
+    except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+        return complain_of(error)
     code = 0
     for name, show in _progress(names):
 
@@ -139,31 +138,31 @@ def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_
 
         try:
             done = log.maintain(name, progress=progress)
-            _tell(done, as_json=as_json)
-            code = max(code, 1 if done.busy_ms >= _STUCK_MS else 0)
         except _StoppedError:
             break
-        except CommitLogError as error:
-            complain(f"{name}: error: {error}")
-            code = max(code, exit_code(error))
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 told: no topic stops the others
-            complain(f"{name}: error: {type(error).__name__}: {error}")
-            code = max(code, 1)
+            code = max(code, complain_of(error, name))
+        else:
+            _tell(done, as_json=as_json)
+            code = max(code, 1 if done.busy_ms >= _STUCK_MS else 0)
     return code if only or stop.is_set() else max(code, _round_of_groups(log, as_json=as_json))
 
 
 def _round_of_groups(log: CommitLog, *, as_json: bool) -> int:
     """Maintain the groups once; return the exit code."""
-    code = 0
-    for name in log.groups.every_name():
+    try:
+        names, code = log.groups.every_name(), 0
+    except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+        return complain_of(error, "groups")
+    for name in names:
         try:
             done = log.groups.maintain(name)
+        except Exception as error:  # noqa: BLE001 told: no group stops the others
+            code = max(code, complain_of(error, f"group {name}"))
+        else:
             print_lines([json.dumps(asdict(done))] if as_json else group_maintained_lines(done))
-        except CommitLogError as error:
-            complain(f"group {name}: error: {error}")
-            code = max(code, exit_code(error))
     return code
 
 
@@ -180,10 +179,11 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         for name, show in _progress(topic or there):
             try:
                 report = log.verify(name, progress=show)
-            except CommitLogError as error:
+            except BrokenPipeError:
+                raise
+            except Exception as error:  # noqa: BLE001 told: no topic stops the others
                 if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
-                    complain(f"error: {error}")
-                    code = max(code, exit_code(error))
+                    code = max(code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
                 continue
             code = max(code, 1 if report.faults else 0)
             print_lines([json.dumps(asdict(report))] if as_json else fault_lines(report))
@@ -195,8 +195,8 @@ def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     try:
         found = log.verify_root()
         faults, unnamed = found.faults, found.unnamed
-    except CommitLogError as error:
-        faults, unnamed = (f"error: {error}",), ()
+    except Exception as error:  # noqa: BLE001 a fault: the topics are checked all the same
+        faults, unnamed = (f"error: {fault_of(error, 'the root')}",), ()
     if (faults or unnamed) and as_json:
         typer.echo(json.dumps({"topic": None, "faults": faults, "unnamed": unnamed}))
     elif faults or unnamed:

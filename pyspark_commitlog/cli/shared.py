@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ from rich.progress import Progress as Bars
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.topics import CommitLog
+
+log = logging.getLogger("pyspark_commitlog.cli")
 
 _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
@@ -88,6 +91,22 @@ def complain(told: str) -> None:
 def exit_code(error: CommitLogError) -> int:
     """Return what a command ends with by an error: 2 the command line is wrong, 1 all else."""
     return 2 if isinstance(error, UsageError) else 1
+
+
+def complain_of(error: Exception, what: str = "") -> int:
+    """Say what failed, and of what, each of several failures in a line of its own; return the exit code.
+
+    The traceback of what is no error of ours is logged, for ``--verbose``.
+    """
+    if isinstance(error, ExceptionGroup):
+        return max(complain_of(each, what) for each in error.exceptions)
+    before = f"{what}: " if what else ""
+    if isinstance(error, CommitLogError):
+        complain(f"{before}error: {error}")
+        return exit_code(error)
+    log.debug("%sunexpected", before, exc_info=error)
+    complain(f"{before}error: {type(error).__name__}: {error}")
+    return 1
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pyspark_commitlog.errors import (
     UnknownGroupError,
     UnknownTopicError,
     UsageError,
+    fault_of,
     missing,
 )
 from pyspark_commitlog.format import paths
@@ -289,7 +290,13 @@ class Groups:
 
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry, table and member's file of every group; return the faults."""
-        return tuple(fault for name in self.list() for fault in _faults(self.open(name)))
+        found: list[str] = []
+        for name in self.list():
+            try:
+                found += _faults(self.open(name))
+            except Exception as error:  # noqa: BLE001 a fault: no group stops the others
+                found.append(fault_of(error, f"group {name}"))
+        return tuple(found)
 
     def unnamed(self) -> tuple[str, ...]:
         """Return the files and directories that belong to no group, or that no entry of theirs refers to."""

@@ -292,13 +292,18 @@ def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic:
     found = {each.partition: f"from offset {each.offset} on: {each.why}" for each in damaged}
     refused = {partition: why for partition, why in sorted(found.items()) if partition in partitions}
     if refused:
-        told = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
-        raise KafkaStorageError(
-            f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; nothing was "
-            f"committed, to the others neither. {told}. When it is restored, `commitlog maintain` takes the topic "
-            "further; if there is no copy, `commitlog void` gives up what is lost",
-            refused,
-        )
+        raise storage_error(topic, refused, "nothing was committed, to the others neither")
+
+
+def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaStorageError:
+    """Return the error that names partitions with what is damaged of each, and says what became of the records."""
+    told = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
+    return KafkaStorageError(
+        f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; {what}. {told}. "
+        "When it is restored, `commitlog maintain` takes the topic further; if there is no copy, `commitlog void` "
+        "gives up what is lost",
+        refused,
+    )
 
 
 def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Damage]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import CorruptionError, missing
+from pyspark_commitlog.errors import TopicChangedError, together, told_as
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.keymap import Keys, KeySource, find_superseded
@@ -21,7 +21,7 @@ from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
 from pyspark_commitlog.log.segment import write_manifest
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.model import Progress, silent
+from pyspark_commitlog.model import Progress, silent, watched
 
 log = logging.getLogger("pyspark_commitlog.log")
 
@@ -159,7 +159,8 @@ def compact(
         progress: is told of the segments that are read and written.
 
     Raises:
-        CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted.
+        CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted. So it is
+            with any other error, of a worker's too.
         TopicChangedError: the topic was deleted or made again.
     """
     done: list[Compacted] = []
@@ -167,16 +168,18 @@ def compact(
     _, state = topic.newest(topic_id)
     if not topic.storage.can_append or not topic.config(state).has_policy("compact"):
         return done
-    failure: CorruptionError | None = None
+    failures, told = list[Exception](), watched(progress)
     for partition in range(state.partitions):
         try:
-            done += _rounds(topic, topic_id, partition, worker or work_here, progress)
-        except CorruptionError as error:
-            failure = error
-        except FileNotFoundError as error:
-            failure = missing(error)
-    if failure is not None:
-        raise failure
+            done += _rounds(topic, topic_id, partition, worker or work_here, told)
+        except TopicChangedError:
+            raise
+        except Exception as error:
+            if told.ended_by(error):
+                raise
+            failures.append(told_as(error))
+    if failures:
+        raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
     return done
 
 

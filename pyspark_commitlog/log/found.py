@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.errors import CommitLogError, missing
+from pyspark_commitlog.errors import fault_of
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log.frames import crc_of
 from pyspark_commitlog.log.state import Active, ChunkRef, Sealed, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import Watched
 
 #: In the settle journal's directory besides its entries.
 _LOCK_FILES = {"lock", "lock.holder"}
@@ -25,14 +26,15 @@ _LOCK_FILES = {"lock", "lock.holder"}
 class Found:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
-    ``segment`` checks a segment of a partition, as published up to an offset; what the newest entries name, and need,
-    whoever calls checks, too.
+    ``segment`` checks a segment of a partition, as published up to an offset, and tells ``progress``; what the newest
+    entries name, and need, whoever calls checks, too.
     """
 
     topic: TopicLog
     state: TopicState
     settled: SettleState
     segment: Callable[[int, Active | Sealed, int], None]
+    progress: Watched
     faults: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     _sides: set[str] = field(default_factory=set)
@@ -51,9 +53,11 @@ class Found:
         """Run a check; what fails is a fault while what names it is ``still`` there."""
         try:
             act()
-        except (CommitLogError, FileNotFoundError) as error:
+        except Exception as error:
+            if self.progress.ended_by(error):
+                raise
             if still():
-                self.faults.append(str(missing(error) if isinstance(error, FileNotFoundError) else error))
+                self.faults.append(fault_of(error, f"topic {self.topic.name!r}"))
 
     def _each(self, journal: Journal) -> Iterator[tuple[Entry, Callable[[], bool]]]:
         """Yield the entries that are there, newest first; one that can't be read is a fault."""
@@ -64,9 +68,9 @@ class Found:
 
             try:
                 entry = journal.read(sequence).entry
-            except (CommitLogError, FileNotFoundError) as error:
+            except Exception as error:  # noqa: BLE001 a fault
                 if still():
-                    self.faults.append(str(missing(error) if isinstance(error, FileNotFoundError) else error))
+                    self.faults.append(fault_of(error, f"entry {sequence} of {self.topic.name}"))
                 continue
             yield entry, still
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import together, told_as
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segment import SegmentWriter, write_manifest
@@ -25,7 +25,8 @@ def recover(topic: TopicLog, topic_id: str) -> int:
         The number of segments whose indexes were rebuilt.
 
     Raises:
-        CorruptionError: a log that is needed for this, or a manifest, is damaged; all other segments were seen to.
+        CorruptionError: a log that is needed for this, or a manifest, is damaged; all other segments were seen to. So
+            it is with any other error that comes of one.
         TopicChangedError: the topic was deleted or made again.
     """
     topic.forget_defaults()
@@ -46,14 +47,14 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
             or any(index_fault(home, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
             for home, row in zip(homes, settled.partitions, strict=True)
         )
-    except (FileNotFoundError, CorruptionError):  # a manifest
+    except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and told there
         return False
 
 
 def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     _, state = topic.newest(topic_id)
     base, settled = topic.settled(topic_id)
-    rows, rebuilt, failures = list(settled.partitions), 0, list[CorruptionError]()
+    rows, rebuilt, failures = list(settled.partitions), 0, list[Exception]()
     for partition, row in enumerate(settled.partitions):
         mender = _Mender(topic, topic_id, partition, topic.config(state), base, failures)
         rows[partition] = mender.mend(row)
@@ -61,7 +62,7 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     if tuple(rows) != settled.partitions:
         topic.publish(base, replace(settled, partitions=tuple(rows)))
     if failures:
-        raise CorruptionError("; ".join(str(error) for error in failures)) from failures[0]
+        raise together(failures, f"topic {topic.name!r}: {len(failures)} segments could not be checked")
     return rebuilt
 
 
@@ -75,7 +76,7 @@ class _Mender:
         partition: int,
         config: TopicConfig,
         base: Stored,
-        failures: list[CorruptionError],
+        failures: list[Exception],
     ) -> None:
         self._topic, self._id, self._config = topic, topic_id, config
         self._home = Home(topic.storage, topic.paths(topic_id), partition)
@@ -86,12 +87,12 @@ class _Mender:
         """Return the partition's row to publish: ``row`` itself when no length has changed."""
         try:
             row = self._active(row)
-        except CorruptionError as error:
-            self._failures.append(error)
+        except Exception as error:  # noqa: BLE001 raised by who asked: no segment stops the others
+            self._failures.append(told_as(error))
         try:
             before = self._topic.sealed(self._id, row)
-        except CorruptionError as error:
-            self._failures.append(error)
+        except Exception as error:  # noqa: BLE001 as above
+            self._failures.append(told_as(error))
             return row
         after = [self._sealed(segment) for segment in before]
         if after == list(before):
@@ -118,8 +119,8 @@ class _Mender:
     def _sealed(self, segment: Sealed) -> Sealed:
         try:
             found = mended(self._home, segment, segment.end_offset, self._config.number("index.interval.bytes"))
-        except CorruptionError as error:
-            self._failures.append(error)
+        except Exception as error:  # noqa: BLE001 as above
+            self._failures.append(told_as(error))
             return segment
         self.rebuilt += found is not None
         return found if isinstance(found, Sealed) else segment

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, UsageError, missing, together
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together, told_as
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored
@@ -108,7 +108,8 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
     """Apply the topic's retention to what is settled; nothing when another settler is at work (rule R3).
 
     Raises:
-        CorruptionError: a manifest is damaged; the other partitions were seen to.
+        CorruptionError: a manifest is damaged; the other partitions were seen to. So it is with any other error that
+            comes of reading one.
         TopicChangedError: the topic was deleted or made again.
     """
     topic.forget_defaults()
@@ -126,24 +127,22 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         if not segments and _keeps_files(topic, state, base, settled, sealed):
             topic.publish(base, settled)
     if failures:
-        raise together(failures)
+        raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be retained")
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
 
 def _all_sealed(
     topic: TopicLog, topic_id: str, settled: SettleState
-) -> tuple[dict[int, Sequence[Sealed]], list[CorruptionError]]:
-    """Return the sealed segments of each partition whose manifest is sound, and what is damaged."""
+) -> tuple[dict[int, Sequence[Sealed]], list[Exception]]:
+    """Return the sealed segments of each partition whose manifest can be read, and why the others can't."""
     sealed: dict[int, Sequence[Sealed]] = {}
-    failures: list[CorruptionError] = []
+    failures: list[Exception] = []
     for partition, row in enumerate(settled.partitions):
         try:
             sealed[partition] = topic.sealed(topic_id, row)
-        except CorruptionError as error:
-            failures.append(error)
-        except FileNotFoundError as error:
-            failures.append(missing(error))
+        except Exception as error:  # noqa: BLE001 raised by who asked: no partition stops the others
+            failures.append(told_as(error))
     return sealed, failures
 
 
@@ -225,15 +224,15 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
     states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
     if not states or len(states) < len(retained):  # another collector is at work
         return 0
-    removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[CorruptionError]()
+    removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[Exception]()
     for partition, newest in enumerate(states[-1].partitions):
         rows = [s.partitions[partition] for s in states if partition < len(s.partitions)]
         try:
             named = _named(topic, topic_id, rows)
-        except CorruptionError as error:
-            failures.append(error)
-            continue
         except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
+            continue
+        except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
+            failures.append(error)
             continue
         directory = paths.partition(partition)
         for name in storage.names(directory):
@@ -242,7 +241,7 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
     if failures:
-        raise together(failures)
+        raise together(failures, f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected")
     return removed
 
 

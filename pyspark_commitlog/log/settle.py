@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    StorageFullError,
+    StorageReadOnlyError,
+    SyncFailedError,
+    together,
+    told_as,
+)
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
@@ -74,14 +82,14 @@ class Settled:
     """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
 
     ``complete``: of all partitions that are not damaged everything is settled. ``rebuilt`` counts segments whose
-    indexes had to be rebuilt; ``failures`` tells what is damaged.
+    indexes had to be rebuilt; ``failures`` tells why partitions stayed as they are: damage, most times.
     """
 
     sequence: int | None
     records: int = 0
     complete: bool = True
     rebuilt: int = 0
-    failures: tuple[CorruptionError, ...] = ()
+    failures: tuple[Exception, ...] = ()
 
 
 class Budget:
@@ -104,17 +112,19 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
 
     Raises:
         CorruptionError: sources or active segments are damaged. The other partitions were settled, and those are
-            published as damaged: commits to them are refused until they can be settled.
-        StorageError: no space or permission; nothing was published.
+            published as damaged: commits to them are refused until they can be settled. Any other error that is a
+            partition's own ends only that one, too, and does not mark it.
+        StorageError: no space or permission, or an fsync failed; nothing was published.
+        ExceptionGroup: several partitions failed, not all by a ``CommitLogError``.
     """
     done = settle_on(topic, topic_id, budget_seconds=budget_seconds)
     if done.failures:
-        raise together(done.failures)
+        raise together(done.failures, f"topic {topic.name!r}: {len(done.failures)} partitions could not be settled")
     return done
 
 
 def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
-    """Do as ``settle``, but hand out what is damaged instead of raising it."""
+    """Do as ``settle``, but hand out what ended partitions instead of raising it."""
     topic.forget_defaults()
     return _settle(topic, topic_id, budget_seconds, retry=True)
 
@@ -126,7 +136,7 @@ def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, ret
         if not held:
             return Settled(None)
         done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False)
-        if done.failures and unsynced:
+        if unsynced and any(isinstance(failure, CorruptionError) for failure in done.failures):
             void_unsynced(topic, topic_id)
             done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True)
     return done
@@ -151,17 +161,25 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
             collect(topic, topic_id)
         elif topic.busy is not None and waiting.overdue(config):
             _warn_busy(topic, topic.busy, waiting)
-        if done.failures:
-            log.warning(
-                "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
-                topic.name, together(done.failures),
-            )  # fmt: skip
+        for failure in done.failures:
+            _warn_of(topic, failure, damage=isinstance(failure, CorruptionError))
         return done
-    except (CommitLogError, OSError) as error:
-        log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, error)
-    except Exception:
-        log.exception("topic %r: committed, but settling failed; please report this", topic.name)
+    except Exception as error:  # noqa: BLE001 told
+        _warn_of(topic, error)
     return Settled(None)
+
+
+def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:
+    """Say why a commit's settler did not get through; ``damage`` is published."""
+    if damage:
+        log.warning(
+            "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
+            topic.name, failure,
+        )  # fmt: skip
+    elif isinstance(failure, CommitLogError | OSError):
+        log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, failure)
+    else:
+        log.error("topic %r: committed, but settling failed; please report this", topic.name, exc_info=failure)
 
 
 def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
@@ -225,7 +243,7 @@ def _settle_locked(
 
 
 class _Run:
-    """One run of the settler: ``rows`` are the partitions as they are to be published, ``failures`` what is damaged."""
+    """One run of the settler: ``rows`` are the partitions as they are to be published, ``failures`` why some stay."""
 
     def __init__(
         self,
@@ -242,7 +260,7 @@ class _Run:
         self._start = [before.partition(p) for p in range(state.partitions)]
         self._tried: set[int] = set()
         self.rows = list(self._start)
-        self.failures: list[tuple[int, CorruptionError]] = []
+        self.failures: list[tuple[int, Exception]] = []
         self.rebuilt: list[int] = []
 
     def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
@@ -264,8 +282,10 @@ class _Run:
                 self._topic, self._state, self._config, partition, self.rows[partition], sources, self._base,
                 self._budget,
             )  # fmt: skip
-        except CorruptionError as error:
-            self.failures.append((partition, error))
+        except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
+            raise
+        except Exception as error:  # noqa: BLE001 handed out: no partition stops the others
+            self.failures.append((partition, told_as(error)))
         else:
             self._tried.add(partition)
             self.rebuilt.extend([partition] * mended)
@@ -281,7 +301,8 @@ class _Run:
         before = self._before
         kept = {each.partition: each for each in before.damaged if each.partition not in self._tried}
         if publish_damage:
-            for partition, error in self.failures:
+            damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
+            for partition, error in damage:
                 kept[partition] = Damage(partition, self.rows[partition].settled, str(error)[:_WHY])
         oldest, through = _reached(behind, self.rows, frozenset(), (before.oldest_unsettled, before.through))
         ahead = None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
+from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.log.backlog import backlog
@@ -19,7 +19,7 @@ from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, s
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Source, unsettled_frames
-from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, silent
+from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
 
 _TRIES = 3
 
@@ -60,17 +60,18 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     Raises:
         UnknownTopicError: there is no such topic.
     """
-    seen = 0
+    seen, told = 0, watched(progress)
 
     def looked_at(size: int) -> None:
         nonlocal seen
         seen = min(seen + size, journal.published_bytes)
-        progress("verify", seen, journal.published_bytes)
+        told("verify", seen, journal.published_bytes)
 
-    journal = _stable(topic, _Checker.journal, looked_at)
+    make = partial(_Checker, topic, looked_at, told)
+    journal = _stable(make, _Checker.journal)
     checkers = [journal]
-    checkers += (_stable(topic, partial(_Checker.partition, partition=p), looked_at) for p in range(journal.partitions))
-    found = _stable(topic, _Checker.found, looked_at)
+    checkers += (_stable(make, partial(_Checker.partition, partition=p)) for p in range(journal.partitions))
+    found = _stable(make, _Checker.found)
     return Report(
         topic.name,
         tuple(dict.fromkeys(fault for checker in [*checkers, found] for fault in checker.faults)),
@@ -83,14 +84,14 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     )
 
 
-def _stable(topic: TopicLog, check: Callable[[_Checker], None], looked_at: Callable[[int], None]) -> _Checker:
+def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> _Checker:
     """Check a part; again when there was a fault and the topic has changed meanwhile."""
     for _ in range(_TRIES):
-        checker = _Checker(topic, looked_at)
+        checker = make()
         before = checker.look()
         if before is not None:
             check(checker)
-        if not checker.faults or _Checker(topic, looked_at).look() == before:
+        if not checker.faults or make().look() == before:
             break
     return checker
 
@@ -101,6 +102,7 @@ class _Checker:
 
     topic: TopicLog
     looked_at: Callable[[int], None]
+    progress: Watched
     faults: list[str] = field(default_factory=list)
     segments: int = 0
     segment_bytes: int = 0
@@ -128,13 +130,14 @@ class _Checker:
         return self._newest.sequence, stored.sequence
 
     def _guard(self, act: Callable[..., object], *args: object) -> None:
-        """Run a check; an error of ours or a missing file is a fault, and the next check goes on."""
+        """Run a check; what ends it is a fault, and the next check goes on."""
         try:
             act(*args)
-        except CommitLogError as error:
-            self.faults.append(str(error))
-        except FileNotFoundError as error:
-            self.faults.append(str(missing(error)))
+        except Exception as error:
+            if self.progress.ended_by(error):
+                raise
+            part = f" partition {args[0]}" if args and isinstance(args[0], int) else ""
+            self.faults.append(fault_of(error, f"topic {self.topic.name!r}{part}"))
 
     def _expect(self, holds: bool, told: str) -> None:
         if not holds:
@@ -142,7 +145,7 @@ class _Checker:
 
     def found(self) -> None:
         """Check what lies there besides."""
-        look = Found(self.topic, self._state, self._settled, self._segment)
+        look = Found(self.topic, self._state, self._settled, self._segment, self.progress)
         self._guard(look.look)
         self.faults += look.faults
         self.unnamed = look.unnamed
@@ -236,9 +239,9 @@ class _Checker:
                 before = None
                 self.faults.append(f"journal entry {sequence} of {self.topic.name} is missing, and not settled")
                 continue
-            except CommitLogError as error:
+            except Exception as error:  # noqa: BLE001 a fault
                 before = None
-                self.faults.append(str(error))
+                self.faults.append(fault_of(error, f"journal entry {sequence} of {self.topic.name}"))
                 continue
             chained = before is None or entry.prev == before.write_id
             self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")

@@ -19,6 +19,7 @@ from pyspark_commitlog.errors import (
     ConflictError,
     DeliveryTimeoutError,
     InvalidRecordError,
+    KafkaStorageError,
     NotSentError,
     OutcomeUnknownError,
     ProducerClosedError,
@@ -28,7 +29,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.commit import ProducerBatch, commit
+from pyspark_commitlog.log.commit import ProducerBatch, commit, storage_error
 from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
 from pyspark_commitlog.log.producers import landed_ranges
 from pyspark_commitlog.log.staging import Placed, Staged, Stager
@@ -37,7 +38,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.writers import TRANSIENT
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.pools import of_process
-from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves
+from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves, without
 from pyspark_commitlog.producer.settler import Settler
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -149,6 +150,8 @@ class Delivery:
             except (InvalidRecordError, StagedExpiredError):  # the topic was altered since they were staged
                 bundle.staged = None
             except (CommitLogError, OSError) as error:
+                if isinstance(error, KafkaStorageError) and self._leave_out(bundle, error.partitions):
+                    continue
                 bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
                 if not is_retriable(error) or clock.monotonic() >= deadline or abandoned():
                     self._fail(bundle, error, abandoned())
@@ -263,6 +266,28 @@ class Delivery:
         return found
 
     # --- failing -----------------------------------------------------------------------------------------
+
+    def _leave_out(self, bundle: _Bundle, damaged: Mapping[int, str]) -> bool:
+        """Fail the records for damaged partitions; return whether there are others, to be committed without them.
+
+        Those keep their partitions, and get the same numbers from the first on: under these nothing landed. Not where a
+        try may have landed, as then all of it did. Nor for an id that lasts: its numbers are the application's, and
+        ``last_sequence`` would pass over those that failed.
+        """
+        if bundle.doubt or self._identity.durable:
+            return False
+        kept, refused = without(bundle.placed, list(damaged))
+        if not kept or not refused:
+            return False
+        told = storage_error(
+            self._topic.name, damaged, "records for them were not committed, those for others go on without them"
+        )
+        rows = sum(item.rows for item in refused)
+        log.warning("topic %r: %d records were not committed: %s", self._topic.name, rows, told)
+        bundle.items, bundle.batch, bundle.staged = kept, None, None
+        for item in refused:
+            item.fail(told)
+        return True
 
     def give_up(self, rows: int) -> OutcomeUnknownError:
         """Return what records end with that storage does not answer for in time; a durable producer ends with them."""

@@ -11,14 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.records import check_columns
+from pyspark_commitlog.log.staging import Placed
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -148,6 +152,13 @@ class Run:
             del each[rows:]
         self.size, self.last = size, last
 
+    def picked(self, rows: Sequence[int], partitions: Sequence[int]) -> Run:
+        """Return some of the records, each bound for a partition; the buffer counts none of it again."""
+        return Run(
+            self.topic, self.since, self.last, 0, _of(self.values, rows), _of(self.keys, rows), _of(self.headers, rows),
+            _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
+        )  # fmt: skip
+
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records in Arrow."""
         columns = {
@@ -179,6 +190,11 @@ class Whole:
     future: SentFuture[BatchMetadata]
     last: int = UNKNOWN
 
+    def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> Whole:
+        """Return the batch, each row bound for a partition; of every piece one array. The buffer counts none of it."""
+        pieces = [bound_for(piece, chosen) for piece, chosen in zip(self.pieces, partitions, strict=True)]
+        return Whole(self.topic, self.since, pieces, self.rows, 0, self.future, self.last)
+
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records."""
         return self.pieces
@@ -189,6 +205,16 @@ class Whole:
 
 
 Item = Run | Whole
+
+
+def _of(values: Sequence[_T], rows: Sequence[int]) -> list[_T]:
+    return [values[row] for row in rows]
+
+
+def bound_for(piece: pa.RecordBatch, partitions: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Return a batch whose rows have these partitions, whatever they said before."""
+    kept = piece.drop_columns(["partition"]) if "partition" in piece.schema.names else piece
+    return kept.append_column("partition", pa.array(partitions, pa.int64()))
 
 
 def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
@@ -272,3 +298,27 @@ def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, 
     half = batch.num_rows // 2
     yield batch.slice(0, half), start
     yield batch.slice(half), start + half
+
+
+def without(placed: Sequence[tuple[Item, int, Placed]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:
+    """Return what is left without the records of some partitions, and these (pure).
+
+    What is left is bound for the partitions that were chosen. An Arrow batch goes whole, or stays whole.
+    """
+    kept, refused = list[Item](), list[Item]()
+    for _, group in groupby(placed, key=lambda each: id(each[0])):
+        parts = list(group)
+        item = parts[0][0]
+        chosen = [part.partitions for _, _, part in parts]
+        lost = np.isin(np.concatenate(chosen), damaged)
+        if isinstance(item, Whole):
+            if lost.any():
+                refused.append(item)
+            else:
+                kept.append(item.bound(chosen))
+            continue
+        rows = np.concatenate([start + np.arange(len(part.partitions)) for _, start, part in parts])
+        for into, mask in ((kept, ~lost), (refused, lost)):
+            if mask.any():
+                into.append(item.picked(rows[mask].tolist(), np.concatenate(chosen)[mask].tolist()))
+    return kept, refused

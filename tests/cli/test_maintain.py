@@ -7,12 +7,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, maintenance, topics
+from pyspark_commitlog.cli import app as app_module
+from pyspark_commitlog.errors import StorageFullError
+from pyspark_commitlog.groups import groups as groups_module
+from pyspark_commitlog.groups.described import MaintainedGroup
+from pyspark_commitlog.groups.group import GroupLog
+from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.log import verify as verifying
+from pyspark_commitlog.log.found import Found
+from pyspark_commitlog.log.settle import Settled
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.verify import Report, RootReport
+from pyspark_commitlog.maintenance import Maintained
+from pyspark_commitlog.model import Progress
 from pyspark_commitlog.topics import CommitLog as Log
 from tests.support.commands import COMMAND, run
 from tests.support.records import append, batch_of
@@ -213,3 +231,189 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.strip() == "The command line needs two more packages: pip install 'pyspark-commitlog[cli]'"
+
+
+def two_groups(log: Log) -> None:
+    """Make groups first and second."""
+    topic_id = log.topic("orders").newest()[1].topic_id
+    for name in ("first", "second"):
+        log.groups.open(name).advance([Position("orders", topic_id, 0, 1)])
+
+
+def in_process(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    """Run a command in this process, whose signals stay as they are; return exit code, output, and standard error."""
+    monkeypatch.setattr(app_module, "_stop_on_signals", threading.Event)
+    done = CliRunner().invoke(app_module.app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_whatever_fails_in_a_topic_the_others_are_maintained(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of another library's, several of one topic; exit code 1, and each in a line of its own."""
+    real = maintenance.settle_on
+
+    def fails(topic: TopicLog, topic_id: str, **how: float) -> Settled:
+        if topic.name == "flights":
+            raise pa.ArrowInvalid("offset overflow")
+        return real(topic, topic_id, **how)
+
+    def full(topic: TopicLog, topic_id: str) -> int:
+        if topic.name == "flights":
+            raise StorageFullError("no space left")
+        return 0
+
+    monkeypatch.setattr(maintenance, "settle_on", fails)
+    monkeypatch.setattr(maintenance, "sweep", full)
+    code, out, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
+    assert code == 1
+    assert out == "orders: settled 2 records\n"
+    assert told == "flights: error: ArrowInvalid: offset overflow\nflights: error: no space left\n"
+
+
+def test_whatever_fails_in_a_topic_the_others_are_verified(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = topics.verify
+
+    def fails(topic: TopicLog, progress: Progress) -> Report:
+        if topic.name == "flights":
+            raise MemoryError("malloc failed")
+        return real(topic, progress)
+
+    monkeypatch.setattr(topics, "verify", fails)
+    code, out, told = in_process("verify", root, monkeypatch=monkeypatch)
+    assert code == 1
+    assert out.startswith("orders: ")
+    assert told == "flights: error: MemoryError: malloc failed\n"
+
+
+def test_a_root_that_cannot_be_checked_does_not_stop_the_topics_checks(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(log: Log) -> RootReport:
+        raise KeyError("x")
+
+    monkeypatch.setattr(Log, "verify_root", fails)
+    code, out, told = in_process("verify", root, monkeypatch=monkeypatch)
+    assert code == 1
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["flights", "orders"]
+    assert told == "error: the root can't be checked: KeyError: 'x'\n"
+
+
+def test_what_cannot_be_checked_stops_no_other_check(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one chunk, say; whatever the reason."""
+
+    def fails(*_: object, **__: object) -> Iterator[object]:
+        raise MemoryError("malloc")
+
+    monkeypatch.setattr(verifying, "unsettled_frames", fails)
+    report = log.verify("orders")
+    assert report.faults == ("topic 'orders' can't be checked: MemoryError: malloc",)
+    assert report.chunks == 1
+
+
+def test_what_cannot_be_looked_at_besides_stops_no_other_look(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def fails(*_: object) -> None:
+        raise MemoryError("malloc")
+
+    monkeypatch.setattr(Found, "_tables", fails)
+    monkeypatch.setattr(Found, "_rest", lambda *_: looked.append("rest"))
+    assert "topic 'orders' can't be checked: MemoryError: malloc" in log.verify("orders").faults
+    assert "rest" in looked
+
+
+def test_a_progress_that_raises_ends_verify(log: Log) -> None:
+    """It is no fault of the topic, wherever it is raised."""
+
+    def progress(what: str, done: int, total: int) -> None:
+        raise InterruptedError(what)
+
+    log.maintain("orders")
+    with pytest.raises(InterruptedError):
+        log.verify("orders", progress=progress)
+
+
+def test_a_progress_that_raises_ends_the_look_at_what_lies_there_besides(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.maintain("orders")
+    monkeypatch.setattr(Found, "_settle", lambda look, *_: look.progress("verify", 0, 1))
+    monkeypatch.setattr(verifying._Checker, "partition", lambda *_, **__: None)
+
+    def progress(what: str, done: int, total: int) -> None:
+        raise InterruptedError(what)
+
+    with pytest.raises(InterruptedError):
+        log.verify("orders", progress=progress)
+
+
+def test_whatever_fails_in_a_group_the_others_are_maintained(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the command line and by code: all that failed is told, of topics too."""
+    two_groups(log)
+    real = Groups.maintain
+
+    def fails(groups: Groups, group: str) -> MaintainedGroup:
+        if group == "first":
+            raise KeyError("x")
+        return real(groups, group)
+
+    monkeypatch.setattr(Groups, "maintain", fails)
+    code, out, told = in_process("maintain", root, "--once", "--json", monkeypatch=monkeypatch)
+    assert code == 1
+    assert '"group": "second"' in out
+    assert told == "group first: error: KeyError: 'x'\n"
+    with pytest.raises(ExceptionGroup, match="1 topics or groups"):
+        log.maintain()
+
+
+def test_groups_that_cannot_be_listed_hide_no_topic_s_failure(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlisted(groups: Groups) -> list[str]:
+        raise OSError(5, "I/O error")
+
+    def fails(topic: TopicLog, progress: Progress) -> Maintained:
+        raise KeyError(topic.name)
+
+    monkeypatch.setattr(Groups, "every_name", unlisted)
+    code, _, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
+    assert (code, told) == (1, "groups: error: OSError: [Errno 5] I/O error\n")
+    monkeypatch.setattr(topics, "maintain_topic", fails)
+    with pytest.raises(ExceptionGroup) as failed:
+        log.maintain()
+    assert [type(each) for each in failed.value.exceptions] == [KeyError, KeyError, OSError]
+
+
+def test_topics_that_cannot_be_listed_do_not_end_the_rounds(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code says so; without --once the next round tries again."""
+
+    def unlisted(log: Log) -> list[str]:
+        raise ZeroDivisionError("x")
+
+    monkeypatch.setattr(Log, "every_name", unlisted)
+    code, _, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
+    assert (code, told) == (1, "error: ZeroDivisionError: x\n")
+
+
+def test_whatever_fails_in_a_group_s_check_the_others_are_checked(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_groups(log)
+    checked: list[str] = []
+
+    def fails(group: GroupLog) -> list[str]:
+        checked.append(group.name)
+        if group.name == "first":
+            raise KeyError("x")
+        return []
+
+    monkeypatch.setattr(groups_module, "_faults", fails)
+    assert log.verify_root().faults == ("group first can't be checked: KeyError: 'x'",)
+    assert checked == ["first", "second"]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import maintenance, topics
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
+from pyspark_commitlog.log import settle as settling
+from pyspark_commitlog.log.collect import collect
+from pyspark_commitlog.log.compact import Job, compact, work_here
+from pyspark_commitlog.log.recover import recover
+from pyspark_commitlog.log.retention import collect_segments, retain
 from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
@@ -168,37 +176,245 @@ def test_a_missing_segment_of_a_partition_does_not_stop_the_others(world: World)
     assert [row.cleaned for row in topic.settled(identity(topic))[1].partitions] == [0, 3]
 
 
+class StoppedError(Exception):
+    """What a progress raises to end the work."""
+
+
+def failing_for(name: str, error: Exception) -> Callable[..., None]:
+    """Return a stand-in for a step of maintenance that fails for one topic."""
+
+    def step(topic: TopicLog, *_: object, **__: object) -> None:
+        if topic.name == name:
+            raise error
+
+    return step
+
+
+def three(world: World) -> None:
+    """Create topics a, b and c with something to settle."""
+    for name in "abc":
+        append(world.create(name=name), batch_of([b"1"]))
+
+
+def unsettled(world: World) -> list[int]:
+    """Return how many records of a, b and c are not settled."""
+    return [world.log().describe(name).partitions[0].unsettled for name in "abc"]
+
+
 @pytest.mark.parametrize(
     "error", [pa.ArrowInvalid("offset overflow"), MemoryError("malloc"), ZeroDivisionError(), OSError(5, "I/O")]
 )
 def test_whatever_fails_in_a_topic_the_others_are_maintained(
     world: World, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also what is no error of ours."""
-    for name in "abc":
-        append(world.create(name=name), batch_of([b"1"]))
+    """Also what is no error of ours; one that comes before any step, too."""
+    three(world)
     real = maintenance.maintain_topic
 
     def fails(topic: TopicLog, progress: Progress) -> Maintained:
-        if topic.name == "b":
-            raise error
+        failing_for("b", error)(topic)
         return real(topic, progress)
 
     monkeypatch.setattr(topics, "maintain_topic", fails)
     with pytest.raises(ExceptionGroup, match="1 topics or groups could not be maintained") as told:
         world.log().maintain()
     assert told.value.exceptions == (error,)
-    assert [world.log().describe(name).partitions[0].unsettled for name in "abc"] == [0, 1, 0]
+    assert unsettled(world) == [0, 1, 0]
+
+
+def test_all_topics_that_fail_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    three(world)
+    found = {"a": pa.ArrowInvalid("offset overflow"), "c": KeyError("x")}
+
+    def sweep(topic: TopicLog, topic_id: str) -> int:
+        if topic.name in found:
+            raise found[topic.name]
+        return 0
+
+    monkeypatch.setattr(maintenance, "sweep", sweep)
+    with pytest.raises(ExceptionGroup) as told:
+        world.log().maintain()
+    assert told.value.exceptions == tuple(found.values())
+    assert unsettled(world) == [0, 0, 0]
+
+
+def test_whatever_a_step_fails_with_the_steps_behind_it_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be what frees the memory, or the disk, that it wanted; and all that failed is told."""
+    three(world)
+    ran: list[str] = []
+    first, second = pa.ArrowInvalid("offset overflow"), StorageError("no space (injected)")
+    monkeypatch.setattr(maintenance, "settle_on", failing_for("a", first))
+    monkeypatch.setattr(maintenance, "sweep", failing_for("a", second))
+    monkeypatch.setattr(maintenance, "remove_former", lambda topic, stored: ran.append(topic.name) or 0)
+    with pytest.raises(ExceptionGroup, match="topic 'a': 2 steps failed") as told:
+        world.log().maintain("a")
+    assert told.value.exceptions == (first, second)
+    assert ran == ["a"]
 
 
 def test_a_progress_that_raises_ends_all_of_it(world: World) -> None:
     """It is no failure of a topic: nothing behind it is done."""
-    for name in "ab":
-        append(world.create(name=name), batch_of([b"1"]))
+    three(world)
 
     def progress(what: str, done: int, total: int) -> None:
-        raise InterruptedError(what)
+        raise StoppedError(what)
 
-    with pytest.raises(InterruptedError):
+    for name in (None, "a"):
+        with pytest.raises(StoppedError):
+            world.log().maintain(name, progress=progress)
+    assert unsettled(world) == [1, 1, 1]
+
+
+def test_a_progress_that_raises_within_a_step_ends_all_of_it(world: World) -> None:
+    """Of a compaction, whose other partitions are left, too."""
+    topic = world.create(2, COMPACT)
+    for partition in (0, 1):
+        for key in (b"a", b"b", b"a", b"end"):
+            append(topic, batch_of([b"1"], key=[key], partition=[partition], headers=[[("pad", b"x" * 700)]]))
+            settle(topic, identity(topic))
+
+    told: list[str] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        told.append(what)
+        if what.startswith("compact:") and "sweep" not in told:
+            raise StoppedError(what)
+
+    with pytest.raises(StoppedError):
         world.log().maintain(progress=progress)
-    assert [world.log().describe(name).partitions[0].unsettled for name in "ab"] == [1, 1]
+    assert told[-1].startswith("compact:"), "no step behind it was begun"
+    assert [row.cleaned for row in topic.settled(identity(topic))[1].partitions] == [0, 0]
+
+
+def test_whatever_fails_in_a_partition_the_others_are_settled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four fail, by errors that are none of ours: both are told."""
+    topic = world.create(4)
+    append(topic, batch_of([b"1", b"2", b"3", b"4"], partition=range(4)))
+    real = settling._settle_partition
+
+    def fails(*given: Any) -> tuple[SettledPartition, bool]:
+        if given[3] in (1, 2):
+            raise pa.ArrowInvalid(f"offset overflow in {given[3]}")
+        return real(*given)
+
+    monkeypatch.setattr(settling, "_settle_partition", fails)
+    with pytest.raises(ExceptionGroup, match="2 partitions could not be settled"):
+        settle(topic, identity(topic))
+    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [1, 0, 0, 1]
+    assert topic.damaged(identity(topic)) == (), "it is no damage: commits go on"
+    monkeypatch.undo()
+    settle(topic, identity(topic))
+    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [1, 1, 1, 1]
+
+
+def test_a_sector_that_cannot_be_read_stops_its_partition_only_a_full_disk_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = world.create(2)
+    append(topic, batch_of([b"1", b"2"], partition=range(2)))
+    real, error = settling._settle_partition, StorageError("cannot read: Input/output error")
+
+    def fails(*given: Any) -> tuple[SettledPartition, bool]:
+        if given[3] == 0:
+            raise error
+        return real(*given)
+
+    monkeypatch.setattr(settling, "_settle_partition", fails)
+    with pytest.raises(StorageError, match="Input/output"):
+        settle(topic, identity(topic))
+    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
+    append(topic, batch_of([b"3"], partition=[1]))
+    error = StorageFullError("no space (injected)")
+    with pytest.raises(StorageFullError):
+        settle(topic, identity(topic))
+    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
+
+
+def test_a_commit_s_settler_tells_what_ended_a_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And does not say that commits are refused: only damage has them refused."""
+    topic = world.create(2, {**CHUNKS, "settle.entries": 1})
+
+    def fails(*given: Any) -> tuple[SettledPartition, bool]:
+        if given[3] == 0:
+            raise pa.ArrowInvalid("offset overflow")
+        raise StorageError("Input/output error")
+
+    monkeypatch.setattr(settling, "_settle_partition", fails)
+    append(topic, batch_of([b"1", b"2"], partition=range(2)))
+    settling.settle_after_commit(topic, identity(topic))
+    assert "please report this" in caplog.text
+    assert "tried again: Input/output error" in caplog.text
+    assert "refused" not in caplog.text
+
+
+def test_whatever_a_compaction_s_worker_fails_with_the_other_partitions_are_compacted(world: World) -> None:
+    """A Spark job's task, say; and all that failed is told."""
+    topic = world.create(3, COMPACT)
+    for partition in range(3):
+        for key in (b"a", b"b", b"a", b"end"):
+            append(topic, batch_of([b"1"], key=[key], partition=[partition], headers=[[("pad", b"x" * 700)]]))
+            settle(topic, identity(topic))
+
+    def worker(job: Job) -> tuple[list[Sealed], int]:
+        if job.partition < 2:
+            raise RuntimeError(f"task of partition {job.partition} failed")
+        return work_here(job)
+
+    with pytest.raises(ExceptionGroup, match="2 partitions could not be compacted") as told:
+        compact(topic, identity(topic), worker)
+    assert [f"{each}" for each in told.value.exceptions] == [f"task of partition {p} failed" for p in (0, 1)]
+    assert [row.cleaned for row in topic.settled(identity(topic))[1].partitions] == [0, 0, 3]
+
+
+def test_a_manifest_that_is_lost_stops_the_retention_of_its_partition_only(world: World) -> None:
+    topic = world.create(2, {**CHUNKS, "segment.bytes": 1024, "retention.bytes": 1024})
+    for n in range(4):
+        append(topic, batch_of([b"%d" % n * 900, b"%d" % n * 900], partition=[0, 1]))
+        settle(topic, identity(topic))
+    row = topic.settled(identity(topic))[1].partition(0)
+    assert row.manifest is not None
+    (world.path / topic.paths(identity(topic)).manifests / row.manifest.name).unlink()
+    with pytest.raises(CorruptionError, match="is missing"):
+        retain(world.handle(), identity(topic))
+    assert world.handle().newest()[1].log_start[0] == 0
+    assert world.handle().newest()[1].log_start[1] > 0
+
+
+def test_whatever_a_manifest_can_not_be_read_for_the_other_partitions_are_seen_to(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retained, and rid of segments that nothing names; and the indexes of those that can be read are rebuilt."""
+    topic = world.create(2, {**CHUNKS, "segment.bytes": 1024, "retention.bytes": 1024})
+    for n in range(4):
+        append(topic, batch_of([b"%d" % n * 900, b"%d" % n * 900], partition=[0, 1]))
+        settle(topic, identity(topic))
+    topic_id, real = identity(topic), TopicLog.sealed
+    first = topic.settled(topic_id)[1].partition(0).manifest
+    directory = world.path / topic.paths(topic_id).partition(1)
+
+    def fails(handle: TopicLog, topic_id: str, row: SettledPartition) -> Sequence[Sealed]:
+        if row.manifest == first:
+            raise MemoryError("malloc")
+        return real(handle, topic_id, row)
+
+    monkeypatch.setattr(TopicLog, "sealed", fails)
+    stem = real(topic, topic_id, topic.settled(topic_id)[1].partition(1))[-1].stem
+    (directory / f"{stem}.timeindex").unlink()
+    with pytest.raises(MemoryError):
+        recover(world.handle(), topic_id)
+    assert (directory / f"{stem}.timeindex").exists()
+    with pytest.raises(MemoryError):
+        retain(world.handle(), topic_id)
+    assert world.handle().newest()[1].log_start[0] == 0
+    assert world.handle().newest()[1].log_start[1] > 0
+    for _ in range(3):
+        world.clock.advance(DELAY_MS + 1)
+        append(world.handle(), batch_of([b"more"], partition=[1]))
+        settle(world.handle(), topic_id)
+        collect(world.handle(), topic_id)
+    before = len(list(directory.glob("*.log")))
+    with pytest.raises(MemoryError):
+        collect_segments(world.handle(), topic_id)
+    assert len(list(directory.glob("*.log"))) < before
