@@ -19,6 +19,8 @@ from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 from pyspark_commitlog.log.partitioner import Ints
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+#: What 32-bit offsets can count, bytes.
+MAX_COLUMN_BYTES = 2**31 - 1
 _TEXT = "a string or binary column"
 _MS_US = 1000
 #: What the source adds to a record and the log gives it again: Spark's ``KafkaWriter`` ignores it too.
@@ -129,8 +131,8 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     given = _given(columns.get("timestamp"), limits)
     timestamp = _timestamps(given, rows, limits, now_ms)
     arrays = [
-        _bytes(columns.get("key"), rows),
-        _bytes(columns["value"], rows),
+        _bytes("key", columns.get("key"), rows, limits.topic),
+        _bytes("value", columns["value"], rows, limits.topic),
         _headers(columns.get("headers"), rows, limits.topic),
         timestamp,
     ]
@@ -149,16 +151,38 @@ def _check_keys(column: pa.Array | None, rows: int, limits: Limits) -> None:
         )
 
 
-def _bytes(column: pa.Array | None, rows: int) -> pa.Array:
+def _bytes(name: str, column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     if column is None:
         return pa.nulls(rows, pa.binary())
-    return column if column.type == pa.binary() else column.cast(pa.binary())
+    return narrowed(name, column, pa.binary(), topic)
+
+
+def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.Array:
+    """Return a column as a type whose offsets have 32 bits: Arrow's binary, and lists of it.
+
+    A slice of a large column has the offsets of the whole one, which may be above 2 GiB: its rows are copied then.
+
+    Raises:
+        InvalidRecordError: the rows themselves have more.
+    """
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        if column.nbytes <= MAX_COLUMN_BYTES:
+            return column.take(pa.array(np.arange(len(column)))).cast(kind)
+        raise InvalidRecordError(
+            f"topic {topic!r}: column {name!r} has {column.nbytes} bytes in {len(column)} records, at most "
+            f"{MAX_COLUMN_BYTES} can be taken at once: write them in smaller batches, and store a value that is larger "
+            "elsewhere. Nothing staged"
+        ) from error
 
 
 def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(rows, HEADERS)
-    column = column if column.type == HEADERS else column.cast(HEADERS)
+    column = narrowed("headers", column, HEADERS, topic)
     if column.null_count < rows:
         pairs = column.flatten()
         if pairs.null_count or pairs.field(0).null_count or not _is_text(pairs.field(0)):

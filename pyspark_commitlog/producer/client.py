@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
 from pyspark_commitlog.log.producers import init_producer
+from pyspark_commitlog.log.records import narrowed
 from pyspark_commitlog.log.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, Identity
@@ -209,7 +210,7 @@ class Producer:
         sender = self._sender(topic)
         pieces = as_pieces(topic, batch)
         if self._choose is not None:
-            pieces = [self._with_partitions(piece, sender.partitions) for piece in pieces]
+            pieces = [self._with_partitions(topic, piece, sender.partitions) for piece in pieces]
         while (sent := sender.send_batch(pieces, sequence)) is None:
             sender = self._sender(topic)
         return sent
@@ -236,10 +237,12 @@ class Producer:
             raise InvalidRecordError(f"the partitioner answers {found!r}: it must answer 0 to {partitions - 1}")
         return found
 
-    def _with_partitions(self, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
+    def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
         """Return a batch whose rows have the partition that the application's function chooses."""
         names = piece.schema.names
-        keys = piece.column("key").cast(pa.binary()).to_pylist() if "key" in names else [None] * piece.num_rows
+        keys = [None] * piece.num_rows
+        if "key" in names:
+            keys = narrowed("key", piece.column("key"), pa.binary(), topic).to_pylist()
         given = piece.column("partition").to_pylist() if "partition" in names else [None] * piece.num_rows
         chosen = [self._chosen(k, partitions) if p is None else p for k, p in zip(keys, given, strict=True)]
         kept = piece.drop_columns(["partition"]) if "partition" in names else piece

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
 from pyspark_commitlog.log.records import check_columns
 from pyspark_commitlog.log.staging import Placed
 
@@ -276,7 +276,7 @@ def sizes_of(headers: HeaderList) -> int:
 
 
 def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
-    """Return a table or a batch in pieces of a bounded number of rows, its columns checked.
+    """Return a table or a batch in pieces of a bounded number of rows and bytes, its columns checked.
 
     Raises:
         InvalidRecordError: it is neither, or has a column that a record has not.
@@ -290,7 +290,8 @@ def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
     check_columns(topic, batch.schema)
     if "topic" in batch.schema.names:
         raise InvalidRecordError(f"topic {topic!r}: a batch goes to one topic; leave its column 'topic' out")
-    return list(batch.to_batches(max_chunksize=BATCH_ROWS))
+    pieces = batch.to_batches(max_chunksize=BATCH_ROWS)
+    return [part for piece in pieces for part in bounded(piece, TOGETHER_BYTES)]
 
 
 def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, int]]:
