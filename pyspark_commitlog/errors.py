@@ -40,7 +40,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class CommitLogError(Exception):
@@ -186,7 +189,7 @@ class KafkaStorageError(CorruptionError):
     with ``void``; then commit again.
     """
 
-    def __init__(self, message: str, partitions: Mapping[int, str] | None = None) -> None:
+    def __init__(self, message: str = "", partitions: Mapping[int, str] | None = None) -> None:
         super().__init__(message)
         self.partitions = dict(partitions or {})
 

@@ -44,7 +44,9 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
     Raises:
         UnknownTopicError: there is no such topic.
         AccessDeniedError: the principal is no admin of the topic.
-        PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped.
+        PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped, the
+            others were compacted.
+        ExceptionGroup: the tasks of several partitions failed.
     """
     log = CommitLog(root, principal=principal).topic(topic, Operation.ADMIN)
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))

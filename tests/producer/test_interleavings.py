@@ -47,7 +47,7 @@ class Waiting:
 
         self.thread = Thread(target=run, daemon=True)
         self.thread.start()
-        while producer._buffer.blocked == 0:
+        while producer._buffer.blocked == 0 and self.thread.is_alive():  # the watchdog may have been faster
             Event().wait(0.001)
 
 

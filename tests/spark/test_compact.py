@@ -79,11 +79,13 @@ def test_spark_and_one_process_keep_the_same_records(
     assert compact(spark, root, TOPIC) == [], "nothing is due any more"
 
 
-def test_a_task_that_fails_swaps_nothing(spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]) -> None:
+def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_compacted(
+    spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]
+) -> None:
     log, _ = twins
     topic = log.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
-    row = topic.settled(topic_id)[1].partition(0)
+    row, other = topic.settled(topic_id)[1].partitions
     last = topic.sealed(topic_id, row)[-1]
     path = Path(root) / topic.paths(topic_id).segment_file(0, last.stem, "log")
     data = bytearray(path.read_bytes())
@@ -91,7 +93,9 @@ def test_a_task_that_fails_swaps_nothing(spark: SparkSession, root: str, twins: 
     path.write_bytes(data)
     with pytest.raises(PySparkException, match="restore the file from a copy"):
         compact(spark, root, TOPIC)
-    assert log.topic(TOPIC).settled(topic_id)[1].partition(0) == row
+    first, second = log.topic(TOPIC).settled(topic_id)[1].partitions
+    assert first == row
+    assert second.cleaned > other.cleaned
 
 
 def test_the_example_runs_with_spark_submit(root: str, twins: tuple[CommitLog, CommitLog]) -> None:
