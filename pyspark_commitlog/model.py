@@ -103,9 +103,10 @@ NOTHING_WAITS = Backlog()
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``CommitLog.describe`` answers.
+    """What ``CommitLog.describe`` answers; printed as ``commitlog topics describe`` prints it.
 
-    ``damaged`` maps partitions that can't be settled to what is damaged: commits to them are refused.
+    ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
+    maps partitions that can't be settled to what is damaged: commits to them are refused.
     """
 
     name: str
@@ -114,6 +115,12 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     unsettled: Backlog = NOTHING_WAITS
     damaged: Mapping[int, str] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        from pyspark_commitlog.text import topic_lines
+
+        return "\n".join(topic_lines(self))
 
 
 #: Is told what is being done, how much of it is done, and of how much.

@@ -252,7 +252,10 @@ class CommitLog(Root):
             )
         waiting = backlog(topic, newest, state, settle_state)
         damaged = {each.partition: each.why for each in settle_state.damaged}
-        return TopicDescription(name, state.topic_id, topic.config(state).resolved(), tuple(rows), waiting, damaged)
+        config = topic.config(state)
+        return TopicDescription(
+            name, state.topic_id, config.resolved(), tuple(rows), waiting, damaged, tuple(sorted(config.stored))
+        )
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.

@@ -10,11 +10,11 @@ import typer
 
 from pyspark_commitlog.cli.groups import chosen_partitions, to_milliseconds
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
-from pyspark_commitlog.cli.tell import table
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.target import target_of
 from pyspark_commitlog.spark.checkpoint import Checkpoint, moved_checkpoint, read_checkpoint, write_checkpoint
 from pyspark_commitlog.storage import open_storage
+from pyspark_commitlog.text import table
 
 checkpoint = typer.Typer(help="Show and move where a streaming query goes on.", no_args_is_help=True)
 

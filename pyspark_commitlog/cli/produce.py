@@ -22,6 +22,7 @@ from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, op
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.records import BATCH_ROWS, MAX_PARTITION, BatchMetadata
+from pyspark_commitlog.text import counted
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -251,4 +252,5 @@ class _Sent:
 
     def told(self) -> str:
         """Return what was sent, in one line."""
-        return f"{self._topic}: sent {self._records:,} records to {len(self._partitions)} partitions"
+        records, partitions = counted(self._records, "record"), counted(len(self._partitions), "partition")
+        return f"{self._topic}: sent {records} to {partitions}"

@@ -10,17 +10,8 @@ from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup
 from pyspark_commitlog.log.verify import Report
 from pyspark_commitlog.log.void import GivenUp
 from pyspark_commitlog.maintenance import Maintained
-from pyspark_commitlog.model import Backlog, TopicDescription, TopicPartition
-
-
-def backlog_told(waiting: Backlog) -> str:
-    """Return how much of a topic waits to be settled."""
-    if not waiting.entries:
-        return "all is settled"
-    return (
-        f"{waiting.entries:,} journal entries ({waiting.size_bytes:,} bytes) wait to be settled, "
-        f"the oldest for {waiting.age_ms // 1000:,} s"
-    )
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.text import backlog_line, counted, table
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
@@ -30,28 +21,28 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         held = f" ({done.busy_ms // 1000:,} s ago)" if done.busy.since_ms >= 0 else ""
         yield f"{name}: not all was done: the lock of the settlers is held by {done.busy}{held}"
     if done.settled_records:
-        yield f"{name}: settled {done.settled_records:,} records"
+        yield f"{name}: settled {counted(done.settled_records, 'record')}"
     for partition, (before, after) in sorted(done.retained.log_start.items()):
         yield f"{name}: partition {partition}: retention deleted offsets {before} to {after - 1}"
     if done.retained.segments:
-        yield f"{name}: let go of {done.retained.segments} segments; their files follow after file.delete.delay.ms"
+        yield f"{name}: let go of {counted(done.retained.segments, 'segment')}; their files follow after file.delete.delay.ms"
     for one in done.compacted:
         (many, few), (large, small) = one.segments, one.size_bytes
-        told = f"compacted {many} segments ({large:,} bytes) to {few} ({small:,} bytes)"
+        told = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
         yield f"{name}: partition {one.partition}: {told}"
     if done.rebuilt_indexes:
-        yield f"{name}: rebuilt the indexes of {done.rebuilt_indexes} segments"
+        yield f"{name}: rebuilt the indexes of {counted(done.rebuilt_indexes, 'segment')}"
     if gone.segments:
-        yield f"{name}: removed {gone.segments} segment files"
+        yield f"{name}: removed {counted(gone.segments, 'segment file')}"
     if done.swept_chunks:
-        yield f"{name}: swept {done.swept_chunks} chunks that nobody committed"
-    kinds = {"chunks": gone.chunks, "journal entries": gone.entries, "settle entries": gone.settle_entries}
-    kinds["tables"] = gone.files
-    removed = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+        yield f"{name}: swept {counted(done.swept_chunks, 'chunk')} that nobody committed"
+    kinds = {"chunk": gone.chunks, "journal entry": gone.entries, "settle entry": gone.settle_entries}
+    kinds["table"] = gone.files
+    removed = ", ".join(counted(count, kind) for kind, count in kinds.items() if count)
     if removed:
         yield f"{name}: removed {removed} that nothing needs any more"
     if done.removed_lives:
-        yield f"{name}: removed {done.removed_lives} earlier lives of the topic"
+        yield f"{name}: removed {counted(done.removed_lives, 'earlier life').replace('lifes', 'lives')} of the topic"
 
 
 def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
@@ -66,7 +57,7 @@ def void_lines(topic: str, found: Sequence[GivenUp], *, execute: bool) -> Iterat
     """Yield a line per range that was given up, or would be."""
     for each in found:
         told = f"{'gave' if execute else 'would give'} up offsets {each.start} to {each.end - 1}"
-        yield f"{topic}: partition {each.partition}: {told} ({each.records:,} records): {each.why}"
+        yield f"{topic}: partition {each.partition}: {told} ({counted(each.records, 'record')}): {each.why}"
     if not found:
         yield f"{topic}: nothing to give up"
     elif not execute:
@@ -79,10 +70,11 @@ def fault_lines(report: Report) -> Iterator[str]:
         yield f"{report.topic}: FAULT {fault}"
     for each in report.unnamed:
         yield f"{report.topic}: nothing refers to {each}"
-    what = f"{len(report.faults)} faults" if report.faults else "no fault"
+    what = counted(len(report.faults), "fault") if report.faults else "no fault"
     yield (
-        f"{report.topic}: {what} in {report.segments:,} segments ({report.segment_bytes:,} bytes), "
-        f"{report.entries:,} journal entries and {report.chunks:,} chunks; {backlog_told(report.unsettled)}"
+        f"{report.topic}: {what} in {counted(report.segments, 'segment')} ({counted(report.segment_bytes, 'byte')}), "
+        f"{counted(report.entries, 'journal entry')} and {counted(report.chunks, 'chunk')}; "
+        f"{backlog_line(report.unsettled)}"
     )
 
 
@@ -90,21 +82,6 @@ def dumped_line(row: Mapping[str, Any]) -> str:
     """Return what a file holds at a place, as Kafka's ``DumpLogSegments`` tells it: ``baseOffset: 0 lastOffset: 9``."""
     cells = {name: each if isinstance(each, str) else json.dumps(each) for name, each in row.items()}
     return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
-
-
-def topic_lines(found: TopicDescription) -> Iterator[str]:
-    """Yield what ``kafka-topics --describe`` tells that makes sense here: a head, and a row per partition."""
-    config = ",".join(f"{name}={value}" for name, value in sorted(found.config.items()))
-    yield f"Topic: {found.name}  TopicId: {found.topic_id}  PartitionCount: {len(found.partitions)}  Configs: {config}"
-    head = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
-    rows = [
-        (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset, p.segments, p.size_bytes, p.unsettled)
-        for p in found.partitions
-    ]
-    yield from table(head.split(), rows)
-    yield f"{found.name}: {backlog_told(found.unsettled)}"
-    for partition, why in sorted(found.damaged.items()):
-        yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"
 
 
 def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
@@ -169,11 +146,3 @@ def exported_lines(moved: Sequence[Moved]) -> Iterator[str]:
     """Yield where a reset goes as CSV, without a header, as Kafka exports it."""
     for row in moved:
         yield f"{row.topic},{row.partition},{row.after}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
-    texts = [head, *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for text in texts:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()

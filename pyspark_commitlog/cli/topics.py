@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_config, print_lines
-from pyspark_commitlog.cli.tell import topic_lines
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
+from pyspark_commitlog.text import topic_lines
 from pyspark_commitlog.topics import CommitLog
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
@@ -57,13 +57,16 @@ def list_topics(root: Root, as_json: AsJson = False) -> None:
 def describe(
     root: Root,
     topic: Topics = None,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="All configs, those with their default too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show partitions, offsets, segments and configs of topics."""
+    """Show partitions, offsets, segments of topics, and the configs that are set for them or for the root."""
     with opened(root) as log:
         for name in topic or log.topics():
             found = log.describe(name)
-            print_lines([json.dumps(asdict(found))] if as_json else topic_lines(found))
+            print_lines([json.dumps(asdict(found))] if as_json else topic_lines(found, all_configs=all_configs))
 
 
 @topics.command()

@@ -60,7 +60,7 @@ def test_who_asks_is_said_before_the_verb(tmp_path: Path, monkeypatch: pytest.Mo
         assert "'nobody' may not" in run(*words, code=1)[1]
         run("--principal", "ops", *words)
     done = run_bytes("--principal", "ops", "produce", root, "orders", given=b"a\n")
-    assert (done.returncode, done.stderr) == (0, b"orders: sent 1 records to 1 partitions\n")
+    assert (done.returncode, done.stderr) == (0, b"orders: sent 1 record to 1 partition\n")
     log.groups.commit("g", {"orders": {0: 0}})
     describe = ["groups", "describe", root, "g"]
     rows = [CliRunner().invoke(app, [*who, *describe]).stdout.count("orders") for who in ([], ["--principal", "ops"])]

@@ -101,7 +101,7 @@ def test_rebuilt_indexes_are_told(root: str, log: Log) -> None:
     (index,) = Path(root).glob("topics/orders/*/0/*.index")
     before = index.read_bytes()
     index.unlink()
-    assert run("maintain", root, "--once")[0] == ["orders: rebuilt the indexes of 1 segments"]
+    assert run("maintain", root, "--once")[0] == ["orders: rebuilt the indexes of 1 segment"]
     assert index.read_bytes() == before
 
 

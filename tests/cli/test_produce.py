@@ -55,7 +55,7 @@ def test_any_bytes_come_back_as_they_were(root: str) -> None:
     lines = [chance.randbytes(chance.randrange(2000)).replace(b"\n", b"") for _ in range(3000)]
     lines[10] = b""
     given = b"\n".join([*lines, b"last"])
-    assert "t: sent 3,001 records to 1 partitions" in produce(given, root, "t", "-p", "1")
+    assert "t: sent 3,001 records to 1 partition" in produce(given, root, "t", "-p", "1")
     assert cat(root, "t", "-e", "-p", "1") == given + b"\n"
 
 
@@ -156,7 +156,7 @@ def test_parquet_files_are_sent_as_the_sink_takes_them(root: str, log: Log, tmp_
         table = pa.table({"value": part, "key": part, "partition": [1] * len(part), "topic": ["other"] * len(part)})
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=700)
     files = ["--file", str(tmp_path / "a.parquet"), "--file", str(tmp_path / "b.parquet")]
-    assert "t: sent 3,000 records to 1 partitions" in produce(b"", root, "t", *files)
+    assert "t: sent 3,000 records to 1 partition" in produce(b"", root, "t", *files)
     assert [each.value for each in records(log)] == [each.key for each in records(log)] == values
     (tmp_path / "no.parquet").write_bytes(b"no")
     assert "is no Parquet file" in produce(b"", root, "t", "--file", str(tmp_path / "no.parquet"), code=1)
@@ -165,7 +165,7 @@ def test_parquet_files_are_sent_as_the_sink_takes_them(root: str, log: Log, tmp_
     damaged[20 : len(damaged) // 2] = bytes(len(damaged) // 2 - 20)
     (tmp_path / "b.parquet").write_bytes(damaged)
     told = produce(b"", root, "t", *files, code=1)
-    assert "t: sent 2,000 records to 1 partitions" in told
+    assert "t: sent 2,000 records to 1 partition" in told
     assert "b.parquet is no Parquet file that can be read" in told
     pq.write_table(pa.table({"value": ["x"], "more": [1]}), tmp_path / "more.parquet")
     assert "unknown column 'more'" in produce(b"", root, "t", "--file", str(tmp_path / "more.parquet"), code=1)
@@ -173,7 +173,7 @@ def test_parquet_files_are_sent_as_the_sink_takes_them(root: str, log: Log, tmp_
 
 def test_with_an_id_the_same_input_is_sent_once(root: str, log: Log) -> None:
     produce(b"a\nb\n", root, "t", "-p", "0", "--producer-id", "me")
-    assert "t: sent 1 records" in produce(b"a\nb\nc\n", root, "t", "-p", "0", "--producer-id", "me")
+    assert "t: sent 1 record" in produce(b"a\nb\nc\n", root, "t", "-p", "0", "--producer-id", "me")
     assert [each.value for each in records(log)] == [b"a", b"b", b"c"]
 
 

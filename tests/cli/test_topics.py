@@ -52,7 +52,9 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
     assert lines[0].startswith(
         f"Topic: events  TopicId: {log.describe('events').topic_id}  PartitionCount: 4  Configs: "
     )
-    assert "segment.ms=7" in lines[0]
+    assert lines[0].endswith("Configs: segment.ms=7"), "what is set; not some thirty defaults"
+    assert "retention.ms=604800000" in run("topics", "describe", root, "--all-configs")[0][0]
+    assert str(log.describe("events")).splitlines() == lines
     assert lines[1].split() == [
         "PARTITION",
         "LOG-START-OFFSET",

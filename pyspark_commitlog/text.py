@@ -1,0 +1,54 @@
+"""Descriptions as people read them, in Python as on the command line: lines and tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.model import Backlog, TopicDescription
+
+_HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
+    texts = [head, *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for text in texts:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number and what is counted, in the plural where it is not one: ``1 record``, ``2 records``."""
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
+
+
+def backlog_line(waiting: Backlog) -> str:
+    """Return how much of a topic waits to be settled."""
+    if not waiting.entries:
+        return "all is settled"
+    return (
+        f"{counted(waiting.entries, 'journal entry')} ({counted(waiting.size_bytes, 'byte')}) "
+        f"{'waits' if waiting.entries == 1 else 'wait'} to be settled, the oldest for {waiting.age_ms // 1000:,} s"
+    )
+
+
+def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
+    """Yield what ``kafka-topics --describe`` shows that makes sense here: a head, and a row per partition.
+
+    ``all_configs``: also those that have Kafka's or our default (``kafka-configs --describe --all``).
+    """
+    shown = found.config if all_configs else {name: found.config[name] for name in found.overrides}
+    config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
+    yield f"Topic: {found.name}  TopicId: {found.topic_id}  PartitionCount: {len(found.partitions)}  Configs: {config}"
+    rows = [
+        (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset, p.segments, p.size_bytes, p.unsettled)
+        for p in found.partitions
+    ]
+    yield from table(_HEAD.split(), rows)
+    yield f"{found.name}: {backlog_line(found.unsettled)}"
+    for partition, why in sorted(found.damaged.items()):
+        yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"
