@@ -102,6 +102,8 @@ class _Threads:
 _threads = _Threads()
 #: Of the threads that the limits allow, those that are kept for what every process has one of.
 RESERVED = 6
+#: So long what a process has one of waits for a place, seconds.
+_PATIENCE_SECONDS = 1.0
 
 
 def _no_threads() -> None:
@@ -209,15 +211,25 @@ class WhileNeeded:
         self._running = False
 
     def needed(self) -> None:
-        """Start the thread where it does not run.
+        """Start the thread where it does not run; for a place this waits a second.
 
         Raises:
             RuntimeError: this process gets no more threads; the next call tries again.
         """
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not self._runs():
+            try:
+                start_thread(self._name, self._guarded, reserved=True)
+            except RuntimeError:  # many need it at once, and each has started one: all but one of these end
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PATIENCE_SECONDS / 100)
+            else:
+                return
+
+    def _runs(self) -> bool:
         with self.lock:
-            start = not self._running
-        if start:
-            start_thread(self._name, self._guarded, reserved=True)
+            return self._running
 
     def ends(self) -> None:
         """Say, holding ``lock``, that ``run`` is about to return."""

@@ -128,6 +128,19 @@ def test_no_more_threads_are_started_than_the_limit_allows() -> None:
     process.start_thread("commitlog-test", go.wait).join(60)
 
 
+def test_many_that_need_a_thread_at_once_do_not_take_its_place_from_each_other() -> None:
+    set_limits(threads=process.RESERVED + process._threads.running + 2)
+    go, ran = threading.Event(), threading.Event()
+    for _ in range(process.RESERVED + 2):  # as if all of them had started one
+        process.start_thread("commitlog-test", go.wait, reserved=True)
+    with pytest.raises(RuntimeError, match="max_threads"):
+        process.start_thread("commitlog-test", go.wait, reserved=True)
+    thread = process.WhileNeeded("commitlog-needed", ran.set)
+    threading.Timer(0.1, go.set).start()
+    thread.needed()
+    assert ran.wait(60)
+
+
 class Work:
     """A job that notes when it runs."""
 
