@@ -6,7 +6,7 @@ was deleted meanwhile nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.errors import fault_of
@@ -26,14 +26,14 @@ _LOCK_FILES = {"lock", "lock.holder"}
 class Found:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
-    ``segment`` checks a segment of a partition, as published up to an offset, and tells ``progress``; what the newest
-    entries name, and need, whoever calls checks, too.
+    ``segment`` returns the faults of a segment of a partition, as published up to an offset, and tells ``progress``;
+    what the newest entries name, and need, whoever calls checks, too.
     """
 
     topic: TopicLog
     state: TopicState
     settled: SettleState
-    segment: Callable[[int, Active | Sealed, int], None]
+    segment: Callable[[int, Active | Sealed, int], Sequence[str]]
     progress: Watched
     faults: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
@@ -123,8 +123,18 @@ class Found:
         self, partition: int, segment: Active | Sealed, end: int, still: Callable[[], bool], *, current: bool = False
     ) -> None:
         if (partition, segment.stem) not in self._segments and not current:
-            self._guard(lambda: self.segment(partition, segment, end), still)
+            faults = self.segment(partition, segment, end)
+            if faults and still():
+                self._replaced(partition, segment, faults)
         self._segments.add((partition, segment.stem))
+
+    def _replaced(self, partition: int, segment: Active | Sealed, faults: Sequence[str]) -> None:
+        """Name the damaged files of a segment that another took the place of, as after ``void``: nobody needs it."""
+        directory = self.topic.paths(self.state.topic_id).partition(partition)
+        self.faults += [fault for fault in faults if f"{directory}/{segment.stem}." not in fault]
+        for name in self.topic.storage.names(directory):
+            if name.rpartition(".")[0] == segment.stem and any(f"{directory}/{name}" in fault for fault in faults):
+                self._name(directory, name)
 
     def _staged(self) -> None:
         """Name chunks that nothing refers to, and damaged ones: once they are settled, or voided, nobody needs them."""

@@ -28,8 +28,8 @@ _TRIES = 3
 class Report:
     """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
 
-    ``unnamed`` are files and directories that nothing refers to: left by whoever was killed, or not collected yet. They
-    are no faults, and nobody reads them.
+    ``unnamed`` are files and directories that nothing refers to: left by whoever was killed, or not collected yet; and
+    damaged ones that only older entries name. They are no faults, and nobody needs them.
     """
 
     topic: str
@@ -145,7 +145,7 @@ class _Checker:
 
     def found(self) -> None:
         """Check what lies there besides."""
-        look = Found(self.topic, self._state, self._settled, self._segment, self.progress)
+        look = Found(self.topic, self._state, self._settled, self._replaced, self.progress)
         self._guard(look.look)
         self.faults += look.faults
         self.unnamed = look.unnamed
@@ -199,6 +199,13 @@ class _Checker:
         self.looked_at(segment.length)
         self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")
         self._indexes(partition, segment, frames)
+
+    def _replaced(self, partition: int, segment: Active | Sealed, end_offset: int) -> list[str]:
+        """Return the faults of a segment that only older settle entries name."""
+        here, self.faults = self.faults, []
+        self._guard(self._segment, partition, segment, end_offset)
+        found, self.faults = self.faults, here
+        return found
 
     def _crc(self, path: str, length: int, expected: int) -> None:
         crc = crc_of(self.topic.storage, path, length)

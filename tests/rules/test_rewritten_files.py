@@ -95,6 +95,19 @@ def test_bytes_behind_a_rewritten_segment_hurt_nobody(world: World) -> None:
     assert verify(world.handle()).faults
 
 
+def test_damage_to_the_file_that_was_replaced_is_named_and_is_no_fault(world: World) -> None:
+    _, _, old = compacted(world, FOUR)
+    assert verify(world.handle()).unnamed == ()
+    data = bytearray(old.read_bytes())
+    data[len(data) // 2] ^= 1
+    old.write_bytes(data)
+    report = verify(world.handle())
+    assert (report.faults, report.unnamed) == ((), (str(old.relative_to(world.path)),))
+    old.unlink()
+    report = verify(world.handle())
+    assert (report.faults, report.unnamed) == ((), ())
+
+
 def test_of_a_rewritten_segment_that_was_cut_the_frames_before_are_saved(world: World) -> None:
     _, segment, old = compacted(world, FOUR)
     before = read(world)[0]
