@@ -197,6 +197,7 @@ class Reading:
     def _follow_history(self, views: Mapping[str, View]) -> None:
         """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
         judged: dict[tuple[str, Lineage | None], Parted | None] = {}
+        refused: list[LogTruncationError] = []
         for key, place in self.places.items():
             view = views.get(key.topic)
             if view is None or place.lineage is view.topic.lineage or place.topic_id != view.topic.topic_id:
@@ -204,14 +205,19 @@ class Reading:
             seen = key.topic, place.lineage
             if seen not in judged:
                 judged[seen] = self.topic(key.topic).parted(place.lineage, view)
-            found = judged[seen]
+            found, place.lost = judged[seen], False
             if found is not None and place.position is not None:
                 self._forget([key])
                 if found.loses(key.partition, place.position):
-                    self._truncate(key, place, view, found)
-            place.lineage = view.topic.lineage
+                    self._truncate(key, place, view, found, refused)
+            if not place.lost:
+                place.lineage = view.topic.lineage
+        if refused:  # with all of them marked: one answer may seek in all
+            raise refused[0]
 
-    def _truncate(self, key: TopicPartition, place: Place, view: View, found: Parted) -> None:
+    def _truncate(
+        self, key: TopicPartition, place: Place, view: View, found: Parted, refused: list[LogTruncationError]
+    ) -> None:
         """Go back to where the histories parted, as Kafka does; where nobody can tell, the policy says where to."""
         assert place.position is not None
         if key.partition >= view.topic.partitions:  # it was added behind the copy: the next assignment is without it
@@ -219,10 +225,14 @@ class Reading:
         low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
         if self._settings.reset is Reset.NONE:
             place.lost = True
-            raise LogTruncationError(
-                f"{lost(key.topic, key.partition, place.position, found)}; auto_offset_reset is 'none': seek to an "
-                f"offset from {low} (log start offset) to {high} (high watermark)"
+            told = lost(key.topic, key.partition, place.position, found)
+            refused.append(
+                LogTruncationError(
+                    f"{told}; auto_offset_reset is 'none': seek to an offset from {low} (log start offset) to {high} "
+                    "(high watermark)"
+                )
             )
+            return
         end = found.end(key.partition)
         position = reset_position(self._settings.reset, low, high) if end is None else max(low, min(end, high))
         log.warning("%s: the consumer goes on at %s", lost(key.topic, key.partition, place.position, found), position)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pyspark_commitlog import CommitLog, DefaultSource, Producer
+from pyspark_commitlog import CommitLog, Consumer, DefaultSource, Producer
 from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.errors import LogTruncationError, StaleBatchError, TopicChangedError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
@@ -23,6 +24,7 @@ from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
 from tests.support.consumers import at
 from tests.support.faults import FaultyStorage
 from tests.support.records import append, batch_of
+from tests.support.restores import Copy
 
 IN_PLACE = RESTORES[:-1]
 
@@ -342,6 +344,33 @@ def test_a_view_of_before_the_restore_opens_no_partition(scene: Scene) -> None:
     assert topic.look().history != before.history
     with pytest.raises(TopicChangedError, match="look again"):
         topic.partition(before, 0, ("value",))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_application_seeks_once_in_all_partitions_that_lost_their_meaning(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    CommitLog(str(root)).create_topic("t", 2, {"retention.ms": -1})
+
+    def put(value: bytes) -> None:
+        append(CommitLog(str(root)).topic("t"), batch_of([value, value], partition=[0, 1]))
+
+    put(b"a0")
+    copy = Copy(root, tmp_path / "aside")
+    put(b"b1")
+    with Consumer(str(root), auto_offset_reset="none") as each:
+        each.assign([at(0), at(1)])
+        each.seek(at(0), 0)
+        each.seek(at(1), 0)
+        assert len(each.poll()) == 4
+        copy.copied()
+        put(b"c1")
+        put(b"c2")
+        for _ in range(2):
+            with pytest.raises(LogTruncationError, match="offset 2 means nothing"):
+                each.poll()
+        each.seek(at(0), 2)
+        each.seek(at(1), 2)
+        assert [record.value for record in each.poll()] == [b"c2", b"c2"]
 
 
 def test_a_shorter_log_is_another_history_whatever_it_holds() -> None:
