@@ -25,7 +25,8 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
     for partition, (before, after) in sorted(done.retained.log_start.items()):
         yield f"{name}: partition {partition}: retention deleted offsets {before} to {after - 1}"
     if done.retained.segments:
-        yield f"{name}: let go of {counted(done.retained.segments, 'segment')}; their files follow after file.delete.delay.ms"
+        gone_segments = counted(done.retained.segments, "segment")
+        yield f"{name}: let go of {gone_segments}; the files follow after file.delete.delay.ms"
     for one in done.compacted:
         (many, few), (large, small) = one.segments, one.size_bytes
         told = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
