@@ -37,20 +37,26 @@ class Checkpoint:
         batch: its number.
         committed: whether Spark has it behind it.
         lines: of its file of offsets: version, metadata, and one per source.
+        where: that file.
     """
 
     batch: int
     committed: bool
     lines: tuple[str, ...]
+    where: str
 
     @property
     def sources(self) -> dict[int, SourceOffset]:
-        """Return the offsets of the sources that are ours, by the number of their line."""
+        """Return the offsets of the sources that are ours, by the number of their line.
+
+        Raises:
+            CorruptionError: see ``SourceOffset.from_json``.
+        """
         found = {}
         for number, line in enumerate(self.lines[2:], 2):
             data = _parsed(line)
-            if isinstance(data, dict) and isinstance(data.get(TOPIC_IDS), dict):
-                found[number] = SourceOffset.from_json(data)
+            if isinstance(data, dict) and TOPIC_IDS in data:
+                found[number] = SourceOffset.from_json(data, f"{self.where} line {number + 1}")
         return found
 
 
@@ -85,7 +91,7 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
             f"{storage.url}/offsets/{batch}: version {lines[0][:20]!r} with {len(lines)} lines, expected {_VERSION}, "
             "metadata and a line for each source"
         )
-    return Checkpoint(batch, bool(over) and over[-1] >= batch, lines)
+    return Checkpoint(batch, bool(over) and over[-1] >= batch, lines, f"{storage.url}/offsets/{batch}")
 
 
 def moved_checkpoint(

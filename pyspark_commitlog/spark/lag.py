@@ -9,6 +9,9 @@ from typing import Any
 
 from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
 
+#: What errors call the offsets that Spark reports.
+_PROGRESS = "offsets of the query's progress"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
@@ -120,8 +123,8 @@ def _offset(told: object) -> dict[str, Any] | None:
 def _partitions(sources: Iterable[Mapping[str, Any]]) -> Iterable[PartitionLag]:
     for source in sources:
         end, latest = _offset(source["endOffset"]) or {}, _offset(source.get("latestOffset")) or {}
-        high = SourceOffset.from_json(latest).offsets
-        for place, offset in SourceOffset.from_json(end).offsets.items():
+        high = SourceOffset.from_json(latest, _PROGRESS).offsets if latest else {}
+        for place, offset in SourceOffset.from_json(end, _PROGRESS).offsets.items():
             yield PartitionLag(place.topic, place.partition, offset, max(offset, high.get(place, offset)))
 
 

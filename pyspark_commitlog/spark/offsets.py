@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pyspark_commitlog.errors import OptionError
+from msgspec import Meta
+
+from pyspark_commitlog.errors import CorruptionError, OptionError
+from pyspark_commitlog.format.shape import Id, Position, Shape, TopicName, Whole, check, damage
 from pyspark_commitlog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,6 +25,33 @@ if TYPE_CHECKING:
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"
 GROUP_MARK = "__group"
+_MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK)
+#: What errors call the JSON that Spark hands over: it does not tell the file.
+CHECKPOINT = "offsets of the query's checkpoint"
+
+
+class _Group(Shape):
+    """``__group``."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=4096)]
+    generation: Whole
+    share: Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}/[1-9][0-9]{0,5}$")]
+
+
+_PartitionText = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,8})$")]
+_TopicId = Annotated[Id, Meta(min_length=1)]
+
+
+def _members(data: Any, key: Any, value: Any, where: str) -> dict[str, Any]:
+    """Return a mapping whose keys and values are of two shapes; of what is not, the error names the key."""
+    try:
+        return check(data, dict[key, value], where)
+    except CorruptionError:
+        if isinstance(data, dict):
+            for name, found in data.items():
+                check(name, key, f"{where}: the key {name!r}")
+                check(found, value, f"{where}: {name!r}")
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +67,10 @@ class GroupMark:
         return {"id": self.group, "generation": self.generation, "share": self.share}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> GroupMark:
-        """Return the value of that form."""
-        return cls(data["id"], data["generation"], data["share"])
+    def from_json(cls, data: object, where: str) -> GroupMark:
+        """Return the value of that form; raises as ``SourceOffset.from_json``."""
+        found = check(data, _Group, f"{where}: {GROUP_MARK}")
+        return cls(found.id, found.generation, found.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +93,35 @@ class SourceOffset:
         return told if self.group is None else {**told, GROUP_MARK: self.group.to_json()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SourceOffset:
-        """Return the value of that form."""
+    def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
+        """Return the value of that form.
+
+        Args:
+            data: the JSON, decoded.
+            where: its file, for errors.
+
+        Raises:
+            CorruptionError: another release wrote it, or an editor; names file, keys, what was found and expected.
+        """
+        topics = {
+            check(name, TopicName, f"{where}: the topic {name!r}"): _members(
+                found, _PartitionText, Whole, f"{where}: topic {name!r}"
+            )
+            for name, found in data.items()
+            if name not in _MARKS
+        }
+        ids = _members(data.get(TOPIC_IDS), TopicName, _TopicId, f"{where}: {TOPIC_IDS}")
+        for name in topics:
+            if name not in ids:
+                raise damage(where, f"{TOPIC_IDS} of {name!r}", None, "the id of each topic that has offsets")
+        marks = _members(data.get(LINEAGES, {}), TopicName, Position, f"{where}: {LINEAGES}")
         offsets = {
             TopicPartition(topic, int(partition)): offset
-            for topic, found in data.items()
-            if topic not in (TOPIC_IDS, LINEAGES, GROUP_MARK)
+            for topic, found in topics.items()
             for partition, offset in found.items()
         }
         group = data.get(GROUP_MARK)
-        mark = None if group is None else GroupMark.from_json(group)
-        return cls(offsets, data.get(TOPIC_IDS, {}), mark, data.get(LINEAGES, {}))
+        return cls(offsets, ids, None if group is None else GroupMark.from_json(group, where), marks)
 
 
 def prorate(

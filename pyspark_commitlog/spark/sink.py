@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.access import Operation
@@ -34,20 +33,13 @@ from pyspark_commitlog.log.records import check_columns
 from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.spark.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
     from pyspark_commitlog.spark.source import DefaultSource
-
-
-@dataclass(frozen=True)
-class StagedMessage(WriterCommitMessage):
-    """What one task staged, per topic, and which query it belongs to (None in a batch write)."""
-
-    staged: tuple[Staged, ...]
-    query_id: str | None
 
 
 class _Writing:
@@ -171,6 +163,7 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
 
     def commit(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
         """Make the write visible, in all partitions of a topic at once."""
+        check_messages(messages, self._options.topic)
         txn = self._options.txn
         writer = Transaction(f"txn:{txn[0]}", txn[1], self._options.skip_older) if txn else None
         self._commit(messages, writer)
@@ -203,6 +196,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Make the micro-batch visible; a batch that landed before is skipped."""
+        check_messages(messages, self._options.topic)
         ids = {message.query_id for message in messages if message and message.staged}
         if not ids:
             return

@@ -1,12 +1,16 @@
-"""How a trigger's share is cut."""
+"""Offsets as Spark's checkpoint holds them, and how a trigger's share is cut."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import prorate
+from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, prorate
 
 BACKLOGS = st.lists(st.integers(0, 10**9), min_size=1, max_size=12)
 
@@ -50,3 +54,59 @@ def test_a_backlog_of_n_limits_takes_n_triggers(backlog: list[int], limit: int) 
         if triggers > 50:
             break
     assert triggers <= min(51, -(-sum(backlog) // limit))
+
+
+_MARK = "3:AAAAAAAA"
+_GOOD: dict[str, Any] = {
+    "t": {"0": 42, "1": 0},
+    "__topic_ids": {"t": "id", "gone": "id-2"},
+    "__lineages": {"t": _MARK},
+    "__group": {"id": "any text", "generation": 0, "share": "1/2"},
+}
+
+
+def test_what_is_written_is_read() -> None:
+    places = {TopicPartition("t", 0): 42, TopicPartition("t", 1): 0}
+    read = SourceOffset.from_json(_GOOD)
+    assert read == SourceOffset(places, {"t": "id", "gone": "id-2"}, GroupMark("any text", 0, "1/2"))
+    assert (read.to_json(), dict(read.lineages)) == (
+        {**_GOOD, "__topic_ids": {"gone": "id-2", "t": "id"}},
+        {"t": _MARK},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"t": {"0": "42"}}, "topic 't': '0': $ is '42', expected int"),
+        ({"t": {"0": -1}}, "topic 't': '0': $ is -1, expected int >= 0"),
+        ({"t": {"0": 2**64}}, "expected int"),
+        ({"t": {"0": True}}, "expected int, got bool"),
+        ({"t": {"0": 4.5}}, "expected int, got float"),
+        ({"t": {"zero": 4}}, "expected str matching regex"),
+        ({"t": {"-1": 4}}, "expected str matching regex"),
+        ({"t": [42]}, "expected object, got array"),
+        ({"t": None}, "expected object, got null"),
+        ({"../t": {"0": 4}}, "expected str matching regex"),
+        ({"u": {"0": 4}}, "__topic_ids of 'u' is None, expected the id of each topic that has offsets"),
+        ({"__topic_ids": None}, "expected object, got null"),
+        ({"__topic_ids": {"t": 7}}, "expected str, got int"),
+        ({"__topic_ids": {"t": "../.."}}, "expected str matching regex"),
+        ({"__lineages": {"t": "mine"}}, "expected str matching regex"),
+        ({"__lineages": []}, "expected object, got array"),
+        ({"__group": {"id": "g"}}, "missing required field generation"),
+        ({"__group": {"id": "g", "generation": "1", "share": "1/1"}}, "generation is '1', expected int"),
+        ({"__group": {"id": "g", "generation": 1, "share": "all"}}, "share is 'all', expected str matching regex"),
+        ({"__group": "g"}, "expected object, got str"),
+    ],
+)
+def test_what_an_editor_made_of_a_checkpoint_is_told_by_file_key_and_what_was_expected(
+    changed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(CorruptionError) as raised:
+        SourceOffset.from_json({**_GOOD, **changed}, "/c/offsets/7 line 3")
+    assert str(raised.value).startswith("/c/offsets/7 line 3: ")
+    assert told in str(raised.value)
+    without = {key: value for key, value in _GOOD.items() if key != "__topic_ids"}
+    with pytest.raises(CorruptionError, match=r"query's checkpoint: __topic_ids: .* expected object, got null"):
+        SourceOffset.from_json(without)
