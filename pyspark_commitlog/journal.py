@@ -125,7 +125,7 @@ class Journal:
         self._kind = kind
         self._sides = sides
         self._anchor: Stored | None = None
-        self._synced = ""
+        self._synced = self._assured = ""
         self.listings = 0
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -237,6 +237,31 @@ class Journal:
             self._storage.sync_directory(self._directory)
             self._synced = stored.entry.write_id
 
+    def assure(self, stored: Stored) -> None:
+        """Make an entry and what it follows durable for whoever acknowledges it or deletes by it (rule R5); once.
+
+        Its put may have failed to sync it, in another process: a sync alone may succeed then and prove nothing.
+
+        Raises:
+            SyncFailedError, StorageReadOnlyError: it may not survive power loss.
+        """
+        if self._assured != stored.entry.write_id:
+            self._storage.sync_directory(self._directory, fresh=True)
+            self._synced = self._assured = stored.entry.write_id
+
+    def _acknowledge(self, stored: Stored | None) -> None:
+        """Make sure of what is there already and is told as done.
+
+        Raises:
+            OutcomeUnknownError: it may not survive power loss.
+        """
+        if stored is None:
+            return
+        try:
+            self.assure(stored)
+        except OSError as error:
+            raise self._unknown(_slot(stored.entry), stored.entry.kind, str(error)) from error
+
     def is_followed(self, stored: Stored) -> bool:
         """Return whether an entry lies behind ``stored``: one look, for whoever waits for the next.
 
@@ -311,6 +336,7 @@ class Journal:
                     raise
                 continue
             if draft is None:
+                self._acknowledge(base)
                 return None
             try:
                 stored = self._attempt(base, slot, draft)
@@ -333,7 +359,11 @@ class Journal:
             OutcomeUnknownError: the plan can't be made.
         """
         try:
-            return plan(self.newest(), slot) is None
+            newest = self.newest()
+            known = plan(newest, slot) is None
+            if known:
+                self._acknowledge(newest)
+            return known
         except (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError) as error:
             raise self._unknown(slot, kind, str(error)) from error
 
@@ -404,6 +434,8 @@ class Journal:
                 self._storage.put_if_absent(path, data)
             except FileExistsError:
                 with self._landed(entry, ambiguous):
+                    if ambiguous:  # if it is ours, no try of ours came to its sync
+                        self._storage.sync_directory(self._directory, fresh=True)
                     return self._read_back(base, entry, ambiguous)
             except SyncFailedError as error:
                 raise self._unknown(_slot(entry), entry.kind, str(error)) from error
@@ -450,7 +482,7 @@ class Journal:
             return self._search(entry)
         if not self._anchored(base, entry) or not self._still_there(stored):
             return self._search(entry)
-        self._anchor, self._synced = stored, entry.write_id
+        self._anchor, self._synced, self._assured = stored, entry.write_id, entry.write_id
         return stored
 
     def _anchored(self, base: Stored | None, entry: Entry) -> bool:

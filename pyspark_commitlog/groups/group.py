@@ -341,8 +341,6 @@ class GroupLog:
                 if base is None:
                     self.storage.make_directory(self.directory)
                 return self._draft(kind, after, slot)
-            if base is not None:  # what is there already is what the caller is told: it must be durable (rule R5)
-                self.journal.sync_exposed(base)
             return None
 
         try:

@@ -86,7 +86,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     journal = topic.settle_journal(topic_id)
     sequences = journal.sequences()
     retained = _read_all(journal, sequences, damaged_too=True)
-    storage.sync_directory(paths.settle)
+    storage.sync_directory(paths.settle, fresh=True)
     now, delay = storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
     if proof is None:

@@ -359,7 +359,6 @@ def commit(
         if isinstance(writer, ProducerBatch):
             check_remembered(before, writer, state.writers.forgotten, topic.name)
         if writer and judge(before, writer, rows, checksum, topic.name) is Verdict.SKIP:
-            topic.journal.sync_exposed(stored)  # it may have landed at a try whose fsync failed, or never came (R5)
             return None
         chunks, extents, ends = place_extents(staged, state.log_end)
         check_floor(chunks, state, topic.name)
@@ -427,7 +426,7 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
         if not found:
             break
         first = found[-1].sequence + 1
-    topic.storage.sync_directory(paths.staged)
+    topic.storage.sync_directory(paths.staged, fresh=True)
     return None
 
 

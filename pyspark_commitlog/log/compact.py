@@ -196,7 +196,7 @@ def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, prog
 def _compact_locked(
     topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
 ) -> Compacted | None:
-    _, state = topic.newest_durable(topic_id)
+    _, state = topic.newest_durable(topic_id, fresh=True)
     base, settled = topic.settled(topic_id)
     row, config, now = settled.partition(partition), topic.config(state), topic.storage.clock.now_ms()
     log_start, sealed = state.log_start[partition], topic.sealed(topic_id, row)

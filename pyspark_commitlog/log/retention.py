@@ -122,7 +122,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         base, settled = topic.settled(topic_id)
         sealed, failures = _all_sealed(topic, topic_id, settled)
         _raise_log_start(topic, topic_id, settled, sealed)
-        _, state = topic.newest_durable(topic_id)
+        _, state = topic.newest_durable(topic_id, fresh=True)
         segments = _let_go(topic, state, base, settled, sealed)
         if not segments and _keeps_files(topic, state, base, settled, sealed):
             topic.publish(base, settled)

@@ -304,7 +304,9 @@ class SegmentWriter:
         due = flush_due(self._config, (self._row.settled, self._next), (published_ms, now_ms))
         self._files.flush(sync_indexes=due)
         self._files.close()
-        self._storage.sync_directory(self._paths.partition(self._partition))
+        # Of a first segment the name may be a settler's whose sync failed; later ones were removed, and made again.
+        fresh = self._row.active.length == 0
+        self._storage.sync_directory(self._paths.partition(self._partition), fresh=fresh)
         manifest = self._row.manifest
         if self._sealed:
             sealed = [*self._sealed_before(), *self._sealed]

@@ -227,7 +227,7 @@ def _settle_locked(
         retry: whether partitions that are published as damaged are tried again.
         last: damage is published even where chunks may be unsynced: what power loss took of them is voided by now.
     """
-    stored, state = topic.newest_durable(topic_id)
+    stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
     run = _Run(topic, state, stored, topic.config(state), base, before, Budget(topic.storage.clock, budget_seconds))
     marked = frozenset(each.partition for each in before.damaged)

@@ -105,14 +105,17 @@ class TopicLog:
         """
         return self.newest_at(self.journal.newest(), topic_id)
 
-    def newest_durable(self, topic_id: str | None = None) -> tuple[Stored, TopicState]:
+    def newest_durable(self, topic_id: str | None = None, *, fresh: bool = False) -> tuple[Stored, TopicState]:
         """Return the newest entry and its state, made safe from power loss first (rule R5); raises as ``newest`` does.
 
         For whoever tells a caller what the entry says, or builds on it what outlives it: its writer may have been
-        killed between the link and the sync of the directory.
+        killed between the link and the sync of the directory. ``fresh``: for whoever writes here and deletes by it.
         """
         stored, state = self.newest(topic_id)
-        self.journal.sync_exposed(stored)
+        if fresh:
+            self.journal.assure(stored)
+        else:
+            self.journal.sync_exposed(stored)
         return stored, state
 
     def newest_at(self, stored: Stored | None, topic_id: str | None) -> tuple[Stored, TopicState]:

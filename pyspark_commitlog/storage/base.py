@@ -198,8 +198,19 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def sync_directory(self, directory: str) -> None:
-        """Make the names in a directory durable."""
+    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
+        """Make the names in a directory durable.
+
+        Args:
+            directory: its path.
+            fresh: for whoever acknowledges names that others made: hold also where their own sync failed and they were
+                told, which a sync alone may not (docs/design/failed-fsync.md). It needs to be allowed to write there.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+            SyncFailedError: they may not survive power loss.
+            StorageReadOnlyError: ``fresh`` by who may not write there.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:

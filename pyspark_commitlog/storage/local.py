@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
+from pyspark_commitlog.storage.directories import changing, sync_names
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, fsync_directory
+from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.process import process_name
@@ -26,6 +27,9 @@ from pyspark_commitlog.storage.turns import Turns, of_process
 #: What the name of a lock's note ends with, and more than one takes.
 HOLDER = ".holder"
 _NOTE_BYTES = 4096
+
+#: Files of this process whose last sync failed: what it did not write counts as written to the next.
+_doubted_files: set[str] = set()
 
 # Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
 # written without appending in place.
@@ -109,6 +113,15 @@ class LocalStorage(Storage):
                 raise NotPutError(f"cannot write {path}: its directory is gone under {self._root}") from error
             raise explain_not_put(error, self._root, path) from error
         try:
+            with changing(target.parent, path):
+                self._link(temporary, target, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def _link(self, temporary: Path, target: Path, path: str) -> None:
+        try:
             os.link(temporary, target)
         except OSError as error:
             if error.errno in FULL | READ_ONLY:
@@ -117,7 +130,6 @@ class LocalStorage(Storage):
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
-        fsync_directory(target.parent, path)
 
     def _write_temporary(self, target: Path, data: bytes) -> Path:
         temporary = target.with_name(f"{TEMPORARY}{self.new_id()}")
@@ -174,22 +186,28 @@ class LocalStorage(Storage):
             for path in reversed(chain[:below]):
                 path.mkdir(exist_ok=True)
                 if path not in self._durable:
-                    fsync_directory(path.parent, directory)
+                    sync_names(path.parent, directory, self.new_id(), fresh=False)
                     self._durable.add(path)
 
     def sync_file(self, path: str) -> None:
         """See ``Storage.sync_file``."""
-        with open(self._name(path), "rb") as file:
+        name = self._name(path)
+        if name in _doubted_files:
+            with explained(self._root, f"write {path}"):
+                write_again(name)
+        with open(name, "rb") as file:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
+                _doubted_files.add(name)
                 raise SyncFailedError(
                     f"fsync of {path} failed ({error.strerror}): it may not survive power loss; nothing was committed"
                 ) from error
+        _doubted_files.discard(name)
 
-    def sync_directory(self, directory: str) -> None:
+    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
         """See ``Storage.sync_directory``."""
-        fsync_directory(self._full(directory), directory)
+        sync_names(self._full(directory), directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from weakref import WeakSet
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError
 from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.directories import changing
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.os_errors import explained
 
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
-_NO_SYNC = {errno.EINVAL, errno.EROFS}
 #: Pieces and bytes per system call. What is written by larger calls is cached in larger blocks of memory. Free ones of
 #: those a virtual machine gives back to its host, and to get them again takes ten times as long as to fill them.
 _MAX_IOVEC = 512
@@ -88,9 +88,8 @@ class LocalOutputFile:
             self._file.close()
             _filling.discard(self)
             self._stamp(self._temporary)
-            os.rename(self._temporary, self._target)
-        if durable:
-            fsync_directory(self._target.parent, self._path)
+            with changing(self._target.parent, self._path) if durable else nullcontext():
+                os.rename(self._temporary, self._target)
         return self._length, self._crc
 
     def discard(self) -> None:
@@ -201,31 +200,10 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     return found
 
 
-def _fsync(fd: int) -> None:
-    """Sync; of an image that is mounted to be read only, some filesystems know no fsync, and need none."""
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in _NO_SYNC or not os.fstatvfs(fd).f_flag & os.ST_RDONLY:
-            raise
-
-
-def fsync_directory(full: Path, path: str) -> None:
-    """Make durable what was made in a directory; ``path`` is what an error names.
-
-    Raises:
-        SyncFailedError: it may not survive power loss.
-    """
-    try:
-        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _fsync(fd)
-        finally:
-            os.close(fd)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SyncFailedError(
-            f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
-            f"survive power loss. Check the disk, then retry with the same writer id."
-        ) from error
+def write_again(full: str) -> None:
+    """Write a file's bytes over themselves, so that its next sync has something to write."""
+    with open(full, "r+b", buffering=0) as file:
+        position, piece = 0, os.pread(file.fileno(), _WRITE_BACK_BYTES, 0)
+        while piece:
+            position = _write_at(file.fileno(), position, [piece])
+            piece = os.pread(file.fileno(), _WRITE_BACK_BYTES, position)

@@ -40,9 +40,9 @@ class FaultyStorage(Storage):
         if name in ALL:
             inner, hook = object.__getattribute__(self, "_inner"), object.__getattribute__(self, "_hook")
 
-            def call(path: str, *args: Any) -> Any:
+            def call(path: str, *args: Any, **kwargs: Any) -> Any:
                 hook(name, path, "before")
-                result = getattr(inner, name)(path, *args)
+                result = getattr(inner, name)(path, *args, **kwargs)
                 hook(name, path, "after")
                 return result
 

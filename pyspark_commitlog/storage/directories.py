@@ -1,0 +1,112 @@
+"""What makes the names in a local directory durable, also where a sync failed before.
+
+A failed fsync is told once, and what could not be written counts as written from then on: the next fsync of the same
+directory may succeed and write nothing. So a sync that follows a failed one proves nothing of what was there before,
+unless the directory was changed in between (docs/design/failed-fsync.md).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark_commitlog.errors import StorageReadOnlyError, SyncFailedError
+from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY
+
+#: Directories of this process whose last sync failed, and when their names changed last before it (ns).
+_doubted: dict[str, int] = {}
+
+
+@contextmanager
+def changing(directory: Path, path: str) -> Iterator[None]:
+    """Change names in a directory within, and make them durable; ``path`` is what an error names.
+
+    The directory is opened before: a failure that another process is told first is told to every descriptor that was
+    open by then, and to none that is opened later.
+
+    Raises:
+        SyncFailedError: what was changed may not survive power loss.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield
+        _sync(fd, directory, path)
+    finally:
+        os.close(fd)
+
+
+def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
+    """Make the names durable that are found in a directory.
+
+    Args:
+        directory: its absolute name.
+        path: what an error names.
+        unique: part of the name that is made and removed where a change is needed.
+        fresh: whether to change the directory first, whatever is known of it.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        SyncFailedError: they may not survive power loss.
+        StorageReadOnlyError: a change is needed, and not allowed.
+    """
+    try:
+        with changing(directory, path):
+            if fresh or _is_doubted(directory):
+                _change(directory, unique)
+    except (FileNotFoundError, SyncFailedError):
+        raise
+    except OSError as error:
+        where = f"cannot change the directory {path}, which its sync needs after one that failed, or may have"
+        if error.errno in READ_ONLY:
+            raise StorageReadOnlyError(
+                f"{where}: {error.strerror}. Nothing was committed; make the root writable for this user."
+            ) from error
+        raise SyncFailedError(
+            f"{where}: {error.strerror}. Check the disk, then retry with the same writer id."
+        ) from error
+
+
+def _is_doubted(directory: Path) -> bool:
+    """Return whether the last sync failed, and nobody changed the directory since."""
+    failed = _doubted.get(str(directory))
+    return failed is not None and os.stat(directory).st_mtime_ns == failed
+
+
+def _change(directory: Path, unique: str) -> None:
+    """Change a directory's names, so that its next sync has something to write; afterwards they are as before."""
+    name = directory / f"{TEMPORARY}{unique}"
+    try:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.unlink(name)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        os.utime(directory)  # a disk that is full must still be freed; to a filesystem's journal this is a change, too
+
+
+def _sync(fd: int, directory: Path, path: str) -> None:
+    try:
+        _fsync(fd)
+    except OSError as error:
+        _doubted[str(directory)] = os.fstat(fd).st_mtime_ns  # the clock of files is coarse: an equal time is no change
+        raise SyncFailedError(
+            f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
+            f"survive power loss. Check the disk, then retry with the same writer id."
+        ) from error
+    _doubted.pop(str(directory), None)
+
+
+def _fsync(fd: int) -> None:
+    """Sync; of an image that is mounted to be read only, some filesystems know no fsync, and need none.
+
+    Those answer EINVAL. EROFS is of filesystems that met an error, and are read only since: ext4, btrfs.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not os.fstatvfs(fd).f_flag & os.ST_RDONLY:
+            raise
