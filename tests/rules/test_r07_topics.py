@@ -26,7 +26,7 @@ def source(world: World) -> Source:
 
 def staged(driver: Source, *batches: pa.RecordBatch) -> list[StagedMessage | None]:
     """Run one write task per batch, as a streaming query's tasks do."""
-    writer = driver.writer(_SCHEMA, overwrite=False)
+    writer = driver.streamWriter(_SCHEMA, overwrite=False)
     return [StagedMessage(writer.write(iter([batch])).staged, "query") for batch in batches]
 
 
