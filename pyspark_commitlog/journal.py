@@ -33,7 +33,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
-from pyspark_commitlog.format.lineage import NO_LINEAGE
+from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
@@ -87,6 +87,12 @@ class _UndecidedError(Exception):
 
 def _slot(entry: Entry) -> Slot:
     return Slot(entry.sequence, entry.write_id)
+
+
+def _lineage(base: Stored | None, slot: Slot) -> Lineage:
+    if base is None:
+        return Lineage.superseding(slot.sequence, slot.write_id)
+    return base.entry.lineage.advanced(slot.write_id)
 
 
 #: Plans the next entry on top of the newest one; None when there is nothing (left) to do. Called once per attempt.
@@ -404,7 +410,7 @@ class Journal:
             write_id=slot.write_id,
             prev=base.entry.write_id if base else "",
             body=draft.body,
-            lineage=(base.entry.lineage if base else NO_LINEAGE).advanced(slot.write_id),
+            lineage=_lineage(base, slot),
         )
         for kind, table in draft.sides.items():
             name = paths.side_name(slot.sequence, slot.write_id, kind)

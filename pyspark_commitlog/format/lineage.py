@@ -74,6 +74,12 @@ class Lineage:
         sequences = by_entry if len(by_entry) == len(marks) else _descent(self.sequence)
         return dict(zip(sequences, marks, strict=False))
 
+    @classmethod
+    def superseding(cls, sequence: int, write_id: str) -> Lineage:
+        """Return the lineage of an entry that follows none: a history of its own, which differs at every mark."""
+        begun = cls().advanced(write_id)
+        return cls(sequence, begun.marks * len(kept(sequence)))
+
     def advanced(self, write_id: str) -> Lineage:
         """Return the lineage of the entry behind this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()

@@ -51,8 +51,6 @@ class Aside:
         """Have ``act`` done; return what waits for it, and returns, or raises, what it did."""
         thing = _Thing(act)
         with self._changed:
-            while self._waiting and self._waiting[0].is_claimed:  # by who waited for it
-                self._waiting.popleft()
             self._waiting.append(thing)
             start = not self._idle and self._running < _share(self._part)
             self._running += start
@@ -60,7 +58,15 @@ class Aside:
         if start:
             with suppress(RuntimeError):  # whoever waits does it
                 start_thread(self._name, self._work, never=self._never)
-        return cast(Callable[[], _Result], thing.result)
+
+        def result() -> object:
+            if thing.claim():
+                with self._changed, suppress(ValueError):  # it must not keep what comes of it
+                    self._waiting.remove(thing)
+                thing.do()
+            return thing.result()
+
+        return cast(Callable[[], _Result], result)
 
     def _never(self) -> None:
         with self._changed:
@@ -101,11 +107,6 @@ class _Thing:
         """Return whether the caller is the first."""
         return self._claimed.acquire(blocking=False)
 
-    @property
-    def is_claimed(self) -> bool:
-        """Return whether somebody does it, or has done it."""
-        return self._claimed.locked()
-
     def do(self) -> None:
         """Do it; the caller has claimed it."""
         act, self._act = self._act, None
@@ -116,9 +117,7 @@ class _Thing:
             self._done.set_exception(failure)
 
     def result(self) -> object:
-        """Return, or raise, what it did; do it now where nobody has begun."""
-        if self.claim():
-            self.do()
+        """Wait; return, or raise, what it did."""
         return self._done.result()
 
 

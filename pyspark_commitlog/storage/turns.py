@@ -32,6 +32,13 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
+def _let_go(fd: int) -> None:
+    """Give the turn up, also where a child that was forked just now has a copy of the descriptor."""
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    _close(fd)
+
+
 #: How long a process does not wait for a turn that did not come in time, where no thread waits for it meanwhile.
 _PATIENCE_SECONDS = 10.0
 #: Directories whose turn did not come that are remembered.
@@ -226,7 +233,7 @@ class _Waiter:
             if not self._given_up:
                 self._served.set()
                 return
-        _close(self._fd)
+        _let_go(self._fd)
 
     def served(self, seconds: float) -> bool:
         """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
@@ -234,7 +241,7 @@ class _Waiter:
             self._served.wait(seconds)
         except BaseException:  # Ctrl-C: the caller will not come back to let go of it
             if not self._leave():
-                _close(self._fd)
+                _let_go(self._fd)
             raise
         return not self._leave()
 

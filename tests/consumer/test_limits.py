@@ -55,13 +55,16 @@ read_all(alone)
 member = Consumer(root, *names, group_id="g", auto_offset_reset="earliest", fetch_max_bytes=2**22)
 read_all(member)
 member.commit()
-full = caches.of_process().size_bytes
+def frames():
+    kept = caches.of_process()._items.values()
+    return sum(size for value, size in kept if type(value).__name__ == "Fetched")
+full = frames()
 for name in names[10:]:
     log.delete_topic(name)
 alone.poll()
 member.poll()
 gc.collect()
-deleted = caches.of_process().size_bytes
+deleted = frames()
 alone.unsubscribe()
 member.close()
 alone.close()
@@ -92,7 +95,7 @@ def test_300_topics_take_bounded_threads_files_and_caches(tmp_path: object, cach
     assert threads <= 32
     assert files <= 256
     assert cache <= cache_mib * 2**20
-    assert full > min(cache_mib, 64) * 2**19, "frames were cached at all"
+    assert full > min(cache_mib, 64) * 2**18, "frames were cached at all"
     assert deleted < full / 2, "the frames of topics that were deleted went"
     assert closed < 2**20, "what nobody reads any more goes"
     assert left == 0, "idle threads end"

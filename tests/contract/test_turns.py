@@ -82,6 +82,26 @@ def test_who_waits_in_vain_goes_on_and_leaves_one_behind_at_most(root: Path) -> 
     raise AssertionError("the turn never came back")
 
 
+def test_a_turn_that_came_too_late_is_free_though_a_child_has_a_copy_of_its_descriptor(root: Path) -> None:
+    """A process that forks between the wait and its end leaves a copy in the child, which would keep the lock."""
+    ours = of_another_process(root)
+    with of_another_process(root).turn("d", 30):
+        with ours.turn("d", 0.01) as mine:
+            assert not mine
+        assert ours._turns is not None
+        (waiter,) = ours._turns._left_behind.values()
+        copy = os.dup(waiter._fd)
+    try:
+        wait_for_waiters(root / "d", 0)
+        until = time.monotonic() + 30
+        while waiter.is_alive():
+            assert time.monotonic() < until
+        with of_another_process(root).turn("d", 0.5) as mine:
+            assert mine
+    finally:
+        os.close(copy)
+
+
 @pytest.mark.parametrize("served", [False, True])
 def test_who_is_interrupted_while_it_waits_lets_go_of_it(
     root: Path, monkeypatch: pytest.MonkeyPatch, served: bool

@@ -120,3 +120,18 @@ def test_a_position_with_too_few_marks_or_too_many_is_read_all_the_same(text: st
     found = Lineage.of_position(text)
     assert found is not None
     assert found.at[found.sequence] == "abcdabcd"
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 300))
+def test_an_entry_that_follows_none_is_of_another_history(below: int, gap: int, more: int) -> None:
+    """What gives up a damaged journal goes on above its numbers: FORMAT.md's marks, and PARTED from all that was seen."""
+    seen = grown(NO_LINEAGE, "damaged", below)
+    begun = Lineage.superseding(below + gap, "given up")
+    assert tuple(begun.at) == kept(begun.sequence)
+    later = grown(begun, "since", more)
+    assert tuple(later.at) == kept(later.sequence)
+    assert compare(begun, later) is not Verdict.PARTED
+    assert compare(seen, later) is not Verdict.SAME
+    if below in later.at:
+        assert compare(seen, later) is Verdict.PARTED

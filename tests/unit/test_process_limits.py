@@ -221,3 +221,22 @@ def test_a_job_is_done_when_it_is_due_or_earlier_if_that_is_asked() -> None:
     shared.schedule(late)
     until(lambda: late.ran)
     assert shared.wait(late, 0)
+
+
+def test_what_whoever_waited_has_done_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread may start, whoever waits does the things itself; their results are its own."""
+    set_limits(threads=8)
+    over = threading.Event()
+    busy: list[threading.Thread] = []
+    with pytest.raises(RuntimeError, match="max_threads is 8"):
+        while True:
+            busy.append(process.start_thread("busy", over.wait))
+    try:
+        aside = pool.Aside("aside", 8)
+        results = [aside.begin(lambda: bytes(2**20)) for _ in range(8)]
+        assert [len(result()) for result in reversed(results)] == [2**20] * 8
+        assert not aside._waiting
+    finally:
+        over.set()
+        for thread in busy:
+            thread.join(30)
