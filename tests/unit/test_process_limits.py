@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -228,9 +229,10 @@ def test_what_whoever_waited_has_done_is_not_kept(monkeypatch: pytest.MonkeyPatc
     set_limits(threads=8)
     over = threading.Event()
     busy: list[threading.Thread] = []
-    with pytest.raises(RuntimeError, match="max_threads is 8"):
-        while True:
+    with suppress(RuntimeError):
+        while len(busy) < 8:
             busy.append(process.start_thread("busy", over.wait))
+    assert len(busy) < 8
     try:
         aside = pool.Aside("aside", 8)
         results = [aside.begin(lambda: bytes(2**20)) for _ in range(8)]
