@@ -22,12 +22,12 @@ class ProcessLimits:
     Args:
         threads: threads that the package runs. Default: 32. Minimum: 8.
         files: files that it keeps open between two calls. Default: 256. Minimum: 16.
-        cache_bytes: bytes of decoded frames, entries and tables that it remembers. Default: 256 MiB. Minimum: 0.
+        cache_bytes: bytes of decoded frames, entries and tables that it remembers. Default: 64 MiB. Minimum: 0.
     """
 
     threads: int = 32
     files: int = 256
-    cache_bytes: int = 256 * 2**20
+    cache_bytes: int = 64 * 2**20
 
     def check(self) -> ProcessLimits:
         """Return these limits.

@@ -71,6 +71,7 @@ consumer = Consumer(root, "t", auto_offset_reset="earliest")
 producer = Producer(root, linger_ms=1)
 futures, got, signals, over = [], [], 0, threading.Event()
 main = threading.main_thread().ident
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have us begin without
 def interrupt():
     chance = random.Random(5)
     while not over.wait(chance.uniform(0.001, 0.01)):
@@ -94,14 +95,14 @@ def flush():
     flushed.append(1)
 def poll():
     while True:
-        found = consumer.poll(0.05, max_records=20)
+        found = consumer.poll(0, max_records=20)
         got.append(found)
         if not found:
             return
 flushed = []
 until(lambda: len(futures) >= count, send)
 until(lambda: flushed, flush)
-until(lambda: got and not got[-1] and sum(map(len, got)) >= len(futures) or time.monotonic() > end, poll)
+until(lambda: got and not got[-1] and sum(map(len, got)) >= len(futures) and signals > 30 or time.monotonic() > end, poll)
 over.set()
 try:
     time.sleep(0.05)

@@ -272,16 +272,17 @@ def test_a_process_waits_for_many_turns_with_few_threads(tmp_path: Path) -> None
     for name in names:
         (tmp_path / name).mkdir()
     other, ours = of_another_process(tmp_path), LocalStorage(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
     with ExitStack() as held:
         for name in names:
             assert held.enter_context(other.turn(name, 30))
+        before = set(os.listdir("/proc/self/fd"))
         for _ in range(2):
             for name in names:
                 with ours.turn(name, 0.01) as mine:
                     assert not mine
         waiting = [each for each in threading.enumerate() if each.name == "commitlog-turn"]
         assert len(waiting) == turns._WAITERS
-        assert len(os.listdir("/proc/self/fd")) == before + len(names) + len(waiting)
+        more = set(os.listdir("/proc/self/fd")) - before  # files of earlier tests may be closed meanwhile
+        assert len(more) <= len(waiting) + 1, "and what lists them"
     for name in names:
         wait_for_waiters(tmp_path / name, 0)

@@ -94,7 +94,7 @@ class History(RuleBasedStateMachine):
     @rule(sizes=_SIZES, places=_PLACES, writer=st.sampled_from("abcde"), step=st.integers(-1, 3))
     def write_in_a_transaction(self, sizes: list[int], places: list[int], writer: str, step: int) -> None:
         """Append under a version: new, the last one again, or one below."""
-        version = self.model.versions.get(writer, 0) + step
+        version = self.model.versions.get(writer, 10) + step
         values, partitions = self.model.take(sizes, places)
         known = writer in self.model.versions
         try:

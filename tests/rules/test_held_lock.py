@@ -176,7 +176,7 @@ def test_the_commands_show_it(tmp_path: Path) -> None:
         assert run.invoke(app, ["maintain", root, "--once"]).exit_code == 1, "nobody works for so long"
     assert "1 journal entry (" in run.invoke(app, ["verify", root]).output
     assert json.loads(run.invoke(app, ["verify", root, "--json"]).output.splitlines()[-1])["unsettled"]["entries"] == 1
-    assert "wait to be settled, the oldest for" in run.invoke(app, ["topics", "describe", root]).output
+    assert "to be settled, the oldest for" in run.invoke(app, ["topics", "describe", root]).output
     found = json.loads(run.invoke(app, ["topics", "describe", root, "--json"]).output)
     assert found["unsettled"]["entries"] == 1
     run.invoke(app, ["maintain", root, "--once"])

@@ -55,7 +55,7 @@ def test_a_side_file(world: World) -> None:
 def test_the_marker_of_the_root(world: World) -> None:
     world.create()
     grown(world, "commitlog.json")
-    with pytest.raises(CorruptionError, match=r"commitlog\.json is not JSON"):
+    with pytest.raises(CorruptionError, match=r"commitlog\.json: is no JSON"):
         world.log().topic("t")
 
 

@@ -120,7 +120,7 @@ def test_a_file_says_what_was_written() -> None:
     written = MemberFile(profile("tu", instance="i"), NEVER_IN)
     assert MemberFile.decode(written.encode(), "x") == written
     for damaged in (b"", b"{}", b"[]", written.encode()[:-9]):
-        with pytest.raises(CorruptionError, match="x is no member's file"):
+        with pytest.raises(CorruptionError, match=r"^x: "):
             MemberFile.decode(damaged, "x")
 
 
