@@ -131,7 +131,7 @@ def test_what_was_done_by_who_waited_is_not_kept(monkeypatch: pytest.MonkeyPatch
     aside = Aside("aside", 8)
     for number in range(100):
         assert aside.begin(lambda number=number: number)() == number
-    assert len(aside._waiting) == 1
+    assert not aside._waiting
 
 
 def test_without_a_thread_whoever_waits_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
