@@ -34,7 +34,7 @@ from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, ta
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage
 
@@ -346,6 +346,21 @@ def _row(name: str, topic: TopicState, partition: int, offset: int | None) -> Gr
     return GroupPartition(name, partition, offset, low, high, high, max(0, lag))
 
 
+def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target, current: int | None) -> int:
+    """Return where a target moves a partition to; a timestamp is looked up.
+
+    Raises:
+        UsageError: the partition does not exist.
+        As ``target.new_offset``.
+    """
+    check_partition(topic.name, state, partition)
+    low, high = state.log_start[partition], state.log_end[partition]
+    if target.way is not Way.TIMESTAMP:
+        return new_offset(TopicPartition(topic.name, partition), target, current, low, high)
+    found = find_time(topic, state.topic_id, partition, target.number)
+    return high if found is None else min(found.offset, high)
+
+
 def _planned(
     handle: GroupLog, state: GroupState, topics: Chosen, target: Target, ids: dict[str, str]
 ) -> Iterable[tuple[Position, int | None]]:
@@ -358,14 +373,8 @@ def _planned(
         ids[name] = topic.topic_id
         offsets = handle.of_history(state, name, topic).offsets(topic.topic_id)
         for partition in sorted(set(range(topic.partitions) if wanted is None else wanted)):
-            check_partition(name, topic, partition)
-            current, high = offsets.get(partition), topic.log_end[partition]
-            if target.way is Way.TIMESTAMP:
-                found = find_time(handle.topic(name), topic.topic_id, partition, target.number)
-                after = high if found is None else min(found.offset, high)
-            else:
-                place = TopicPartition(name, partition)
-                after = new_offset(place, target, current, topic.log_start[partition], high)
+            current = offsets.get(partition)
+            after = moved_to(handle.topic(name), topic, partition, target, current)
             yield Position(name, topic.topic_id, partition, after, topic.lineage), current
 
 

@@ -16,7 +16,7 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.filters import ANY_TIME, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.limits import Limits
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.reading import Reading, Starting
+from pyspark_commitlog.spark.reading import Reading, check_end
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
@@ -31,8 +31,7 @@ class CommitLogReader(Reading, DataSourceReader):
         super().__init__(source, options, schema)
         if options.starting == LATEST:
             raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
-        if _ends_at_start(options.ending):
-            raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
+        check_end(options.ending)
         if options.limits != Limits():
             log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
         self._taker = Taker() if options.push_down else None
@@ -64,8 +63,3 @@ class CommitLogReader(Reading, DataSourceReader):
             outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
             kept = common(kept, without(united(outside)))
         return joined(kept)
-
-
-def _ends_at_start(asked: Starting) -> bool:
-    """Return whether the earliest offset is asked for as an end, of all partitions or of one (Kafka refuses both)."""
-    return asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in each.values() for each in asked.values()))

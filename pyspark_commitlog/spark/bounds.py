@@ -8,8 +8,8 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.options import EARLIEST, LATEST, Offsets, Times
-from pyspark_commitlog.spark.reading import by_offset
+from pyspark_commitlog.spark.options import LATEST, Offsets, Times
+from pyspark_commitlog.spark.reading import by_offset, check_end
 from pyspark_commitlog.spark.subscription import Subscription
 
 
@@ -25,8 +25,7 @@ class Bounds:
     def __init__(
         self, asked: Offsets | Times | None, subscription: Subscription, topic: Callable[[str], TopicLog]
     ) -> None:
-        if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in each.values() for each in asked.values())):
-            raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
+        check_end(asked)
         self._asked, self._subscription, self._topic = asked, subscription, topic
         self._known: dict[TopicPartition, int] = {}
         if isinstance(asked, dict):

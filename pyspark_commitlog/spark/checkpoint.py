@@ -14,10 +14,9 @@ from typing import Any
 
 from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.groups.target import Target, Way, new_offset
-from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.groups.groups import moved_to
+from pyspark_commitlog.groups.target import Target
 from pyspark_commitlog.log.parted import Parted, lost, parted
-from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
@@ -159,16 +158,11 @@ def _moved(
         _check_left(name, partitions, source, gone)
     after = {}
     for partition in range(state.partitions) if partitions is None else partitions:
-        check_partition(name, state, partition)
-        place, high = TopicPartition(name, partition), state.log_end[partition]
-        if target.way is Way.TIMESTAMP:
-            found = find_time(topic, state.topic_id, partition, target.number)
-            after[place] = high if found is None else min(found.offset, high)
-        else:
-            current = source.offsets.get(place) if same else None
-            if gone is not None and current is not None and gone.loses(partition, current):
-                current = gone.end(partition)
-            after[place] = new_offset(place, target, current, state.log_start[partition], high)
+        place = TopicPartition(name, partition)
+        current = source.offsets.get(place) if same else None
+        if gone is not None and current is not None and gone.loses(partition, current):
+            current = gone.end(partition)
+        after[place] = moved_to(topic, state, partition, target, current)
     return after, state.topic_id, state.lineage.position
 
 

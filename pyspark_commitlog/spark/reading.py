@@ -176,6 +176,16 @@ class Reading:
         return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
 
 
+def check_end(asked: Offsets | Times | None) -> None:
+    """Refuse the earliest offset as an end, of all partitions or of one, as Kafka does.
+
+    Raises:
+        OptionError: it is asked for.
+    """
+    if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in each.values() for each in asked.values())):
+        raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
+
+
 def by_offset(
     topic: TopicLog, state: TopicState, asked: Offsets | Times | None, taken: Sequence[int]
 ) -> Offsets | None:
