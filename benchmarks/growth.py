@@ -25,7 +25,8 @@ from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.spark.stream import CommitLogStreamReader
-from pyspark_commitlog.storage import LocalStorage, Storage
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock
 from tests.support.faults import FaultyStorage
 from tests.support.records import batch_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of
 

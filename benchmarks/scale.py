@@ -25,7 +25,8 @@ from pyspark_commitlog.log.collect import SETTLE_TABLE
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.state import Sealed, Segments, TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import SourceOffset, prorate
+from pyspark_commitlog.spark.limits import prorate
+from pyspark_commitlog.spark.offsets import SourceOffset
 from pyspark_commitlog.spark.progress import ranges
 from tests.support.records import append, stage
 

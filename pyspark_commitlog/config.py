@@ -15,6 +15,8 @@ LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 FLAG = ("false", "true")
+#: The environment variable that names the principal of a client to which none was given.
+PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
 #: The most partitions of a topic.
 MAX_PARTITIONS = 10_000
 

@@ -254,3 +254,8 @@ def parse_segment(name: str) -> tuple[int, int, str] | None:
     """Return (base offset, rewrite, suffix) of a segment file's name; None for any other name."""
     match = _SEGMENT.fullmatch(name)
     return (int(match[1]), int(match[2] or 0), match[3]) if match else None
+
+
+def is_text(value: str) -> bool:
+    """Return whether JSON can hold a text: with the halves of characters that bytes of no encoding become, it can't."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -75,11 +75,6 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
         raise _damage(error, lambda: value, where) from error
 
 
-def is_text(value: str) -> bool:
-    """Return whether JSON can hold a text: with the halves of characters that bytes of no encoding become, it can't."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
 def damage(where: str, field: str, found: object, expected: str) -> CorruptionError:
     """Return the error for a value that no shape can tell to be wrong."""
     return CorruptionError(f"{where}: {field} is {_short(found)}, expected {expected}; restore the file")

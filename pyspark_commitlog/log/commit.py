@@ -23,8 +23,7 @@ from pyspark_commitlog.errors import (
     WriterFencedError,
 )
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
-from pyspark_commitlog.format.paths import chunk_name, parse_chunk
-from pyspark_commitlog.format.shape import is_text
+from pyspark_commitlog.format.paths import chunk_name, is_text, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.checksum import added
 from pyspark_commitlog.log.staging import Group, Staged, restaged

@@ -16,7 +16,6 @@ _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 _WORD_BYTES = 4
-PARTITIONERS = ("sticky", "roundrobin")
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]

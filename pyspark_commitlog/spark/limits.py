@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import prorate
 
 #: What a query waits for ``minOffsetsPerTrigger`` at most, ms.
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -71,3 +70,26 @@ def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: Stored) -
 
 def _total(starts: Places, ends: Places) -> int:
     return sum(max(0, end - starts[place]) for place, end in ends.items())
+
+
+def prorate(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, int]:
+    """Return where a trigger of ``limit`` records ends: every partition gets its share of the backlog.
+
+    Shares below 1 are rounded up, so that no partition starves, and may exceed the limit together (Spark:
+    ``KafkaMicroBatchStream.rateLimit``). Others are rounded down, and what that leaves goes to those cut most: a
+    backlog of n limits takes n triggers.
+    """
+    backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(end)
+    shares = {place: limit * size // total or min(size, 1) for place, size in backlog.items()}
+    left = max(0, limit - sum(shares.values()))
+    cut_most = sorted(
+        backlog, key=lambda place: (limit * backlog[place] // total == 0, -(limit * backlog[place] % total))
+    )
+    for place in cut_most[:left]:
+        shares[place] += 1
+    return {place: end[place] - size + shares[place] for place, size in backlog.items()}

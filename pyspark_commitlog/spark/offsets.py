@@ -124,29 +124,6 @@ class SourceOffset:
         return cls(offsets, ids, None if group is None else GroupMark.from_json(group, where), marks)
 
 
-def prorate(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
-) -> dict[TopicPartition, int]:
-    """Return where a trigger of ``limit`` records ends: every partition gets its share of the backlog.
-
-    Shares below 1 are rounded up, so that no partition starves, and may exceed the limit together (Spark:
-    ``KafkaMicroBatchStream.rateLimit``). Others are rounded down, and what that leaves goes to those cut most: a
-    backlog of n limits takes n triggers.
-    """
-    backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
-    total = sum(backlog.values())
-    if total <= limit:
-        return dict(end)
-    shares = {place: limit * size // total or min(size, 1) for place, size in backlog.items()}
-    left = max(0, limit - sum(shares.values()))
-    cut_most = sorted(
-        backlog, key=lambda place: (limit * backlog[place] // total == 0, -(limit * backlog[place] % total))
-    )
-    for place in cut_most[:left]:
-        shares[place] += 1
-    return {place: end[place] - size + shares[place] for place, size in backlog.items()}
-
-
 def check_share(group: Group | None, known: GroupMark | None) -> None:
     """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
 

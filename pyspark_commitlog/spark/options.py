@@ -13,12 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from pyspark_commitlog.access import PRINCIPAL_VARIABLE
-from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS, check_config
+from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS, PRINCIPAL_VARIABLE, check_config
 from pyspark_commitlog.errors import ConfigError, OptionError
-from pyspark_commitlog.format.paths import check_group_name, check_topic_name
-from pyspark_commitlog.format.shape import is_text
-from pyspark_commitlog.log.partitioner import PARTITIONERS
+from pyspark_commitlog.format.paths import check_group_name, check_topic_name, is_text
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_commitlog.spark.splits import Split
 from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
@@ -37,6 +34,8 @@ _STORAGE = "storage."
 _TOPIC = "topic."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
+#: How the sink places records without a key (``log.partitioner``).
+PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
 #: A writer id has 4,096 characters at most (``log.commit``), of which some are ours.
 _MAX_APP_ID = 4000

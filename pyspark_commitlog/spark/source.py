@@ -1,7 +1,8 @@
 """``format("commitlog")``: the data source that Spark finds.
 
-Each reader and writer is imported where it is asked for: every Python process that Spark starts for a query imports
-what it is to do, and a streaming query waits for that.
+Spark starts a Python process to look for sources, one to create this and to check its options, one to plan, and those
+of the tasks; a query waits for each. So all is imported where it is asked for: the first two need no Arrow, and nothing
+that reads or writes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import chosen
 from pyspark_commitlog.spark.options import source_options
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.root import Root
     from pyspark_commitlog.spark.batch import CommitLogReader
     from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
@@ -31,6 +32,8 @@ class DefaultSource(DataSource):
 
     def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
         """Return a root; tests override it to inject faults."""
+        from pyspark_commitlog.root import Root
+
         return Root(path, storage)
 
     def schema(self) -> StructType:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes
-from pyspark_commitlog.spark.offsets import prorate
+from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes, prorate
 from pyspark_commitlog.spark.progress import Backlog
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The one door to storage: ``open_storage`` picks the implementation for a root's URL."""
+"""The one door to storage: ``open_storage`` picks the implementation for a root's URL.
+
+An implementation is imported when a root is opened: a Python process that Spark starts to check options needs none.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from pyspark_commitlog.storage.base import (
     OutputFile,
     Storage,
 )
-from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.process import process_name
 
 __all__ = [
@@ -26,7 +28,6 @@ __all__ = [
     "Clock",
     "FileInfo",
     "Holder",
-    "LocalStorage",
     "NotPutError",
     "OutputFile",
     "Storage",
@@ -57,6 +58,8 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
         UsageError: no root was given, or options for a path that has no filesystem of fsspec.
         UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here.
     """
+    from pyspark_commitlog.storage.local import LocalStorage
+
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
     if "://" not in root and not root.startswith("file:"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.probe import probe
 from tests.support.commands import run
 

@@ -30,7 +30,7 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log import unsettled
 from pyspark_commitlog.log.arrow import ARROW_SCHEMA
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
 from tests.support.faults import on_path

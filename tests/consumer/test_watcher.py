@@ -15,8 +15,8 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.consumer import watcher as module
 from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
-from pyspark_commitlog.storage import LocalStorage
 from pyspark_commitlog.storage.events import Events
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.producers import wait_until
 from tests.support.records import append, batch_of
 

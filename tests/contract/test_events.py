@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.storage import TEMPORARY, LocalStorage, events
+from pyspark_commitlog.storage import TEMPORARY, events
 from pyspark_commitlog.storage.events import Events
+from pyspark_commitlog.storage.local import LocalStorage
 
 LONG = 60.0
 

@@ -27,7 +27,8 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage import LocalStorage, NotPutError, Storage, local_files, open_storage
+from pyspark_commitlog.storage import NotPutError, Storage, local_files, open_storage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.contract.kit import Opener, StorageContract
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import journal
-from pyspark_commitlog.storage import LocalStorage, turns
+from pyspark_commitlog.storage import turns
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.turns import Turns
 from pyspark_commitlog.topics import CommitLog
 from tests.support.records import append, batch_of, read_topic

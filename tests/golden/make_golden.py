@@ -28,7 +28,7 @@ from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage

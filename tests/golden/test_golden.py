@@ -17,7 +17,7 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.log.recover import recover
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.topics import CommitLog
 from tests.golden import make_golden, read_golden
 from tests.golden.example import example

@@ -21,7 +21,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.dump import Row, dump
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.state import Active, Sealed
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.kafka.frames import Frame
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World

@@ -176,7 +176,7 @@ def test_the_end_of_the_interpreter_does_not_wait_for_ever_and_tells_what_was_lo
     code = """
 import logging, threading
 logging.basicConfig()
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 reached = threading.Event()
 def stuck(*_):
     reached.set()

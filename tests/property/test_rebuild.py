@@ -19,7 +19,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.property.strategies import quick
 
 ID = "00000000-0000-4000-8000-000000000001"

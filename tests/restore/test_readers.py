@@ -19,7 +19,7 @@ from pyspark_commitlog.log.kept import read_kept
 from pyspark_commitlog.log.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
 from tests.support.consumers import at
 from tests.support.faults import FaultyStorage

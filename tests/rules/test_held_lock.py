@@ -21,7 +21,8 @@ from pyspark_commitlog.log.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
 from pyspark_commitlog.model import Backlog
-from pyspark_commitlog.storage import Holder, LocalStorage
+from pyspark_commitlog.storage import Holder
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -185,7 +186,7 @@ def test_the_commands_show_it(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 with LocalStorage(sys.argv[1]).try_lock(sys.argv[2]) as held:
     print(held, flush=True)
     time.sleep(600)

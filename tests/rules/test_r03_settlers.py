@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.appends import TellingStorage
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_topic

@@ -11,7 +11,7 @@ from pyspark_commitlog.errors import StagedExpiredError
 from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
 from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, StorageError, TopicChangedError, UsageError
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import ended, read, stream, values
 from tests.spark.recorded import CrashError

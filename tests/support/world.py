@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.maintenance import Maintained
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.faults import FaultyStorage, Hook

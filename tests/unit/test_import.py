@@ -82,6 +82,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = pyspark_commitlog.nope
 
 
+def test_looking_for_the_source_and_checking_its_options_imports_nothing_that_reads() -> None:
+    """Spark starts a process for each of the two, which a query waits for."""
+    code = (
+        "import sys, pyspark_commitlog\n"
+        "source = pyspark_commitlog.DefaultSource({'path': '/tmp/root', 'subscribe': 't', 'startingOffsets': 'earliest'})\n"
+        "assert 'value' in source.schema().names\n"
+        "print([m for m in ('pyarrow', 'numpy', 'msgspec', 'fsspec', 'pyspark_commitlog.journal') if m in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
 def test_a_streaming_query_waits_for_few_imports() -> None:
     """Each query starts a Python process for its source, and waits until that has imported it."""
     package = "pyspark_commitlog"

@@ -13,9 +13,10 @@ import pytest
 
 from pyspark_commitlog import set_limits
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.storage import LocalStorage, caches, limits, mapping, pool, process
+from pyspark_commitlog.storage import caches, limits, mapping, pool, process
 from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache, Shelf, Told
 from pyspark_commitlog.storage.limits import ProcessLimits
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.pool import Pool
 
 

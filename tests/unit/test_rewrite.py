@@ -20,7 +20,7 @@ from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
 from pyspark_commitlog.log.staging import empty_frame
 from pyspark_commitlog.log.state import Sealed
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 
 ID = "00000000-0000-4000-8000-000000000001"
 MAX = 2**31

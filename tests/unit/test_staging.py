@@ -15,7 +15,7 @@ from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.partitioner import Partitioner
 from pyspark_commitlog.log.staging import Encode, Staged, Stager
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.local_files import LocalOutputFile
 from pyspark_commitlog.storage.pool import Aside
 from tests.support.records import batch_of, read_partition, stage
