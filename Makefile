@@ -13,6 +13,7 @@ INSTALLED = .venv/.installed-$(notdir $(PYTHON))
 COMPAT_INSTALLED = .venv-compat/.installed-$(notdir $(PYTHON))-$(COMPAT_PYSPARK)
 CONNECT_INSTALLED = .venv-connect/.installed-$(notdir $(PYTHON))
 SAIL_INSTALLED = .venv-sail/.installed-$(notdir $(PYTHON))
+UPSERTS_INSTALLED = .venv-upserts/.installed-$(notdir $(PYTHON))
 # Benchmarks run on PySpark 4.2, the newest that a Kafka connector is published for, whichever of the two has it.
 BENCH_VENV = $(if $(filter 4.2.%,$(COMPAT_PYSPARK)),.venv-compat,.venv)
 BENCH_INSTALLED = $(if $(filter .venv,$(BENCH_VENV)),$(INSTALLED),$(COMPAT_INSTALLED))
@@ -28,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-long test-compat test-connect test-sail test-kafka mutants soak check bench bench-quick bench-peers clean
+.PHONY: help install java demo classes test test-long test-compat test-connect test-sail test-upserts test-kafka mutants soak check bench bench-quick bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +52,9 @@ $(CONNECT_INSTALLED): setup.cfg
 
 $(SAIL_INSTALLED): setup.cfg
 	$(call make_venv,.venv-sail,dev$(comma)sail,)
+
+$(UPSERTS_INSTALLED): setup.cfg
+	$(call make_venv,.venv-upserts,dev$(comma)upserts,)
 
 comma = ,
 # $(1) the directory, $(2) extras, $(3) a further requirement
@@ -100,7 +104,7 @@ classes: java $(INSTALLED)
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts' $(ARGS)
 
 test-long: install classes ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
@@ -115,6 +119,11 @@ test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv
 
 test-sail: $(SAIL_INSTALLED) ## Run the tests on Sail, a Spark Connect server without a JVM, in .venv-sail
 	.venv-sail/bin/python -m pytest tests/sail -m sail $(ARGS)
+
+test-upserts: export PYSPARK_PYTHON = $(CURDIR)/.venv-upserts/bin/python
+test-upserts: java $(UPSERTS_INSTALLED) ## Run the examples of upserts into Postgres and Delta, in .venv-upserts (apt, Maven)
+	@scripts/install_postgres.sh
+	$(WITH_JAVA) .venv-upserts/bin/python -m pytest tests/upserts -m upserts $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
@@ -132,6 +141,6 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 	.venv/bin/lint-imports
 
 clean: ## Remove the environments, caches and build output
-	rm -rf .venv .venv-compat .venv-connect .venv-sail build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+pytest.register_assert_rewrite("tests.support")
+
 #: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
-_LONG = {"long": 7200, "kafka": 1800, "connect": 1800}
+_LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

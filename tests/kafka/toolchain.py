@@ -129,7 +129,7 @@ def _python(environment: Path) -> Path:
 def _found(program: str, advice: str) -> str:
     path = shutil.which(program)
     if path is None:
-        raise ToolMissingError(f"Kafka's tests need `{program}`, which is not there: {advice}.")
+        raise ToolMissingError(f"these tests need `{program}`, which is not there: {advice}.")
     return path
 
 
@@ -150,7 +150,7 @@ def _cache(kind: str, recipe: Path) -> Path:
 
 
 def _fetch_jars(pom: Path, directory: Path) -> None:
-    maven = _found("mvn", "install Maven, it fetches Kafka's jars")
+    maven = _found("mvn", "install Maven, it fetches the jars that they need")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
     _fetch(
         [maven, "--batch-mode", "--quiet", "--file", str(pom), *goal],

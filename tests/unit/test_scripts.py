@@ -1,4 +1,4 @@
-"""The scripts that find or install Java, against Java homes and package managers made of a little shell."""
+"""The scripts that find or install Java and Postgres, against Java homes and package managers made of a little shell."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ class Machine:
 
     def run(self, script: str, *, java_home: Path | str = "") -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self.bin), "JVM_DIR": str(self.jvm_dir), "JAVA_HOME": str(java_home)}
+        env["POSTGRES_DIR"] = str(self.postgres_dir)
         return subprocess.run([SCRIPTS / script], env=env, capture_output=True, text=True, check=False)
+
+    @property
+    def postgres_dir(self) -> Path:
+        return self.jvm_dir.parent / "postgresql"
 
     def find_java(self, *, java_home: Path | str = "") -> Path | None:
         found = self.run("find_java.sh", java_home=java_home)
@@ -157,6 +162,35 @@ case "$*" in
 *) exit 1 ;;
 esac""",
     )
+
+
+# --- Postgres ---------------------------------------------------------------------------------------------
+
+
+def test_install_postgres_leaves_a_machine_with_postgres_alone(machine: Machine) -> None:
+    machine.command("apt-get", "echo 'apt-get must not run' >&2; exit 1")
+    make_executable(machine.postgres_dir / "15/bin/pg_ctl", "")
+    done = machine.run("install_postgres.sh")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("who", ["0", "1000"], ids=["without apt", "without rights"])
+def test_where_postgres_cannot_be_installed_one_sentence_says_what_to_do(machine: Machine, who: str) -> None:
+    machine.command("id", f"echo {who}")
+    if who != "0":
+        machine.command("apt-get", "echo 'apt-get must not run' >&2; exit 1")
+    done = machine.run("install_postgres.sh")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "apt-get install postgresql" in done.stderr
+
+
+def test_apt_installs_postgres(machine: Machine) -> None:
+    installed = machine.postgres_dir / "17/bin"
+    make = f"mkdir -p {installed} && cp $(command -v id) {installed}/pg_ctl"
+    machine.command("apt-get", f'case "$*" in *install*postgresql) {make} ;; *update*) ;; *) exit 1 ;; esac')
+    done = machine.run("install_postgres.sh")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (installed / "pg_ctl").exists()
 
 
 # --- quick-python -----------------------------------------------------------------------------------------
