@@ -90,7 +90,7 @@ bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4
 bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py --quick $(ARGS)
 
-bench-peers: java $(BENCH_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta (Maven, pip)
+bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
 # ---- test ----

@@ -1,4 +1,5 @@
-"""One job in a process of its own, as spark-submit runs it: prints the seconds that it takes after ``getOrCreate()``.
+"""One job in a process of its own, as spark-submit runs it: prints the seconds that it takes after ``getOrCreate()``,
+and when it ended.
 
     python benchmarks/cold_job.py commitlog|kafka batch|stream TOPIC PLACE CHECKPOINT
 
@@ -37,7 +38,7 @@ def main() -> None:
         stream = spark.readStream.format(source).options(**options, maxOffsetsPerTrigger=PER_TRIGGER).load()
         writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
         writer.start().awaitTermination()
-    print(f"seconds {time.perf_counter() - began:.3f}")
+    print(f"seconds {time.perf_counter() - began:.3f} {time.time():.3f}")
     spark.stop()
 
 

@@ -12,6 +12,7 @@ from rows.cold import cold
 from rows.disk import compaction, settle, stored
 from rows.driver import find, poll, restart
 from rows.latency import latency
+from rows.sail import sail
 from rows.scan import scan
 from rows.small import small
 from rows.streams import stream_read, stream_write
@@ -20,6 +21,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "write": write,
     "read": read,
     "scan": scan,
+    "sail": sail,
     "stream-read": stream_read,
     "stream-write": stream_write,
     "small": small,

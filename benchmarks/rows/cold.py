@@ -54,4 +54,4 @@ def _run(source: str, kind: str, topic: str, place: str, checkpoint: str) -> flo
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    return float(done.stdout.split("seconds")[-1])
+    return float(done.stdout.split("seconds")[-1].split()[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -15,6 +18,12 @@ from pyspark.sql.types import (
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A schema as an engine hands it over: Spark's own type, or Arrow's (Sail).
+Schema: TypeAlias = "StructType | pa.Schema"
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _COLUMNS = StructType(
@@ -65,3 +74,25 @@ def check_schema(schema: StructType) -> None:
                 f"schema: column {field.name!r} is {known[field.name].simpleString()}, "
                 f"not {field.dataType.simpleString()}"
             )
+
+
+def of_engine(schema: StructType) -> Schema:
+    """Return a schema as the engine of this process takes it.
+
+    Sail runs sources in its own process. It would convert Spark's types, or a DDL string, to timestamps without a time
+    zone, which PySpark then refuses; so it gets Arrow's.
+    """
+    if "pysail" not in sys.modules:
+        return schema
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def as_spark(schema: Schema) -> StructType:
+    """Return a schema that an engine handed over in Spark's types."""
+    if isinstance(schema, StructType):
+        return schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
 
-from pyspark_commitlog.spark.columns import chosen
+from pyspark_commitlog.spark.columns import Schema, as_spark, chosen, of_engine
 from pyspark_commitlog.spark.options import source_options
 
 if TYPE_CHECKING:
@@ -36,30 +35,30 @@ class DefaultSource(DataSource):
 
         return Root(path, storage)
 
-    def schema(self) -> StructType:
+    def schema(self) -> Schema:
         """Return the columns of Spark's Kafka source (``headers`` with includeHeaders), or those in ``columns``."""
-        return chosen(source_options(self.options))
+        return of_engine(chosen(source_options(self.options)))
 
-    def reader(self, schema: StructType) -> CommitLogReader:
+    def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""
         from pyspark_commitlog.spark.batch import CommitLogReader
 
-        return CommitLogReader(self, source_options(self.options), schema)
+        return CommitLogReader(self, source_options(self.options), as_spark(schema))
 
-    def streamReader(self, schema: StructType) -> CommitLogStreamReader:
+    def streamReader(self, schema: Schema) -> CommitLogStreamReader:
         """Return the micro-batch reader."""
         from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
-        return CommitLogStreamReader(self, source_options(self.options), schema)
+        return CommitLogStreamReader(self, source_options(self.options), as_spark(schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
+    def writer(self, schema: Schema, overwrite: bool) -> Any:
         """Return the batch writer."""
         from pyspark_commitlog.spark.sink import CommitLogWriter
 
-        return CommitLogWriter(self, schema, overwrite)
+        return CommitLogWriter(self, as_spark(schema), overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+    def streamWriter(self, schema: Schema, overwrite: bool) -> Any:
         """Return the streaming writer."""
         from pyspark_commitlog.spark.sink import CommitLogStreamWriter
 
-        return CommitLogStreamWriter(self, schema, overwrite)
+        return CommitLogStreamWriter(self, as_spark(schema), overwrite)

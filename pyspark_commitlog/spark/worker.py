@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+from itertools import count
 
 from pyspark import TaskContext
 
 from pyspark_commitlog.storage.process import keep_freed_memory
 
 _tasks = 0
+#: Numbers of tasks where the engine gives none.
+_numbers = count()
 
 
 def enter_task() -> int:
-    """Return the number of the task's Spark partition (0 outside Spark).
+    """Return the number of the task's Spark partition.
+
+    Sail gives none: its tasks, threads of one process, get the next numbers, so that they do not all begin with the
+    same partition of the topic.
 
     Spark's daemon runs a full garbage collection behind every task of a worker that it keeps (``pyspark.daemon``), and
     the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
@@ -23,7 +29,7 @@ def enter_task() -> int:
     global _tasks
     context = TaskContext.get()
     if context is None:
-        return 0
+        return next(_numbers)
     _tasks += 1
     if _tasks == 1:
         keep_freed_memory()

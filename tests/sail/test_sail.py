@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_commitlog import CommitLog, Producer
-from tests.sail.source import SailSource
+from pyspark_commitlog import CommitLog, DefaultSource, Producer
+from pyspark_commitlog.errors import RootNotFoundError
 
 CLONE = Path(__file__).parents[2]
 RECORDS = 20_000
@@ -39,7 +39,7 @@ def spark(server: int) -> Iterator[SparkSession]:
     """Yield a session that knows the source."""
     session = SparkSession.builder.remote(f"sc://127.0.0.1:{server}").getOrCreate()
     session.client.set_retry_policies([])  # else a call waits ten minutes for a server that crashed
-    session.dataSource.register(SailSource)
+    session.dataSource.register(DefaultSource)
     yield session
     session.stop()
 
@@ -86,3 +86,72 @@ def test_a_record_is_the_same_as_without_sail(spark: SparkSession, root: str) ->
         (row["offset"], row["key"], row["value"], row["timestamp"].timestamp(), row["topic"]) for row in found
     )
     assert told == [(r.offset, r.key, r.value, r.timestamp / 1000, "t") for r in wanted]
+
+
+def empty(directory: Path, **config: object) -> str:
+    """Return a new root with an empty topic of four partitions."""
+    CommitLog(str(directory / "log")).create_topic("t", 4, {name.replace("_", "."): v for name, v in config.items()})
+    return str(directory / "log")
+
+
+def write(frame: DataFrame, root: str, **options: str) -> None:
+    """Append to the topic."""
+    frame.write.format("commitlog").mode("append").options(path=root, topic="t", **options).save()
+
+
+def records(root: str) -> list[list[bytes | None]]:
+    """Return the values of each partition."""
+    log = CommitLog(root)
+    ends = [partition.high_watermark for partition in log.describe("t").partitions]
+    return [[r.value for r in log.read("t", p, 0, max_records=end)] if end else [] for p, end in enumerate(ends)]
+
+
+def test_a_batch_write_stores_every_record_once_and_in_the_order_of_its_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = empty(tmp_path)
+    write(spark.range(0, 40_000, 1, 4).selectExpr("'k' AS key", "CAST(id AS STRING) AS value"), root)
+    found = records(root)
+    assert [len(values) for values in found].count(0) == 3
+    assert [int(v) for values in found for v in values if v] == list(range(40_000))
+
+
+def test_tasks_without_keys_spread_over_the_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """Each is a thread of the server, and Sail gives it no number."""
+    root = empty(tmp_path)
+    write(spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS value"), root)
+    assert [len(values) for values in records(root)] == [100] * 4
+
+
+def test_a_write_with_a_transaction_lands_once(spark: SparkSession, tmp_path: Path) -> None:
+    root = empty(tmp_path)
+    for _ in range(2):
+        write(spark.range(100).selectExpr("CAST(id AS STRING) AS value"), root, txnAppId="job", txnVersion="1")
+    assert sum(map(len, records(root))) == 100
+
+
+def test_filters_and_options_reach_the_source(spark: SparkSession, root: str) -> None:
+    found = read(spark, root, pushDownPredicate="true").where("partition = 1 AND offset >= 10 AND offset < 20")
+    assert sorted(found.select("offset").toArrow()["offset"].to_pylist()) == list(range(10, 20))
+    ends = read(spark, root, startingOffsets='{"t": {"0": 5, "1": -1, "2": -1, "3": -1}}', endingOffsets="latest")
+    assert ends.where("offset < 5").count() == 0
+
+
+def test_the_newest_record_of_each_key_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    root = empty(tmp_path, cleanup_policy="compact")
+    for told in ("old", "new"):
+        write(spark.range(100).selectExpr("CAST(id AS STRING) AS key", f"'{told}' AS value"), root)
+    found = read(spark, root, view="latest").select("key", "value").toArrow().to_pylist()
+    assert sorted(int(row["key"]) for row in found) == list(range(100))
+    assert {row["value"] for row in found} == {b"new"}
+
+
+def test_an_error_says_what_it_says_elsewhere(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="unknown topic 'nope'"):
+        spark.read.format("commitlog").options(path=root, subscribe="nope").load().count()
+    with pytest.raises(Exception, match=RootNotFoundError.__name__):
+        spark.read.format("commitlog").options(path=str(tmp_path / "none"), subscribe="t").load().count()
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        spark.range(1).selectExpr("'v' AS value").write.format("commitlog").mode("overwrite").options(
+            path=root, topic="t"
+        ).save()

@@ -24,7 +24,9 @@ lines = ["first", "second"]
 
 def test_the_python_of_readme_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
-    program = "".join((GIVEN, *blocks)).replace('"/data/', f'"{tmp_path}/')
+    here = [block for block in blocks if "pysail" not in block]  # tests/sail runs that one
+    assert len(blocks) == len(here) + 1
+    program = "".join((GIVEN, *here)).replace('"/data/', f'"{tmp_path}/')
     endless = 'group_id="billing", '
     assert program.count(endless) == 1
     program = program.replace(endless, f"{endless}consumer_timeout_ms=1000, ")

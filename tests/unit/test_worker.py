@@ -50,8 +50,9 @@ def test_the_collector_passes_over_what_was_there_when_the_second_task_started()
     assert told(_TASKS, "in Spark") == ["3 False", "3 True", "3 True"]
 
 
-def test_a_process_that_is_no_task_stays_as_it_is() -> None:
-    assert told(_TASKS, "elsewhere") == ["0 False"] * 3
+def test_a_process_that_is_no_worker_of_spark_s_stays_as_it_is_and_its_tasks_are_counted() -> None:
+    """Sail's tasks are threads of its server, without a number: tasks of equal numbers would crowd one partition."""
+    assert told(_TASKS, "elsewhere") == ["0 False", "1 False", "2 False"]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
