@@ -1,10 +1,10 @@
-"""What each choice is worth: ``python benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark | --disk]``.
+"""What each choice is worth: ``benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark | --disk | --checksum]``.
 
 Stages a batch of events and reads it back settled, in one thread, without Spark, files in memory: as it is, and with
 one thing changed at a time. All variants run in turn, in one run. Figures are microseconds of a core per record (the
 least of all rounds), so that it matters less what else the machine does, and bytes of segments per record. With
 ``--spark`` instead what Spark's own batches cost all processes together, with ``--disk`` what the size of system calls
-does to writing a file.
+does to writing a file, with ``--checksum`` what the checksum of a commit's records costs, by the rows of a batch.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from session import session
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import columns
+from pyspark_commitlog.log.checksum import checksum
 from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.partitioner import Partitioner
 from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.records import Limits, prepare
 from pyspark_commitlog.log.settle import settle
 from pyspark_commitlog.log.staging import Staged, Stager
 from pyspark_commitlog.log.state import TopicState
@@ -202,6 +204,33 @@ def _stage(topic: TopicLog, batches: list[pa.RecordBatch]) -> tuple[TopicState, 
     return state, stager.finish()
 
 
+# --- the checksum of a commit -----------------------------------------------------------------------------
+
+SUMMED_ROWS = (10, 100, 1_000, 10_000, 50_000)
+
+
+def weigh_checksum(root: Path, rounds: int) -> Iterator[str]:
+    """Yield the lines of a table: the least that a batch's checksum took, next to staging it without."""
+    pa.set_cpu_count(1)
+    log = CommitLog(str(root))
+    log.create_topic("t", PARTITIONS, {})
+    topic = log.topic("t")
+    config = topic.config(topic.newest()[1])
+    for rows in SUMMED_ROWS:
+        (batch,) = _as_from_spark(events(rows, 0).combine_chunks(), rows)
+        prepared = prepare(batch, Limits.of("t", PARTITIONS, config), topic.storage.clock.now_ms())
+        summed, staged = [], []
+        for _ in range(rounds * max(4, min(40, 100_000 // rows))):
+            began = time.process_time()
+            checksum(prepared.batch, prepared.given)
+            between = time.process_time()
+            _stage(topic, [batch])
+            staged.append(time.process_time() - between)
+            summed.append(between - began)
+        least, each = min(summed) * 1e6, 1e6 / rows
+        yield f"| {rows:,} | {least:.0f} | {min(summed) * each:.3f} | {min(staged) * each:.3f} |"
+
+
 # --- on the way to the disk ------------------------------------------------------------------------------
 
 CALLS_KIB = (4, 16, 64, 256, 1024, 8192)
@@ -278,6 +307,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="only how it is, as JSON")
     parser.add_argument("--spark", action="store_true", help="weigh Spark's settings instead")
     parser.add_argument("--disk", action="store_true", help="weigh the size of a write's system calls instead")
+    parser.add_argument("--checksum", action="store_true", help="weigh the checksum of a commit's records instead")
     parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench", help="for --spark and --disk")
     args = parser.parse_args()
     if args.spark:
@@ -289,6 +319,12 @@ def main() -> None:
         print("| bytes per system call | write, ms | fsync, ms |\n|---|---|---|")
         for line in weigh_calls(args.work.resolve(), args.rounds):
             print(line, flush=True)
+        return
+    if args.checksum:
+        print("| rows | checksum, µs | checksum, µs per record | stage, µs per record |\n|---|---|---|---|")
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+            for line in weigh_checksum(Path(root), args.rounds):
+                print(line, flush=True)
         return
     found = variants()[: 1 if args.alone else None]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:

@@ -4,61 +4,70 @@ It is the sum, modulo 2⁶⁴, of a hash of each record: over key, value, header
 and empty told apart. FORMAT.md has the definition. Not for adversaries: it tells apart what differs by accident.
 
 A hash is linear in the 8-byte words of a record (each folded, so that its high bits count as much), with factors for
-their places, and mixed at the end. So all words of many records are summed up at once, and nothing loops over rows:
-values of about the same length are copied to a matrix, which takes one product.
+their places, and mixed at the end. So nothing loops over rows: padded with zeros, which add nothing, many values are a
+matrix, which takes one product.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.log.partitioner import Ints
 
 Hashes = npt.NDArray[np.uint64]
-Bytes = npt.NDArray[np.uint8]
+Bounds = npt.NDArray[np.int32]
 
 _WORD = 8
 #: Words whose places have factors of their own; longer values are cut into blocks of so many, with a factor per block.
 BLOCK = 32
 _BLOCK_BYTES = BLOCK * _WORD
-#: Bytes that are copied at a time: they stay in the processor's cache.
-_AT_A_TIME = 2**20
+#: A matrix is at most so wide, in blocks; values that are longer, or of too different lengths, take a row per block.
+_WIDE = 32
+_WIDE_BYTES = _WIDE * _BLOCK_BYTES
+#: Up to so many words a row costs einsum more than its words.
+_NARROW = 3
+#: Padded bytes at a time: they stay in the processor's cache.
+_AT_A_TIME = 2**21
+#: So few rows, of so many bytes together, are padded by Python: each call of Arrow costs as much as some rows.
+_FEW, _FEW_BYTES = 32, _WIDE_BYTES  # none is longer than a row
 _MASK = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ONE, _27, _29, _30, _31 = (np.uint64(number) for number in (1, 27, 29, 30, 31))
 _BLOCKS, _HEADERS = 2**32, 2**33  # where the factors of blocks and of headers begin
 
 
 def mixed(numbers: Hashes) -> Hashes:
     """Return splitmix64's finalizer of each (Steele, Lea, Flood: Fast splittable pseudorandom number generators)."""
-    found = numbers ^ (numbers >> np.uint64(30))
+    found = numbers ^ (numbers >> _30)
     found *= _MIX1
-    found ^= found >> np.uint64(27)
+    found ^= found >> _27
     found *= _MIX2
-    found ^= found >> np.uint64(31)
+    found ^= found >> _31
     return found
 
 
 def factors(places: Any) -> Hashes:
     """Return the factor of each place: the odd numbers next to splitmix64's outputs, by their number."""
-    return mixed((np.asarray(places, np.uint64) + np.uint64(1)) * _GOLDEN) | np.uint64(1)
+    return mixed((np.asarray(places, np.uint64) + _ONE) * _GOLDEN) | _ONE
 
 
-_FACTORS = factors(np.arange(BLOCK + 8))
-_WORDS = _FACTORS[:BLOCK]
-#: Values from which on those of each length are worth a product of their own.
-_MANY = 2048
-#: Below that, how many words are copied of values that have so many or fewer; by their number; and the factors of so
-#: many, 0 behind them.
-_STEPS = (0, 1, 2, 4, 8, 16, 24, 32)
-_WIDTHS = np.array([next(step for step in _STEPS if step >= count) for count in range(BLOCK)], np.int64)
-_OF_COUNT = {step: np.tri(step + 1, step, -1, dtype=np.uint64) * _WORDS[:step] for step in _STEPS}
-_TAIL, _LENGTH, _COUNT, _HEADER_VALUE, _TIME, _TIMED, _VALUE, _HEADER = _FACTORS[BLOCK:]
+def _of_blocks(numbers: Ints) -> Hashes:
+    """Return the factors of blocks; the first has 1."""
+    return np.where(numbers == 0, _ONE, factors(numbers + _BLOCKS))
+
+
+_FACTORS = factors(np.arange(BLOCK + 7))
+_WORDS = np.outer(_of_blocks(np.arange(_WIDE)), _FACTORS[:BLOCK]).ravel()
+_LENGTH, _VALUE, _COUNT, _HEADER_VALUE, _HEADER, _TIME, _TIMED = _FACTORS[BLOCK:]
+_PAD = pc.get_function("ascii_rpad")  # copies bytes, and looks at none
 
 
 def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
@@ -68,13 +77,15 @@ def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
         batch: rows of ``columns.SCHEMA``; the timestamps in it do not count.
         given: the timestamps that were given, microseconds, null where there was none; None for none at all.
     """
-    sums = _of_bytes(batch.column(0)) + _of_bytes(batch.column(1)) * _VALUE
-    headers = batch.column(2)
+    keys, values, headers = batch.column(0), batch.column(1), batch.column(2)
+    if 0 < batch.num_rows <= _FEW and max(_size(keys), _size(values)) <= _FEW_BYTES:
+        sums = _of_few(keys.to_pylist(), values.to_pylist())
+    else:
+        sums = _of_bytes(keys) + _of_bytes(values) * _VALUE
     if headers.null_count < len(headers):
         sums += _of_headers(headers) * _HEADER
     if given is not None and given.null_count < len(given):
-        instant = _folded(instants(given.fill_null(0)).view(np.uint64)) * _TIME + _TIMED
-        sums += instant * _valid(given) if given.null_count else instant
+        sums += _of_times(given)
     return int(mixed(sums).sum(dtype=np.uint64))
 
 
@@ -83,39 +94,95 @@ def added(*checksums: int) -> int:
     return sum(checksums) & _MASK
 
 
+def _bounds(column: pa.Array) -> Bounds:
+    """Return where each value of a binary or string column begins, and the last one ends."""
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+def _size(column: pa.Array) -> int:
+    bounds = _bounds(column)
+    return int(bounds[-1]) - int(bounds[0])
+
+
+def _of_few(keys: list[bytes | None], values: list[bytes | None]) -> Hashes:
+    """Return the sum of each record's key and value: a row has the key's length and words, then the value's."""
+    key, value = (-(-max(len(data or b"") for data in column) // _WORD) * _WORD for column in (keys, values))
+    rows = (_row(left, key) + _row(right, value) for left, right in zip(keys, values, strict=True))
+    words = np.frombuffer(b"".join(rows), "<u8").reshape(len(keys), -1)
+    found: Hashes = _folded(words).dot(_of_places(key, value))
+    return found
+
+
+def _row(data: bytes | None, size: int) -> bytes:
+    return bytes(_WORD + size) if data is None else (len(data) + 1).to_bytes(_WORD, "little") + data.ljust(size, b"\0")
+
+
+@lru_cache(256)
+def _of_places(key: int, value: int) -> Hashes:
+    """Return the factors of ``_of_few``'s rows; a length is its own fold."""
+    keys, values = (np.append(_LENGTH, _WORDS[: size // _WORD]) for size in (key, value))
+    return np.concatenate((keys, values * _VALUE))
+
+
 def _of_bytes(column: pa.Array) -> Hashes:
     """Return the sum of each value of a binary or string column, 0 for null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
-    data, bounds = _layout(column)
+    bounds, data = _bounds(column), column.buffers()[2]
     lengths = bounds[1:] - bounds[:-1]
-    known = _valid(column) if column.null_count else None
-    if known is not None:
-        lengths *= known  # a null may have bytes
-    every_word = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
-    cut = np.maximum(_WORD - lengths, 0).astype(np.uint64) * np.uint64(8)  # all of a word's bits, for nothing: 0
-    sums = _folded(every_word[bounds[1:] - _WORD] >> cut)
-    sums *= _TAIL
-    sums += (lengths + 1).astype(np.uint64) * _LENGTH
-    if known is not None:
-        sums *= known
-    words = np.maximum(lengths - 1, 0) >> 3
-    if len(words) and int(words.max()) > 0:
-        _add_words(sums, data, bounds[:-1], words)
+    longest = int(lengths.max())
+    sums = _products(bounds, data, longest) if longest <= _BLOCK_BYTES else _of_long(bounds, lengths, data, longest)
+    sums += (lengths.astype(np.uint64) + _ONE) * _LENGTH
+    if column.null_count:
+        sums *= _valid(column)  # a null may have bytes
     return sums
 
 
-def _layout(column: pa.Array) -> tuple[Bytes, Ints]:
-    """Return a column's bytes, and where its values begin and end in them: a word lies before the end of each."""
-    _, offsets, buffer = column.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
-    begin = max(0, int(bounds[0]) - _WORD)  # of a slice, the rest is not ours
-    data = np.frombuffer(buffer, np.uint8, int(bounds[-1]) - begin, begin) if bounds[-1] else np.zeros(0, np.uint8)
-    bounds -= begin
-    if bounds[1] < _WORD:
-        data = np.concatenate((np.zeros(_WORD, np.uint8), data))
-        bounds += _WORD
-    return data, bounds
+def _of_long(bounds: Bounds, lengths: Bounds, data: pa.Buffer, longest: int) -> Hashes:
+    """Return the sum of each value's words, where some have more than a block."""
+    blocks = np.maximum(-(-lengths // _BLOCK_BYTES), 1)
+    firsts = np.cumsum(blocks)
+    total = int(firsts[-1])
+    if longest <= _WIDE_BYTES and longest * len(lengths) <= total * _BLOCK_BYTES:
+        return _products(bounds, data, longest)
+    firsts -= blocks
+    numbers = np.arange(total) - np.repeat(firsts, blocks)
+    cuts = np.repeat(bounds[:-1], blocks) + numbers * _BLOCK_BYTES
+    found = _products(np.append(cuts, bounds[-1]).astype(np.int32), data, _BLOCK_BYTES)
+    return np.add.reduceat(found * _of_blocks(numbers), firsts)
+
+
+def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
+    """Return the sum of the products of words and factors, of values that lie one after the other.
+
+    Args:
+        bounds: where each value begins, and the last one ends.
+        data: all bytes.
+        longest: of the values, bytes, at most ``_WIDE_BYTES``.
+    """
+    count, width = len(bounds) - 1, -(-longest // _WORD)
+    found = np.zeros(count, np.uint64)
+    at_a_time = _AT_A_TIME // (width * _WORD) if width else count
+    offsets, options = pa.py_buffer(bounds), pc.PadOptions(width * _WORD, "\0")
+    for first in range(0, count if width else 0, at_a_time):
+        rows = min(at_a_time, count - first)
+        texts = pa.StringArray.from_buffers(rows, offsets, data, None, 0, first)
+        padded = _PAD.call([texts], options).buffers()[2]
+        words = np.frombuffer(padded, "<u8", rows * width).reshape(rows, width)
+        found[first : first + rows] = _product(_folded(words))
+    return found
+
+
+def _product(words: Hashes) -> Hashes:
+    """Return the sum of each row's words times the factors of their places."""
+    width = words.shape[1]
+    if width > _NARROW:
+        found: Hashes = np.einsum("ij,j->i", words, _WORDS[:width])
+        return found
+    found = words[:, 0] * _WORDS[0]
+    for place in range(1, width):
+        found += words[:, place] * _WORDS[place]
+    return found
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -124,69 +191,22 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _folded(words: Hashes) -> Hashes:
-    """Return words whose lower half has the upper one too: a product moves bits up only."""
-    return words ^ (words >> np.uint64(32))
+    """Return words whose low bits have the high ones too: a product moves bits up only.
 
-
-def _add_words(sums: Hashes, data: Bytes, starts: Ints, words: Ints) -> None:
-    """Add the words of each value but its last: whole blocks first, then what is left, by how many words that is."""
-    blocks = words >> 5
-    long = bool(blocks.any())
-    if long:
-        _add_blocks(sums, data, starts, blocks)
-        starts = starts + blocks * _BLOCK_BYTES
-    left = words & (BLOCK - 1)
-    exact = len(left) >= _MANY
-    width = left if exact else _WIDTHS[left]
-    held = np.bincount(width, minlength=BLOCK + 1)
-    for count in range(1, BLOCK + 1):
-        if held[count]:
-            rows = np.flatnonzero(width == count) if held[count] < len(width) else slice(None)
-            found = _products(data, starts[rows], count, None if exact else left[rows])
-            sums[rows] += found * _of_block(blocks[rows]) if long else found
-
-
-def _add_blocks(sums: Hashes, data: Bytes, starts: Ints, blocks: Ints) -> None:
-    rows = np.flatnonzero(blocks)
-    counts = blocks[rows]
-    firsts = np.cumsum(counts) - counts
-    numbers = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
-    found = _products(data, np.repeat(starts[rows], counts) + numbers * _BLOCK_BYTES, BLOCK)
-    sums[rows] += np.add.reduceat(found * _of_block(numbers), firsts)
-
-
-def _of_block(numbers: Ints) -> Hashes:
-    """Return the factors of blocks; the first has 1."""
-    if not numbers.any():
-        return np.ones(1, np.uint64)
-    return np.where(numbers == 0, np.uint64(1), factors(numbers + _BLOCKS))
-
-
-def _products(data: Bytes, starts: Ints, width: int, counts: Ints | None = None) -> Hashes:
-    """Return, of some words from each start on, the sum of their products with the factors of their places.
-
-    Args:
-        data: all bytes.
-        starts: where each value's words start.
-        width: the words that are copied of each.
-        counts: how many of them are its own; None: all.
+    Not by 32: what changes in both halves of a word alike, as in pairs of 4-byte numbers, would change no low bit.
     """
-    size, found = width * _WORD, np.empty(len(starts), np.uint64)
-    inside = int(np.searchsorted(starts, len(data) - size, "right"))
-    if inside < len(starts):  # a copy's end may lie behind the last value's
-        begin, more = int(starts[inside]), np.zeros(size, np.uint8)
-        rest = np.concatenate((data[begin:], more))
-        found[inside:] = _products(rest, starts[inside:] - begin, width, None if counts is None else counts[inside:])
-    every = np.ndarray(max(0, len(data) - size + 1), f"V{size}", data, strides=(1,))
-    at_a_time = max(1, _AT_A_TIME // size)
-    for first in range(0, inside, at_a_time):
-        here = slice(first, min(first + at_a_time, inside))
-        words = every[starts[here]].view("<u8").reshape(-1, width)
-        words ^= words >> np.uint64(32)
-        if counts is None:
-            found[here] = np.einsum("ij,j->i", words, _WORDS[:width])
-        else:
-            found[here] = np.einsum("ij,ij->i", words, _OF_COUNT[width][counts[here]])
+    found = words >> _29
+    found ^= words
+    return found
+
+
+def _of_times(column: pa.Array) -> Hashes:
+    """Return the sum of each timestamp, 0 for null."""
+    found = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
+    found *= _TIME
+    found += _TIMED
+    if column.null_count:
+        found *= _valid(column)
     return found
 
 

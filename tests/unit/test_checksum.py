@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -45,15 +46,15 @@ def factor(place: int) -> int:
 def folded(data: bytes) -> int:
     """As FORMAT.md says."""
     word = int.from_bytes(data, "little")
-    return word ^ word >> 32
+    return word ^ word >> 29
 
 
 def of_bytes(data: bytes | None) -> int:
     """As FORMAT.md says."""
     if data is None:
         return 0
-    found = folded(data[-8:]) * factor(32) + (len(data) + 1) * factor(33)
-    for number in range(max(len(data) - 1, 0) // 8):
+    found = (len(data) + 1) * factor(32)
+    for number in range(-(-len(data) // 8)):
         block = number // 32
         of_block = factor(2**32 + block) if block else 1
         found += folded(data[8 * number : 8 * number + 8]) * factor(number % 32) * of_block
@@ -62,13 +63,13 @@ def of_bytes(data: bytes | None) -> int:
 
 def of_record(one: One) -> int:
     """As FORMAT.md says."""
-    found = of_bytes(one.key) + of_bytes(one.value) * factor(38)
+    found = of_bytes(one.key) + of_bytes(one.value) * factor(33)
     if one.headers is not None:
         pairs = (of_bytes(key.encode()) + of_bytes(value) * factor(35) for key, value in one.headers)
         listed = sum(mixed(pair & _ALL) * factor(2**33 + number) for number, pair in enumerate(pairs))
-        found += (listed + (len(one.headers) + 1) * factor(34)) * factor(39)
+        found += (listed + (len(one.headers) + 1) * factor(34)) * factor(36)
     if one.at is not None:
-        found += folded(one.at.to_bytes(8, "little", signed=True)) * factor(36) + factor(37)
+        found += folded(one.at.to_bytes(8, "little", signed=True)) * factor(37) + factor(38)
     return mixed(found & _ALL)
 
 
@@ -89,6 +90,12 @@ def of(*records: One) -> int:
     return checksum(*batch_of(records))
 
 
+@pytest.fixture(params=[module._FEW, 0], ids=["few", "many"])
+def any_number(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in both ways: as few records are summed up, and as many are."""
+    monkeypatch.setattr(module, "_FEW", request.param)
+
+
 _BYTES = st.one_of(
     st.none(),
     st.binary(max_size=20),
@@ -101,12 +108,14 @@ _RECORDS = st.lists(
 
 
 @settings(deadline=None)
-@given(_RECORDS, st.integers(0, 29), st.booleans())
-def test_it_is_what_the_format_says_in_any_order_and_any_pieces(records: list[One], cut: int, exact: bool) -> None:
+@given(_RECORDS, st.integers(0, 29), st.sampled_from([0, module._FEW]), st.sampled_from([2**14, module._AT_A_TIME]))
+def test_it_is_what_the_format_says_in_any_order_and_any_pieces(
+    records: list[One], cut: int, few: int, at_a_time: int
+) -> None:
     """Also of slices, whose buffers hold other rows too."""
     with pytest.MonkeyPatch.context() as patched:
-        if exact:
-            patched.setattr(module, "_MANY", 0)
+        patched.setattr(module, "_FEW", few)
+        patched.setattr(module, "_AT_A_TIME", at_a_time)
         expected = sum(map(of_record, records)) & _ALL
         batch, times = batch_of(records)
         assert checksum(batch, times) == expected
@@ -116,15 +125,43 @@ def test_it_is_what_the_format_says_in_any_order_and_any_pieces(records: list[On
         assert added(*(checksum(*piece) for piece in pieces if piece[0].num_rows)) == expected
 
 
-def test_many_values_of_many_lengths_are_summed_as_few_are() -> None:
+_ROW = 8 * module._WORDS.size
+_BLOCK = 8 * module.BLOCK
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param(range(700), id="many"),
+        pytest.param([0], id="empty"),
+        pytest.param([_BLOCK - 1, _BLOCK, _BLOCK + 1], id="a block"),
+        pytest.param([0, _BLOCK, *([1] * 40)], id="one block among short ones"),
+        pytest.param([3, _BLOCK + 1, *([1] * 40)], id="two blocks among short ones"),
+        pytest.param([_ROW - 1, _ROW, _ROW - 9], id="a row, few"),
+        pytest.param([_ROW - n for n in range(40)], id="a row, many"),
+        pytest.param([_ROW + 1, 0, 5 * _ROW + 77, *([_ROW] * 40)], id="longer than a row"),
+        pytest.param([module._AT_A_TIME + 11, 4], id="more than at a time"),
+    ],
+)
+def test_values_of_any_lengths_are_summed_as_the_format_says(lengths: Sequence[int]) -> None:
     rng = np.random.default_rng(1)
-    records = [One(None if n % 5 == 0 else b"%d" % n, rng.bytes(n % 700)) for n in range(module._MANY + 500)]
+    records = [One(None if n % 5 == 0 else b"%d" % n, rng.bytes(length)) for n, length in enumerate(lengths)]
     assert of(*records) == sum(map(of_record, records)) & _ALL
+    swapped = [replace(one, key=one.value, value=one.key) for one in records]
+    assert of(*swapped) == sum(map(of_record, swapped)) & _ALL != of(*records)
+
+
+@pytest.mark.usefixtures("any_number")
+def test_the_rest_of_a_value_is_not_taken_for_zeros() -> None:
+    """What is added to its last word is: its length tells it apart."""
+    assert len({of(One(None, b"ab" + bytes(count))) for count in range(20)}) == 20
+    assert len({of(One(bytes(left), bytes(right))) for left in range(20) for right in range(20)}) == 400
 
 
 _BASE = One(b"key", b"value" * 30, (("a", b"1"), ("b", b"2")), 1_700_000_000_000_000)
 
 
+@pytest.mark.usefixtures("any_number")
 @pytest.mark.parametrize(
     "other",
     [
@@ -148,6 +185,7 @@ def test_what_differs_somewhere_is_told_apart(other: One) -> None:
     assert of(_BASE) != of(other)
 
 
+@pytest.mark.usefixtures("any_number")
 def test_null_and_empty_differ_in_every_place() -> None:
     found = {of(One(key, value)) for key in (None, b"", b"\0") for value in (None, b"", b"\0")}
     assert len(found) == 9
@@ -157,6 +195,7 @@ def test_null_and_empty_differ_in_every_place() -> None:
     assert of(beside, One(b"", b"", None)) != of(beside, One(b"", b"", ()))
 
 
+@pytest.mark.usefixtures("any_number")
 def test_a_flip_of_any_two_bits_is_noticed() -> None:
     """The highest bits of two words too: their products with odd factors cancel, but for the fold."""
     value = bytes(range(48))
@@ -169,6 +208,23 @@ def test_a_flip_of_any_two_bits_is_noticed() -> None:
     assert len(found) == 1 + len(flips) * (len(flips) + 1) // 2
 
 
+@pytest.mark.usefixtures("any_number")
+def test_two_flips_are_told_from_all_other_two() -> None:
+    """Also those in the same places of both halves of two words, which a fold by half a word would mix up."""
+    value = int.from_bytes(bytes(range(7, 23)), "little")
+    pairs = [1 << first | 1 << second for second in range(128) for first in range(second)]
+    found = {of(One(None, (value ^ pair).to_bytes(16, "little"))) for pair in pairs}
+    assert len(found) == len(pairs)
+
+
+@pytest.mark.usefixtures("any_number")
+def test_numbers_that_come_in_pairs_are_told_apart() -> None:
+    """The signs of two of them, each there twice: both halves of a word change alike."""
+    found = {of(One(None, struct.pack("<4f", x, x, y, y))) for x in (1.5, -1.5) for y in (2.5, -2.5)}
+    assert len(found) == 4
+
+
+@pytest.mark.usefixtures("any_number")
 def test_records_that_exchange_a_field_are_told_apart() -> None:
     left = of(One(b"a", b"1"), One(b"b", b"2"))
     assert left != of(One(b"a", b"2"), One(b"b", b"1"))
@@ -177,6 +233,7 @@ def test_records_that_exchange_a_field_are_told_apart() -> None:
     assert of(One(None, b"abcdefgh12345678")) != of(One(None, b"12345678abcdefgh"))
 
 
+@pytest.mark.usefixtures("any_number")
 def test_bytes_under_a_null_do_not_count() -> None:
     """Arrow allows them; readers never see them."""
     offsets = pa.py_buffer(np.array([0, 12, 15], np.int32))
