@@ -15,6 +15,7 @@ from rows.latency import latency
 from rows.sail import sail
 from rows.scan import scan
 from rows.small import small
+from rows.startup import startup
 from rows.streams import stream_read, stream_write
 
 ROWS: dict[str, Callable[[Bench], None]] = {
@@ -26,6 +27,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "stream-write": stream_write,
     "small": small,
     "cold": cold,
+    "startup": startup,
     "latency": latency,
     "restart": restart,
     "poll": poll,
