@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from pyspark_commitlog.config import PRINCIPAL_VARIABLE
+from pyspark_commitlog.config import ALL, PRINCIPAL_VARIABLE
 from pyspark_commitlog.errors import AccessDeniedError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
@@ -22,8 +22,6 @@ from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage, environment
 
-#: Stands for every principal, and for every topic.
-ALL = "*"
 MAX_RULES = 1000
 _MAX_PRINCIPAL = 255
 _Change = Callable[[set["Rule"]], set["Rule"]]

@@ -17,6 +17,10 @@ DAY_MS = 86_400_000
 FLAG = ("false", "true")
 #: The environment variable that names the principal of a client to which none was given.
 PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
+#: Stands for every principal, and for every topic, in an access rule.
+ALL = "*"
+#: The largest number of a partition (Kafka's protocol).
+MAX_PARTITION = 2**31 - 1
 #: The most partitions of a topic.
 MAX_PARTITIONS = 10_000
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, overload
 
-from pyspark_commitlog.access import ALL, Operation
-from pyspark_commitlog.config import MAX_PARTITIONS, check_config, check_names, check_together
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import ALL, MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.access import ALL
 from pyspark_commitlog.cli.shared import AsJson, Root, opened, print_lines
-from pyspark_commitlog.topics import CommitLog
+from pyspark_commitlog.config import ALL
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.topics import CommitLog
 
 access = typer.Typer(
     help="Show and change who may do what. Who you are: commitlog --principal NAME, or COMMITLOG_PRINCIPAL.",

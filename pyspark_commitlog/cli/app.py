@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,12 +41,12 @@ from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.tell import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError, fault_of
-from pyspark_commitlog.log.dump import dump as dump_file
-from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.storage.probe import probe as probe_storage
-from pyspark_commitlog.topics import CommitLog
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.maintenance import Maintained
+    from pyspark_commitlog.topics import CommitLog
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(topics, name="topics")
@@ -236,6 +236,8 @@ def probe(
 ) -> None:
     """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves nothing behind."""
     with ended_by_errors():
+        from pyspark_commitlog.storage.probe import probe as probe_storage
+
         found = probe_storage(open_storage(path))
     for each in found:
         mark = "ok" if each.held else "NO" if each.safe else "UNSAFE"
@@ -252,6 +254,8 @@ def dump(
     damaged = False
     with ended_by_errors():
         try:
+            from pyspark_commitlog.log.dump import dump as dump_file
+
             for row in dump_file(*beside(path)):
                 damaged = damaged or "fault" in row
                 typer.echo(json.dumps(row) if as_json else dumped_line(row))

@@ -7,12 +7,10 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 
-from pyspark_commitlog.cli.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
 from pyspark_commitlog.cli.shared import (
     Root,
     SignalledError,
@@ -24,9 +22,13 @@ from pyspark_commitlog.cli.shared import (
     unescape,
 )
 from pyspark_commitlog.cli.starts import Span, parse_partitions, parse_span
-from pyspark_commitlog.consumer import Consumer
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_commitlog.consumer import Consumer
 
 #: Seconds that one poll waits.
 _WAIT = 1.0
@@ -103,6 +105,8 @@ def cat(
     A value is written as its bytes are, and a newline behind it. A closed pipe, SIGINT and SIGTERM end it with exit
     code 0.
     """
+    from pyspark_commitlog.cli.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
+
     with opened(root):
         if as_json and (form is not None or key_separator is not None):
             raise UsageError("give one of -J, -f and -K")
@@ -142,6 +146,8 @@ def _check_group(request: _Request) -> None:
 
 
 def _run(root: str, request: _Request) -> None:
+    from pyspark_commitlog.consumer import Consumer
+
     output = _Output()
     reset = "latest" if request.group is not None and request.span.name == "end" else "earliest"
     with Consumer(

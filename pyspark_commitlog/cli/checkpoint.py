@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyspark_commitlog.cli.groups import chosen_partitions, to_milliseconds
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.groups.target import target_of
-from pyspark_commitlog.spark.checkpoint import Checkpoint, moved_checkpoint, read_checkpoint, write_checkpoint
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.text import table
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.checkpoint import Checkpoint
 
 checkpoint = typer.Typer(help="Show and move where a streaming query goes on.", no_args_is_help=True)
 
@@ -24,6 +25,8 @@ Directory = Annotated[str, typer.Argument(help="The query's checkpointLocation."
 @checkpoint.command()
 def show(directory: Directory, as_json: AsJson = False) -> None:
     """Show the newest micro-batch of a query, and how far it has read."""
+    from pyspark_commitlog.spark.checkpoint import read_checkpoint
+
     with ended_by_errors():
         found = read_checkpoint(open_storage(directory))
         rows = [
@@ -65,6 +68,9 @@ def set_offsets(
 
     Stop the query first: one that runs does not look at its checkpoint, and overwrites it.
     """
+    from pyspark_commitlog.groups.target import target_of
+    from pyspark_commitlog.spark.checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
+
     with opened(root) as log:
         if to_earliest and to_latest:
             raise UsageError("give one target only")

@@ -12,23 +12,27 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import FrameType
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
-import pyarrow as pa
 import typer
 
-from pyspark_commitlog.cli.lines import Shape, parse_headers, parse_lines
 from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, principal, progress_bars, unescape
+from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
-from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.producer.records import BATCH_ROWS, MAX_PARTITION, BatchMetadata
 from pyspark_commitlog.text import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_commitlog.cli.lines import Shape
+    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.records import BatchMetadata
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
 _BATCH_BYTES = 8 * 2**20
 #: Records, and what names them in an error.
-_Batches = Iterator[tuple[pa.RecordBatch, str]]
+_Batches: TypeAlias = "Iterator[tuple[pa.RecordBatch, str]]"
 
 
 def produce(
@@ -72,6 +76,9 @@ def produce(
 
     SIGINT and SIGTERM end it: whole lines that were read are sent.
     """
+    from pyspark_commitlog.cli.lines import Shape, parse_headers
+    from pyspark_commitlog.producer.client import Producer
+
     with opened(root):
         shape = Shape(
             None if key_separator is None else unescape(key_separator, "-K"),
@@ -156,6 +163,8 @@ def _line_batches(shape: Shape, end: bytes, stop: _Signals) -> _Batches:
 
 
 def _parsed(lines: Sequence[bytes], first: int, shape: Shape) -> _Batches:
+    from pyspark_commitlog.cli.lines import parse_lines
+
     batch, error = parse_lines(lines, first, shape)
     yield batch, f"lines {first} to {first + batch.num_rows - 1}"
     if error is not None:
@@ -181,7 +190,10 @@ def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
 
 def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the records of a Parquet file in batches of bounded size, with how many the file has."""
+    import pyarrow as pa
     import pyarrow.parquet as pq  # a tenth of a second that no other command needs
+
+    from pyspark_commitlog.producer.records import BATCH_ROWS
 
     try:
         storage, name = beside(path)
@@ -210,6 +222,8 @@ class _Sent:
     """
 
     def __init__(self, producer: Producer, topic: str, *, numbered: bool, tell_offsets: bool) -> None:
+        import pyarrow as pa
+
         self._producer, self._topic, self._numbered, self._tells = producer, topic, numbered, tell_offsets
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0

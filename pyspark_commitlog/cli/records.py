@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_instant, parse_partitions
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.log.find import OffsetAndTimestamp
 from pyspark_commitlog.model import PartitionDescription
-from pyspark_commitlog.topics import CommitLog
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.log.find import OffsetAndTimestamp
+    from pyspark_commitlog.topics import CommitLog
 
 _MAX_TIMESTAMP = "max-timestamp"
 

@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.topics import CommitLog
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+    from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.cli")
 
@@ -38,6 +39,8 @@ def principal() -> str | None:
 
 def _root_of(context: typer.Context) -> CommitLog | None:
     """Return the log of a command line that is being completed; None where there is none yet."""
+    from pyspark_commitlog.topics import CommitLog
+
     root = context.params.get("root")
     asking = context.find_root().params.get("principal")
     return CommitLog(root, principal=asking) if isinstance(root, str) else None
@@ -78,9 +81,12 @@ def beside(path: str) -> tuple[Storage, str]:
 
 def progress_bars() -> Bars:
     """Return bars on standard error that are gone when all is done; without a terminal none is drawn."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def complain(told: str) -> None:
@@ -131,6 +137,8 @@ def ended_by_errors() -> Iterator[None]:
 def opened(root: str) -> Iterator[CommitLog]:
     """Yield the log at a root, asked by who the command line says; an error in the block ends the command."""
     with ended_by_errors():
+        from pyspark_commitlog.topics import CommitLog
+
         yield CommitLog(root, principal=principal())
 
 

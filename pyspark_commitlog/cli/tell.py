@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup, Moved
-from pyspark_commitlog.log.verify import Report
-from pyspark_commitlog.log.void import GivenUp
-from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.text import backlog_line, counted, table
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup, Moved
+    from pyspark_commitlog.log.verify import Report
+    from pyspark_commitlog.log.void import GivenUp
+    from pyspark_commitlog.maintenance import Maintained
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_config, print_lines
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
 from pyspark_commitlog.text import topic_lines
-from pyspark_commitlog.topics import CommitLog
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.topics import CommitLog
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from pyspark_commitlog.access import ALL, Access, Operation
+from pyspark_commitlog.access import Access, Operation
+from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,

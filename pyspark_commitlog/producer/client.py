@@ -13,6 +13,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
 from pyspark_commitlog.log.producers import init_producer
 from pyspark_commitlog.log.records import narrowed
@@ -21,7 +22,6 @@ from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, Identity
 from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions
 from pyspark_commitlog.producer.records import (
-    MAX_PARTITION,
     BatchMetadata,
     Headers,
     RecordMetadata,

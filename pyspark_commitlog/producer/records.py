@@ -37,9 +37,8 @@ UNKNOWN = -1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 _US_PER_MS = 1000
-#: The largest timestamp, ms, and the largest number of a partition: those of Kafka's protocol, and our microseconds.
+#: The largest timestamp, ms: that of Kafka's protocol, and our microseconds.
 MAX_TIMESTAMP_MS = LONG_MAX // _US_PER_MS
-MAX_PARTITION = 2**31 - 1
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 HeaderList = list[tuple[str, bytes | None]]

@@ -102,3 +102,12 @@ def test_a_streaming_query_waits_for_few_imports() -> None:
         f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"
     )
     assert run(code) == "[]"
+
+
+def test_the_help_of_the_command_line_waits_for_nothing_that_reads_or_writes() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from pyspark_commitlog.cli.app import app\n"
+        "assert 'produce' in CliRunner().invoke(app, ['--help']).output\n"
+        "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'msgspec', 'fsspec') if m in sys.modules])"
+    )
+    assert run(code) == "[]"
