@@ -163,7 +163,9 @@ class Access:
         what = "all topics" if topic == ALL else f"topic {topic!r}"
         raise AccessDeniedError(
             f"{who} {operation} {what} of {self._storage.url}: ask an admin of the root for "
-            f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})"
+        ).advising(
+            f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})",
+            f"commitlog access allow {self._storage.url} {self.principal or 'PRINCIPAL'} {operation} {topic!r}",
         )
 
     def faults(self) -> list[str]:
@@ -193,9 +195,9 @@ def checked(principal: str, operation: str, topic: str) -> Rule:
 def _check_all(rules: tuple[Rule, ...]) -> None:
     if not any(rule.covers(rule.principal, Operation.ADMIN, ALL) for rule in rules):
         raise UsageError(
-            "nobody could change the rules any more: first, and last, somebody must be admin of all topics, as in "
-            "access.allow('ops', 'admin', '*'); nothing was changed"
-        )
+            "nobody could change the rules any more: first, and last, somebody must be admin of all topics. Nothing "
+            "was changed; begin with "
+        ).advising("access.allow('ops', 'admin', '*')", "commitlog access allow ROOT ops admin")
     if len(rules) > MAX_RULES:
         raise UsageError(f"{len(rules)} rules are too many, at most {MAX_RULES} are allowed: use prefixes")
 

@@ -31,7 +31,9 @@
     │   └── ProducerClosedError              the producer is closed, or another process' (a fork): make a new one
     ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
     │   ├── StorageFullError
-    │   ├── StorageReadOnlyError
+    │   ├── StorageDeniedError               the system refuses this user: no retry helps, none is made
+    │   │   ├── StorageReadOnlyError         to write
+    │   │   └── StorageUnreadableError       to read
     │   └── SyncFailedError                  fsync failed: what was written may not survive power loss
     ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
     └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
@@ -44,10 +46,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Self
 
 
 class CommitLogError(Exception):
-    """Root of the tree."""
+    """Root of the tree.
+
+    ``on_command_line`` says the same to who asked on a command line, where the message advises a call of Python; empty
+    where it does not.
+    """
+
+    on_command_line = ""
+
+    def advising(self, call: str, command: str) -> Self:
+        """Return this error, its message ended by what to do next: a call of Python, or a command."""
+        self.on_command_line = f"{self}{command}"
+        self.args = (f"{self}{call}",)
+        return self
 
     def __str__(self) -> str:
         # LookupError's children would print a repr; OSError would print "[Errno …]".
@@ -166,8 +181,16 @@ class StorageFullError(StorageError):
     """No space left, or a quota is used up."""
 
 
-class StorageReadOnlyError(StorageError):
+class StorageDeniedError(StorageError):
+    """The system refuses this to the user: it stays so until somebody changes permissions or the mount."""
+
+
+class StorageReadOnlyError(StorageDeniedError):
     """The storage can't be written by this user."""
+
+
+class StorageUnreadableError(StorageDeniedError):
+    """The storage can't be read by this user."""
 
 
 class SyncFailedError(StorageError):

@@ -23,9 +23,9 @@ from pyspark_commitlog.errors import (
     CorruptionError,
     OutcomeUnknownError,
     StagedExpiredError,
+    StorageDeniedError,
     StorageError,
     StorageFullError,
-    StorageReadOnlyError,
     SyncFailedError,
     UsageError,
     missing,
@@ -249,7 +249,7 @@ class Journal:
         Its put may have failed to sync it, in another process: a sync alone may succeed then and prove nothing.
 
         Raises:
-            SyncFailedError, StorageReadOnlyError: it may not survive power loss.
+            SyncFailedError, StorageDeniedError: it may not survive power loss.
         """
         if self._assured != stored.entry.write_id:
             self._storage.sync_directory(self._directory, fresh=True)
@@ -445,7 +445,7 @@ class Journal:
                     return self._read_back(base, entry, ambiguous)
             except SyncFailedError as error:
                 raise self._unknown(_slot(entry), entry.kind, str(error)) from error
-            except (NotPutError, StorageFullError, StorageReadOnlyError) as error:
+            except (NotPutError, StorageFullError, StorageDeniedError) as error:
                 if ambiguous:
                     raise self._unknown(_slot(entry), entry.kind, str(error)) from error
                 raise

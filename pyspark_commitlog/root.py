@@ -64,9 +64,9 @@ class Root:
         try:
             data = self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
         except (FileNotFoundError, NotADirectoryError):
-            raise RootNotFoundError(
-                f"there is no commit log at {self._storage.url}: check the path, or make it with "
-                f"CommitLog({self._storage.url!r}).create_topic(…)"
+            url = self._storage.url
+            raise RootNotFoundError(f"there is no commit log at {url}: check the path, or make it with ").advising(
+                f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
             ) from None
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
         check_version(checked_json(data, dict[str, object], where), where)

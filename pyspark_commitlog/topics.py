@@ -13,6 +13,7 @@ from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
     StorageError,
+    StorageUnreadableError,
     TopicExistsError,
     UnknownTopicError,
     UnsupportedError,
@@ -191,7 +192,9 @@ class CommitLog(Root):
         TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted; where there are access rules, those that the principal may use.
+        """Return the names of all topics, sorted, but for those that this user may not read.
+
+        Where there are access rules, those that the principal may use.
 
         Raises:
             RootNotFoundError: there is no root here.
@@ -220,7 +223,7 @@ class CommitLog(Root):
     def _is_live(self, name: str) -> bool:
         try:
             TopicLog(self._storage, name).newest()
-        except (UnknownTopicError, UsageError):
+        except (StorageUnreadableError, UnknownTopicError, UsageError):
             return False
         except CorruptionError:
             pass  # whoever uses it is told

@@ -40,7 +40,15 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.tell import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
-from pyspark_commitlog.errors import CommitLogError, NotFoundError, UnknownTopicError, UsageError, fault_of
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    NotFoundError,
+    StorageDeniedError,
+    UnknownTopicError,
+    UnsupportedError,
+    UsageError,
+    fault_of,
+)
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.storage import open_storage
 
@@ -98,13 +106,14 @@ def maintain(
 
     Safe twice at once and beside readers and writers. SIGTERM and Ctrl-C end it at the next step. With --once
     the exit code is 1 too if another process has held a topic's lock for 10 minutes: nothing is settled then.
+    Where the first round can do nothing at all, as without a root or permission, it ends as with --once.
     """
     stop = _stop_on_signals()
     with opened(root) as log:
-        while True:
-            code = _round(log, topic, stop, as_json=as_json)
-            if once or stop.is_set() or stop.wait(every):
-                raise typer.Exit(code if once else 0)
+        ends = _Round(log, stop, as_json=as_json).run(topic)
+        while not (once or ends.is_hopeless or stop.is_set() or stop.wait(every)):
+            _Round(log, stop, as_json=as_json).run(topic)
+        raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
 
 
 def _stop_on_signals() -> threading.Event:
@@ -122,48 +131,72 @@ class _StoppedError(Exception):
     """A signal came; what was being done is left between two steps."""
 
 
-def _round(log: CommitLog, only: list[str] | None, stop: threading.Event, *, as_json: bool) -> int:
-    """Maintain each topic once; return the exit code: the highest of what failed."""
-    try:
-        names = only or log.every_name()
-    except Exception as error:  # noqa: BLE001 told: the next round may find it mended
-        return complain_of(error)
-    code = 0
-    for name, show in _progress(names):
+class _Round:
+    """One round over topics and groups: ``code`` is the highest exit code of what failed."""
 
-        def progress(what: str, done: int, total: int, show: Progress = show) -> None:
-            if stop.is_set():
+    def __init__(self, log: CommitLog, stop: threading.Event, *, as_json: bool) -> None:
+        self._log, self._stop, self._as_json = log, stop, as_json
+        self.code = 0
+        self._done, self._mendable = 0, False
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether no topic was maintained, and no other round will do it: there is no root, no permission…"""
+        return self.code > 0 and not self._done and not self._mendable
+
+    def run(self, only: list[str] | None) -> _Round:
+        """Maintain each topic once, and the groups where no topics are named; return this."""
+        try:
+            names = only or self._log.every_name()
+        except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+            self._failed(error)
+            return self
+        for name, show in _progress(names):
+            if self._stop.is_set() or not self._maintain(name, show):
+                return self
+        if not only:
+            self._run_groups()
+        return self
+
+    def _maintain(self, name: str, show: Progress) -> bool:
+        """Maintain a topic; return whether to go on."""
+
+        def progress(what: str, done: int, total: int) -> None:
+            if self._stop.is_set():
                 raise _StoppedError
             show(what, done, total)
 
         try:
-            done = log.maintain(name, progress=progress)
+            done = self._log.maintain(name, progress=progress)
         except _StoppedError:
-            break
+            return False
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 told: no topic stops the others
-            code = max(code, complain_of(error, name))
+            self._failed(error, name)
         else:
-            _tell(done, as_json=as_json)
-            code = max(code, 1 if done.busy_ms >= _STUCK_MS else 0)
-    return code if only or stop.is_set() else max(code, _round_of_groups(log, as_json=as_json))
+            self._done += 1
+            _tell(done, as_json=self._as_json)
+            self.code = max(self.code, 1 if done.busy_ms >= _STUCK_MS else 0)
+        return True
 
-
-def _round_of_groups(log: CommitLog, *, as_json: bool) -> int:
-    """Maintain the groups once; return the exit code."""
-    try:
-        names, code = log.groups.every_name(), 0
-    except Exception as error:  # noqa: BLE001 told: the next round may find it mended
-        return complain_of(error, "groups")
-    for name in names:
+    def _run_groups(self) -> None:
         try:
-            done = log.groups.maintain(name)
-        except Exception as error:  # noqa: BLE001 told: no group stops the others
-            code = max(code, complain_of(error, f"group {name}"))
-        else:
-            print_lines([json.dumps(asdict(done))] if as_json else group_maintained_lines(done))
-    return code
+            names = self._log.groups.every_name()
+        except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+            self._failed(error, "groups")
+            return
+        for name in names:
+            try:
+                done = self._log.groups.maintain(name)
+            except Exception as error:  # noqa: BLE001 told: no group stops the others
+                self._failed(error, f"group {name}")
+            else:
+                print_lines([json.dumps(asdict(done))] if self._as_json else group_maintained_lines(done))
+
+    def _failed(self, error: Exception, what: str = "") -> None:
+        self.code = max(self.code, complain_of(error, what))
+        self._mendable = self._mendable or not isinstance(error, NotFoundError | StorageDeniedError | UnsupportedError)
 
 
 def _tell(done: Maintained, *, as_json: bool) -> None:
@@ -174,8 +207,8 @@ def _tell(done: Maintained, *, as_json: bool) -> None:
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     with opened(root) as log:
-        code = 1 if _root_faults(log, as_json=as_json) else 0
         there = log.every_name()  # without a root there is nothing to look at
+        code = 1 if _root_faults(log, as_json=as_json) else 0
         for name, show in _progress(topic or there):
             try:
                 report = log.verify(name, progress=show)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import select
 import signal
 import socket
@@ -16,7 +17,17 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from pyspark_commitlog.cli.shared import Root, SignalledError, Topic, beside, opened, principal, progress_bars, unescape
+from pyspark_commitlog.cli.shared import (
+    Root,
+    SignalledError,
+    Topic,
+    beside,
+    opened,
+    principal,
+    progress_bars,
+    said,
+    unescape,
+)
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.text import counted
@@ -95,6 +106,7 @@ def produce(
         if file and (shape, end) != (Shape(None, False, None, (), False), b"\n"):
             raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns tell all that")
         stop = _Signals()
+        logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
         with Producer(
             root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
         ) as producer:
@@ -103,8 +115,15 @@ def produce(
             error = sent.send(batches)
     typer.echo(sent.told(), err=True)
     if error is not None:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {said(error)}", err=True)
     raise typer.Exit(1 if error is not None else stop.exit_code)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line of the log says what this command does not say by itself."""
+    from pyspark_commitlog.producer.delivery import NOT_COMMITTED
+
+    return record.msg != NOT_COMMITTED
 
 
 class _Signals:

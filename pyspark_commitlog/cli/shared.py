@@ -94,6 +94,11 @@ def complain(told: str) -> None:
     typer.echo(told, err=True)
 
 
+def said(error: CommitLogError) -> str:
+    """Return what a command says of an error."""
+    return error.on_command_line or str(error)
+
+
 def exit_code(error: CommitLogError) -> int:
     """Return what a command ends with by an error: 2 the command line is wrong, 1 all else."""
     return 2 if isinstance(error, UsageError) else 1
@@ -108,7 +113,7 @@ def complain_of(error: Exception, what: str = "") -> int:
         return max(complain_of(each, what) for each in error.exceptions)
     before = f"{what}: " if what else ""
     if isinstance(error, CommitLogError):
-        complain(f"{before}error: {error}")
+        complain(f"{before}error: {said(error)}")
         return exit_code(error)
     log.debug("%sunexpected", before, exc_info=error)
     complain(f"{before}error: {type(error).__name__}: {error}")
@@ -124,7 +129,7 @@ def ended_by_errors() -> Iterator[None]:
     try:
         yield
     except CommitLogError as error:
-        complain(f"error: {error}")
+        complain(f"error: {said(error)}")
         raise typer.Exit(exit_code(error)) from error
     except BrokenPipeError:
         raise

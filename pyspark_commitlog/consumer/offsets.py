@@ -11,6 +11,7 @@ from pyspark_commitlog.errors import (
     ConflictError,
     GroupResetError,
     OutcomeUnknownError,
+    StorageDeniedError,
     StorageError,
 )
 from pyspark_commitlog.groups.group import GroupLog
@@ -63,6 +64,9 @@ class GroupOffsets:
 
         Returns:
             False where the positions mean nothing to the group any more: it was reset, or rebalanced.
+
+        Raises:
+            StorageDeniedError: this user may not write the group's files: no other try will mend that.
         """
         before, self._began = self._began, self._clock.monotonic()
         if not positions or positions == self._committed:
@@ -78,7 +82,7 @@ class GroupOffsets:
             self._began = before  # what the next poll leaves to it can be committed at once
             return False
         except (ConflictError, OutcomeUnknownError, StorageError, LookupError) as error:
-            if not isinstance(error, CommitLogError):
+            if not isinstance(error, CommitLogError) or isinstance(error, StorageDeniedError):
                 raise
             log.warning("group %r: nothing was committed, it is tried again: %s", self._handle.name, error)
         return True

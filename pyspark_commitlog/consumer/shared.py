@@ -14,14 +14,14 @@ from itertools import count
 from threading import Lock, RLock
 from typing import NamedTuple
 
-from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
+from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.reader import PartitionReader, Rows, View
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Cache, Shelf
@@ -223,10 +223,7 @@ class SharedTopic:
                 self._read()
                 self._checked = now
             if self._view is None:
-                raise UnknownTopicError(
-                    f"there is no topic {self.name!r} in {self.storage.url}: create it with "
-                    f"CommitLog({self.storage.url!r}).create_topic({self.name!r}, partitions=…)"
-                )
+                raise unknown_topic(self.storage.url, self.name)
             return self._view
 
     def doubt(self) -> None:

@@ -58,7 +58,7 @@ class Subscriber:
         self._views: dict[str, View] = {}
         self._ahead: deque[Record] = deque()
         self._generation = 0
-        self._unsure = False
+        self._unsure = self._beats = False
         self._process, self._closed = process_id(), False
         self._held = RLock()
 
@@ -145,8 +145,7 @@ class Subscriber:
         self._unsure = False
         self._lives.clear()
         if self._group is not None and isinstance(membership, GroupMember):
-            self._group.member = membership
-            heartbeats.of_process().add(membership)
+            self._group.member, self._beats = membership, False
 
     def _end(self, *, commit: bool = True) -> None:
         """Give up what is read now: commit, tell, leave."""
@@ -240,6 +239,7 @@ class Subscriber:
         unsure, self._unsure = self._unsure, True  # until all is followed: an answer may get lost (Ctrl-C)
         try:
             found = None if self._membership is None else self._membership.poll()
+            self._beat()
         except FencedInstanceIdError:
             self._give_up(Assignment(0, frozenset(), frozenset(self._reading.places), lost=True))
             raise
@@ -251,6 +251,12 @@ class Subscriber:
             finally:
                 self._take_on(found)
         self._unsure = False
+
+    def _beat(self) -> None:
+        """Have a member tell that it lives, from its first poll on: that joins, and is told what stands in the way."""
+        if not self._beats and self._group is not None and self._group.member is not None:
+            heartbeats.of_process().add(self._group.member)
+            self._beats = True
 
     def _difference(self, assigned: frozenset[TopicPartition], found: Assignment | None) -> Assignment:
         """Return what leads from the partitions that are read to those that are assigned."""

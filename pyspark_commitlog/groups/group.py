@@ -256,15 +256,16 @@ class GroupLog:
         Returns:
             Of how many topic ids.
         """
-        known = len(self.newest().topics)
-        if not known:
-            return 0
+        known = 0
 
-        def change(state: GroupState, slot: Slot) -> GroupState:
+        def change(state: GroupState, slot: Slot | None = None) -> GroupState:
             nonlocal known
             known = len(state.topics)
             return forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=False))
 
+        before = self.newest()
+        if change(before) is before:
+            return 0
         return known - len(self.change("forget", change).topics)
 
     def _fitting(self, state: GroupState) -> GroupState:

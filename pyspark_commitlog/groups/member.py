@@ -16,7 +16,9 @@ from pyspark_commitlog.errors import (
     ConflictError,
     FencedInstanceIdError,
     OutcomeUnknownError,
+    StorageDeniedError,
     StorageError,
+    StorageUnreadableError,
     UsageError,
 )
 from pyspark_commitlog.format import paths
@@ -174,6 +176,7 @@ class GroupMember:
         Raises:
             FencedInstanceIdError: another process is this static member now.
             UsageError: no assignor in common with the members there are, or the group is full.
+            StorageDeniedError: this user may not write the group's files, or not read them.
             CorruptionError: the group's newest entry is damaged.
         """
         with self._lock:
@@ -184,7 +187,7 @@ class GroupMember:
             self._polled = self._clock.monotonic()
             if self._given_up != self._generation:
                 self._given_up, self._beaten, self._looked = self._generation, None, None
-            self._work()
+            self._work(polled=True)
             return self._adopt()
 
     def heartbeat(self) -> None:
@@ -249,8 +252,11 @@ class GroupMember:
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
             self._warn(f"group {self._handle.name!r}: member {self._id} could not leave: its session will end: {error}")
 
-    def _work(self) -> None:
-        """Beat, look and rebalance, each when it is time to; trouble with the storage is a warning."""
+    def _work(self, *, polled: bool = False) -> None:
+        """Beat, look and rebalance, each when it is time to; trouble with the storage is a warning.
+
+        Who polls is told of what no other try will mend: it would wait for its partitions for ever.
+        """
         now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
         waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
         try:
@@ -266,6 +272,9 @@ class GroupMember:
                 self._beat(now)
                 self._look_after(now)
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
+            if polled and isinstance(error, StorageDeniedError):
+                self._looked = None
+                raise
             self._warn(f"group {self._handle.name!r}: a heartbeat of member {self._id} failed: {error}")
 
     def _beat(self, now: float) -> None:
@@ -351,7 +360,10 @@ class GroupMember:
 
     def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicLife]:
         rows = (row.profile for row in members.rows.values())
-        return topic_lives(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
+        try:
+            return topic_lives(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
+        except StorageUnreadableError as error:  # a topic that another member wants, and may read: it can rebalance
+            raise StorageError(str(error)) from error
 
     def _put(self, kind: str, seen: Seen) -> None:
         def change(state: GroupState, slot: Slot) -> GroupState:

@@ -143,10 +143,7 @@ class TopicLog:
         return state if state.deleted and state.topic_id == topic_id else None
 
     def _unknown(self) -> UnknownTopicError:
-        return UnknownTopicError(
-            f"unknown topic {self.name!r} in {self.storage.url}: create it with "
-            f"CommitLog({self.storage.url!r}).create_topic({self.name!r}, partitions=…)"
-        )
+        return unknown_topic(self.storage.url, self.name)
 
     def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
         """Return the error for a caller that still means another life of the topic."""
@@ -340,3 +337,10 @@ class TopicLog:
     def forget_defaults(self) -> None:
         """Have the next ``config`` ask for the root's defaults anew: what starts an operation calls this."""
         self._defaults = None
+
+
+def unknown_topic(url: str, name: str) -> UnknownTopicError:
+    """Return the error for a topic that a root does not have."""
+    return UnknownTopicError(f"unknown topic {name!r} in {url}: create it with ").advising(
+        f"CommitLog({url!r}).create_topic({name!r}, partitions=…)", f"commitlog topics create {url} {name}"
+    )

@@ -61,8 +61,8 @@ class Producer:
         request_timeout_ms: how long one try may take before storage counts as silent, and a warning says so; and how
             long the interpreter's end waits for what was sent.
         delivery_timeout_ms: how long until a record's future is done, from ``send`` on: storage trouble is tried again
-            so long, and what a silent storage has not answered for by then fails; at least
-            ``linger_ms + request_timeout_ms``.
+            so long (not what the system refuses this user: that fails at once), and what a silent storage has not
+            answered for by then fails; at least ``linger_ms + request_timeout_ms``.
         max_block_ms: how long ``send`` waits for room in the buffer.
         principal: who writes, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.

@@ -24,6 +24,7 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     ProducerClosedError,
     StagedExpiredError,
+    StorageDeniedError,
     StorageError,
     WriterFencedError,
 )
@@ -48,6 +49,8 @@ _US_PER_MS = 1000
 _BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
 _JITTER = 0.2
+#: What is logged of records whose futures tell the same.
+NOT_COMMITTED = "topic %r: %d records were not committed: %s"
 
 
 @dataclass
@@ -90,7 +93,12 @@ class _Bundle:
 
 
 def is_retriable(error: Exception) -> bool:
-    """Return whether the same may succeed later: storage trouble, an unknown outcome, or lost races (pure)."""
+    """Return whether the same may succeed later: storage trouble, an unknown outcome, or lost races (pure).
+
+    What the system refuses this user stays refused, however often it is tried.
+    """
+    if isinstance(error, StorageDeniedError) or isinstance(error.__cause__, StorageDeniedError):
+        return False
     if isinstance(error, CommitLogError):
         return isinstance(error, StorageError | OutcomeUnknownError) or type(error) is ConflictError
     return isinstance(error, OSError)
@@ -283,7 +291,7 @@ class Delivery:
             self._topic.name, damaged, "records for them were not committed, those for others go on without them"
         )
         rows = sum(item.rows for item in refused)
-        log.warning("topic %r: %d records were not committed: %s", self._topic.name, rows, told)
+        log.warning(NOT_COMMITTED, self._topic.name, rows, told)
         bundle.items, bundle.batch, bundle.staged = kept, None, None
         for item in refused:
             item.fail(told)
@@ -308,7 +316,7 @@ class Delivery:
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
         told = self._told(bundle, error, closed)
-        log.warning("topic %r: %d records were not committed: %s", self._topic.name, bundle.rows, told)
+        log.warning(NOT_COMMITTED, self._topic.name, bundle.rows, told)
         if self._identity.durable:
             self.failed = told
         elif bundle.doubt:  # under another id the next batch can't be taken for this one

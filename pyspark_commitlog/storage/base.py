@@ -135,7 +135,7 @@ class Storage(ABC):
 
         Raises:
             FileExistsError: somebody was first.
-            NotPutError, StorageFullError, StorageReadOnlyError: certainly not put.
+            NotPutError, StorageFullError, StorageDeniedError: certainly not put.
             SyncFailedError: visible, but perhaps not durable.
             OSError: anything else is ambiguous.
         """

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark_commitlog.errors import StorageReadOnlyError, SyncFailedError
+from pyspark_commitlog.errors import StorageReadOnlyError, StorageUnreadableError, SyncFailedError
 from pyspark_commitlog.storage.base import TEMPORARY
-from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY
+from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, make_writable
 
 #: Directories of this process whose last sync failed, and when their names changed last before it (ns).
 _doubted: dict[str, int] = {}
@@ -29,9 +29,18 @@ def changing(directory: Path, path: str) -> Iterator[None]:
     open by then, and to none that is opened later.
 
     Raises:
+        StorageUnreadableError: it may not be opened; nothing was changed.
         SyncFailedError: what was changed may not survive power loss.
     """
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        raise StorageUnreadableError(
+            f"cannot read the directory {directory}, to sync it for {path}: {error.strerror}; make it readable for "
+            "this user"
+        ) from error
     try:
         yield
         _sync(fd, directory, path)
@@ -51,22 +60,24 @@ def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
     Raises:
         FileNotFoundError: there is no such directory.
         SyncFailedError: they may not survive power loss.
+        StorageUnreadableError: it may not be read.
         StorageReadOnlyError: a change is needed, and not allowed.
     """
     try:
         with changing(directory, path):
             if fresh or _is_doubted(directory):
                 _change(directory, unique)
-    except (FileNotFoundError, SyncFailedError):
+    except (FileNotFoundError, StorageUnreadableError, SyncFailedError):
         raise
     except OSError as error:
-        where = f"cannot change the directory {path}, which its sync needs after one that failed, or may have"
         if error.errno in READ_ONLY:
             raise StorageReadOnlyError(
-                f"{where}: {error.strerror}. Nothing was committed; make the root writable for this user."
+                f"cannot write in the directory {directory}, to make it durable: {error.strerror}. Nothing was "
+                f"committed; {make_writable(error)}."
             ) from error
         raise SyncFailedError(
-            f"{where}: {error.strerror}. Check the disk, then retry with the same writer id."
+            f"cannot change the directory {path}, which its sync needs after one that failed, or may have: "
+            f"{error.strerror}. Check the disk, then retry with the same writer id."
         ) from error
 
 

@@ -184,7 +184,7 @@ class LocalStorage(Storage):
             below += 1
         with explained(self._root, f"make directory {directory}"):
             for path in reversed(chain[:below]):
-                path.mkdir(exist_ok=True)
+                _make(path)
                 if path not in self._durable:
                     sync_names(path.parent, directory, self.new_id(), fresh=False)
                     self._durable.add(path)
@@ -195,7 +195,9 @@ class LocalStorage(Storage):
         if name in _doubted_files:
             with explained(self._root, f"write {path}"):
                 write_again(name)
-        with open(name, "rb") as file:
+        with explained(self._root, f"read {path}"):
+            file = open(name, "rb")  # noqa: SIM115 closed below
+        with file:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
@@ -338,6 +340,13 @@ class LocalStorage(Storage):
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
         return random.random()
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is no directory: name one, or where to make one") from None
 
 
 def _file_info(stat: os.stat_result) -> FileInfo:

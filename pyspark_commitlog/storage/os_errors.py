@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from pyspark_commitlog.errors import StorageError, StorageFullError, StorageReadOnlyError
+from pyspark_commitlog.errors import StorageError, StorageFullError, StorageReadOnlyError, StorageUnreadableError
 from pyspark_commitlog.storage.base import NotPutError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -42,12 +42,15 @@ def explain(error: OSError, root: Path, action: str) -> StorageError:
     if error.errno in FULL:
         return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
     if error.errno in READ_ONLY and action.startswith(_READING):
-        return StorageError(f"cannot {where}: {reason}; make it readable for this user")
+        return StorageUnreadableError(f"cannot {where}: {reason}; make it readable for this user")
     if error.errno in READ_ONLY:
-        return StorageReadOnlyError(
-            f"cannot {where}: {reason}. Nothing was committed; make the root writable for this user."
-        )
+        return StorageReadOnlyError(f"cannot {where}: {reason}. Nothing was committed; {make_writable(error)}.")
     return StorageError(f"cannot {where}: {reason}")
+
+
+def make_writable(error: OSError) -> str:
+    """Return what to do about a write that the system refused (pure)."""
+    return "mount it writable" if error.errno == errno.EROFS else "make it writable for this user"
 
 
 def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:

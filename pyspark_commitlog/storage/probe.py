@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
-from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage.base import Storage
 
 DIRECTORY = "probes"
@@ -38,10 +37,7 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
     """
     home = f"{DIRECTORY}/{storage.new_id()}"
     existed = storage.exists("")
-    try:
-        storage.make_directory(home)
-    except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"{storage.url} is no directory: name one, or where to make one") from None
+    storage.make_directory(home)
     try:
         return (_second_put(storage, home), _puts_at_once(storage, home), _lock(storage, home), _append(storage),
                 _times(storage, home))  # fmt: skip

@@ -59,8 +59,8 @@ def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
         done = subprocess.run([*COMMAND, "topics", "list", root], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (1, b"error: [Errno 28] No space left on device\n")
     (tmp_path / "file").touch()
-    told = run("topics", "create", str(tmp_path / "file"), "orders", code=1)[1]
-    assert told == f"error: [Errno 17] File exists: '{tmp_path / 'file'}'\n"
+    told = run("topics", "create", str(tmp_path / "file"), "orders", code=2)[1]
+    assert told == f"error: {tmp_path / 'file'} is no directory: name one, or where to make one\n"
 
 
 def test_the_version_is_told() -> None:

@@ -118,7 +118,7 @@ def test_formats_are_kcats(root: str, log: Log) -> None:
         (["-p", "x"], 2, "partition numbers"),
         (["-p", "2", "-e"], 2, "partitions 0 to 1, not 2"),
         (["-J", "-f", "%s"], 2, "one of -J, -f and -K"),
-        (["none", "-e"], 1, "there is no topic 'none'"),
+        (["none", "-e"], 1, "unknown topic 'none'"),
     ],
 )
 def test_what_cannot_be_read_is_told(root: str, given: list[str], code: int, told: str) -> None:

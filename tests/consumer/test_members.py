@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import Consumer, ConsumerRebalanceListener, Record, TopicPartition
-from pyspark_commitlog.errors import CommitFailedError, FencedInstanceIdError, UsageError
+from pyspark_commitlog.errors import CommitFailedError, FencedInstanceIdError, StorageUnreadableError, UsageError
 from pyspark_commitlog.groups import heartbeats
 from pyspark_commitlog.storage import process
 from tests.support.consumers import SMALL, at, consumer, numbered, put, values
@@ -243,6 +243,23 @@ def test_flags_of_a_pattern_must_be_in_its_text(world: World) -> None:
     assert len(each.poll()) == 40
 
 
+def test_a_topic_that_only_another_member_may_read_ends_no_poll(world: World) -> None:
+    """Who may read it rebalances; and both have their own."""
+    world.create(1, SMALL, name="u")
+
+    def hidden(operation: str, path: str, moment: str) -> None:
+        if path.startswith("topics/u/"):
+            raise StorageUnreadableError("injected: hidden")
+
+    times = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": BEAT_MS}
+    a = consumer(world, "t", group_id="g", client_id="a", hook=hidden, **times)
+    assert len(run(world, a)) == 40
+    b = consumer(world, "u", group_id="g", client_id="b", **times)
+    run(world, a, b)
+    assert a.assignment() == {at(0), at(1)}
+    assert b.assignment() == {at(0, "u")}
+
+
 # --- the thread that tells ---------------------------------------------------------------------------------
 
 
@@ -269,6 +286,9 @@ def test_one_thread_beats_for_all_and_ends_with_the_last(tmp_path: Path, beating
     world.create(2, SMALL)
     before = len(threads())
     members = [member(world, name, [], heartbeat_interval_ms=20) for name in "abc"]
+    assert len(threads()) == before  # the first poll joins
+    for each in members:
+        each.poll()
     assert len(threads()) == before + 1
     [thread] = [each for each in threads() if each.is_alive()][-1:]
     for each in members:
@@ -277,7 +297,7 @@ def test_one_thread_beats_for_all_and_ends_with_the_last(tmp_path: Path, beating
     assert len(threads()) == before
 
 
-def test_a_thread_that_could_not_start_is_started_by_the_next(
+def test_a_thread_that_could_not_start_is_started_by_the_next_poll(
     world: World, beating: heartbeats.Heartbeats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(*_: object, **__: object) -> threading.Thread:
@@ -286,11 +306,12 @@ def test_a_thread_that_could_not_start_is_started_by_the_next(
     before = len(threads())
     with monkeypatch.context() as patched:
         patched.setattr(process, "Thread", no_thread)
+        a = member(world, "a", [], heartbeat_interval_ms=20)
         with pytest.raises(RuntimeError):
-            member(world, "a", [], heartbeat_interval_ms=20)
-    b = member(world, "b", [], heartbeat_interval_ms=20)
+            a.poll()
+    a.poll()
     assert len(threads()) == before + 1
-    b.close()
+    a.close()
 
 
 def test_who_does_not_poll_stays_until_max_poll_interval(world: World, beating: heartbeats.Heartbeats) -> None:
@@ -311,7 +332,7 @@ def test_who_does_not_poll_stays_until_max_poll_interval(world: World, beating: 
 
 
 def test_a_forked_child_beats_for_nobody(world: World, beating: heartbeats.Heartbeats) -> None:
-    member(world, "a", [], heartbeat_interval_ms=20)
+    member(world, "a", [], heartbeat_interval_ms=20).poll()
     child = os.fork()
     if child == 0:
         fresh = heartbeats.of_process()

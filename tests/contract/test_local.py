@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     StorageError,
     StorageFullError,
     StorageReadOnlyError,
+    StorageUnreadableError,
     SyncFailedError,
     UnsupportedError,
     UsageError,
@@ -555,3 +556,22 @@ def test_the_umask_decides_who_may_write_any_file(tmp_path: Path) -> None:
     assert {
         path: oct(mode) for path, mode in modes.items() if mode & 0o070 != (0o070 if path.is_dir() else 0o060)
     } == {}
+
+
+def test_a_directory_that_may_not_be_read_is_told_as_that(
+    storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put syncs it: there is nothing to try again, and nothing of the put is there."""
+    opens = os.open
+
+    def refused(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return opens(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refused)
+    told = rf"cannot read the directory {root}/d, .*: Permission denied; make it readable for this user"
+    for act in (lambda: storage.put_if_absent("d/x", b"x"), lambda: storage.sync_directory("d")):
+        with pytest.raises(StorageUnreadableError, match=told):
+            act()
+    assert leftovers(root) == []

@@ -74,7 +74,7 @@ def test_who_may_not_write_is_told_and_changes_nothing(world: World, act: Act, b
         told = outcome(world, act, beside)
     assert isinstance(told, str)
     assert told.startswith("StorageReadOnlyError: cannot ")
-    assert "Permission denied. Nothing was committed; make the root writable for this user." in told
+    assert "Permission denied. Nothing was committed; make it writable for this user." in told
     assert content(world) == before
 
 
@@ -101,5 +101,12 @@ def test_what_may_not_be_read_is_told_as_that(world: World, part: str, beside: s
         (world.path / hidden).chmod(0)
         told = outcome(world, READS["a read"], beside)
     assert isinstance(told, str)
-    assert told.startswith(f"StorageError: cannot read {hidden} under {world.path}: Permission denied")
+    assert told.startswith(f"StorageUnreadableError: cannot read {hidden} under {world.path}: Permission denied")
     assert told.endswith("make it readable for this user")
+
+
+def test_a_list_leaves_out_what_may_not_be_read(world: World, beside: str) -> None:
+    world.create(name="u")
+    with read_only(world.path):
+        (world.path / "topics" / "t").chmod(0)
+        assert outcome(world, lambda root: CommitLog(root).topics(), beside) == ["u"]

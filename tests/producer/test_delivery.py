@@ -19,6 +19,7 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     ProducerClosedError,
     StorageError,
+    StorageReadOnlyError,
     UnknownTopicError,
     UsageError,
     WriterFencedError,
@@ -34,7 +35,7 @@ from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import Hook, io_error, on_path
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import append, batch_of
-from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising
+from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising, several
 
 _JOURNAL = "topics/t/journal/"
 _HOUR_MS = 3_600_000
@@ -75,6 +76,23 @@ def test_storage_trouble_is_tried_again(world: World, config: dict[str, Any], er
         futures = [producer.send("t", value) for value in many(5)]
         assert [future.result().offset for future in futures] == list(range(5))
     assert world.values() == many(5)
+
+
+def test_an_outcome_that_the_system_refuses_to_tell_is_unknown_at_once(world: World) -> None:
+    """It landed, nobody knows; and what would make sure of it is refused from then on."""
+    world.create(1)
+
+    def refused(operation: str, path: str, moment: str) -> None:
+        if operation == "sync_directory" and path == "topics/t/journal" and moment == "before":
+            raise StorageReadOnlyError("injected: refused")
+
+    began = world.clock.monotonic()
+    with producer_on(world, several(lost_reply(), refused)) as producer:
+        error = producer.send("t", b"x").exception()
+    assert isinstance(error, OutcomeUnknownError)
+    assert "injected: refused" in str(error)
+    assert world.clock.monotonic() - began < 5
+    assert world.values() == [b"x"]
 
 
 def test_trouble_while_staging_is_tried_again(world: World) -> None:
@@ -284,6 +302,7 @@ def test_damage_is_not_tried_again(world: World) -> None:
     [
         (StorageError("x"), True),
         (OutcomeUnknownError("x"), True),
+        (StorageReadOnlyError("x"), False),
         (OSError("x"), True),
         (CorruptionError("x"), False),
         (WriterFencedError("x"), False),

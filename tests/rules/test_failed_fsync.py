@@ -269,7 +269,7 @@ def test_who_may_only_read_goes_on_behind_the_next_entry(world: World, disk: Dis
     try_once(world, disk, None)
     os.utime(world.path / JOURNAL, ns=(0, directories._doubted[str(world.path / JOURNAL)]))
     with mock.patch.object(directories, "_change", side_effect=PermissionError(errno.EACCES, "injected")):
-        with pytest.raises(StorageError, match="make the root writable"):
+        with pytest.raises(StorageError, match="make it writable"):
             world.log().read("t", 0, 0)
         mine = dict(directories._doubted)
         append(world.handle(), batch_of([b"b"]))

@@ -27,7 +27,7 @@ _MAIN = "from pyspark_commitlog.cli import main; main()"
 #: The command in an interpreter of its own.
 COMMAND = [sys.executable, "-c", _MAIN]
 #: What one command or another imports when it runs.
-_IMPORTED = ("pyarrow.parquet", "filelock", "rich.progress", "rich.console", "typer.completion")
+IMPORTED = ("pyarrow.parquet", "filelock", "rich.progress", "rich.console", "typer.completion")
 _FILES = 5
 
 
@@ -103,7 +103,7 @@ def serve(number: int) -> None:
     A request is five files: the command's standard input, output and error, what is asked as JSON, and a pipe that
     takes the exit code, as ``subprocess`` has it.
     """
-    for module in _IMPORTED:
+    for module in IMPORTED:
         import_module(module)
     with suppress(SystemExit), redirect_stderr(StringIO()):
         app(["topics", "list", "/there is no root"])  # typer imports more when it reads its first arguments
