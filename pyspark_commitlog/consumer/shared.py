@@ -29,8 +29,8 @@ from pyspark_commitlog.storage.events import Events
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
-#: What a frame in the cache takes beside its columns: its objects, in Python and in Arrow.
-ENTRY_BYTES = 2048
+#: What a frame in the cache takes beside its buffers: Arrow's objects for four columns (3.8 KB), and Python's.
+ENTRY_BYTES = 4608
 #: How often an idle topic is looked at in full by who waits: the newest entry itself may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: Numbers the histories of topics that this process has seen: no two share one.

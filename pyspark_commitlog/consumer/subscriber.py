@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from threading import RLock
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
 
 from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
 from pyspark_commitlog.consumer.offsets import GroupOffsets
@@ -29,8 +31,22 @@ from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
+_Args = ParamSpec("_Args")
+_Answer = TypeVar("_Answer")
 #: Topics whose life is remembered, to tell one that was made again; the last ones that were assigned.
 _LIVES = 4096
+
+
+def _weak(method: Callable[_Args, _Answer]) -> Callable[_Args, _Answer]:
+    """Return what calls a method without holding its object, which outlives who calls it."""
+    held = WeakMethod(method)
+
+    def call(*args: _Args.args, **named: _Args.kwargs) -> _Answer:
+        found = held()
+        assert found is not None
+        return found(*args, **named)
+
+    return call
 
 
 class Subscriber:
@@ -47,7 +63,8 @@ class Subscriber:
             None if group_id is None else GroupOffsets(groups.open(group_id), settings.auto_commit_interval_ms)
         )
         self._clock = shared.storage.clock
-        self._reading = Reading(self._opened, settings, self._group_state, self._forget_ahead)
+        # Weakly: no cycle, so what a closed consumer held goes at once, not with some garbage collection.
+        self._reading = Reading(_weak(self._opened), settings, _weak(self._group_state), _weak(self._forget_ahead))
         self._membership: Membership | None = None
         self._subscription: Subscription | None = None
         self._listener = ConsumerRebalanceListener()
@@ -369,6 +386,7 @@ class Subscriber:
                 self._end(commit=commit)
             finally:
                 self._closed = True
+                self._listener = ConsumerRebalanceListener()
                 self._reading.end()
                 self._views.clear()
                 self._seen = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
 from pyspark_commitlog.config import DAY_MS, TopicConfig
@@ -72,6 +73,10 @@ class Tenure:
     instance_id: str | None = None
 
 
+def _side_file(directory: str, topic_id: str, file: str) -> str:
+    return f"{directory}/{file}"
+
+
 class GroupLog:
     """One group of a root. Opening touches nothing; every answer comes from the newest entry.
 
@@ -88,13 +93,11 @@ class GroupLog:
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
+        self._side = partial(_side_file, self._sides)  # no method: the journal would hold its handle, as a cycle
         self.journal = Journal(storage, self.directory, "group", self._side, check_group_entry)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
-
-    def _side(self, topic_id: str, file: str) -> str:
-        return f"{self._sides}/{file}"
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 from pyspark_commitlog.config import TopicConfig
@@ -68,6 +69,10 @@ def settle_draft(after: SettleState, slot: Slot) -> Draft:
     return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides)
 
 
+def _side_file(name: str, topic_id: str, file: str) -> str:
+    return f"{TopicPaths(name, topic_id).side}/{file}"
+
+
 class TopicLog:
     """One topic of a root. Opening touches nothing; every answer comes from the newest entries.
 
@@ -77,6 +82,7 @@ class TopicLog:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
         self.name = paths.check_topic_name(name)
+        self._side = partial(_side_file, name)  # no method: journals would hold their handle, and it them, as a cycle
         self.journal = Journal(storage, paths.journal(name), "topic", self._side, check_topic_entry)
         self._settles: dict[str, Journal] = {}
         self._tables: Shelf[str | Manifest, Mapping[str, WriterRow] | Segments] = Shelf()
@@ -87,9 +93,6 @@ class TopicLog:
         self.busy: Holder | None = None
         #: When a writer last warned of it, by the monotonic clock.
         self.warned: float | None = None
-
-    def _side(self, topic_id: str, file: str) -> str:
-        return f"{TopicPaths(self.name, topic_id).side}/{file}"
 
     # --- logical -----------------------------------------------------------------------------------------
 

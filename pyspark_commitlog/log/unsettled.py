@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
+from pyspark_commitlog.format.lineage import NO_LINEAGE
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import Span, check, check_whole, crc_of, walk
@@ -86,12 +87,12 @@ class Entries:
         self._topic = topic
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, but without the topic's whole state, from ``entry`` if that was read already.
+        """Return an entry, but without the topic's whole state and history, from ``entry`` if that was read already.
 
         Raises as ``Journal.read`` does.
         """
         found = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
-        return replace(found, entry=found.entry and replace(found.entry, body={}))
+        return replace(found, entry=found.entry and replace(found.entry, body={}, lineage=NO_LINEAGE))
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes; raises as ``Journal.inline`` does."""

@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,9 @@ from pyspark_commitlog.storage.turns import Turns, of_process
 #: What the name of a lock's note ends with, and more than one takes.
 HOLDER = ".holder"
 _NOTE_BYTES = 4096
+
+#: Directories that a root remembers as synced, those used last: topics come and go. To forget one costs one more sync.
+_DURABLE = 512
 
 #: Files of this process whose last sync failed: what it did not write counts as written to the next.
 _doubted_files: set[str] = set()
@@ -82,7 +86,7 @@ class LocalStorage(Storage):
         self.clock = clock or SystemClock()
         self._stamps = clock is not None
         self._can_append: bool | None = None
-        self._durable: set[Path] = set()
+        self._durable: OrderedDict[str, None] = OrderedDict()
         self._turns: Turns | None = None
 
     @property
@@ -175,7 +179,7 @@ class LocalStorage(Storage):
     def make_directory(self, directory: str) -> None:
         """See ``Storage.make_directory``: every directory made is synced into its parent."""
         full = self._full(directory)
-        if full in self._durable and full.is_dir():
+        if self._is_durable(full):
             return
         # One below the root that is there may have lost its maker before the fsync: those are synced once too.
         chain = [full, *full.parents]
@@ -184,10 +188,21 @@ class LocalStorage(Storage):
             below += 1
         with explained(self._root, f"make directory {directory}"):
             for path in reversed(chain[:below]):
+                if self._is_durable(path):
+                    continue
                 _make(path)
-                if path not in self._durable:
-                    sync_names(path.parent, directory, self.new_id(), fresh=False)
-                    self._durable.add(path)
+                sync_names(path.parent, directory, self.new_id(), fresh=False)
+                self._durable[str(path)] = None
+        while len(self._durable) > _DURABLE:
+            with suppress(KeyError):  # another thread took the last one
+                self._durable.popitem(last=False)
+
+    def _is_durable(self, directory: Path) -> bool:
+        """Return whether a directory is there and was synced into its parent; False where that is forgotten."""
+        with suppress(KeyError):
+            self._durable.move_to_end(str(directory))
+            return directory.is_dir()
+        return False
 
     def sync_file(self, path: str) -> None:
         """See ``Storage.sync_file``."""

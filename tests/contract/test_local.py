@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import resource
+import shutil
 import stat
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -169,6 +172,44 @@ def test_every_directory_made_is_synced_into_its_parent(root: Path, monkeypatch:
     LocalStorage(root / "made/root").make_directory("a/b")
 
     assert synced == [os.stat(root / path).st_ino for path in ("", "made", "made/root", "made/root/a")]
+
+
+def test_a_directory_that_was_removed_and_is_made_again_is_synced_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = LocalStorage(root / "root")
+    made.make_directory("a/b")
+    shutil.rmtree(root / "root/a")
+    synced = list[int]()
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd)))
+    made.make_directory("a/b")
+
+    assert (root / "root/a/b").is_dir()
+    assert synced == [os.stat(root / path).st_ino for path in ("root", "root/a")]
+
+
+def test_directories_that_come_and_go_are_not_remembered_for_ever(root: Path) -> None:
+    made = LocalStorage(root)
+
+    def remembered(first: int, last: int) -> int:
+        """Return the bytes that so many more directories leave in memory."""
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(first, last):
+            made.make_directory(f"topics/t{number}/journal")
+            shutil.rmtree(root / f"topics/t{number}")
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        remembered(0, 300)
+        more = remembered(300, 900)
+    finally:
+        tracemalloc.stop()
+
+    assert more < 600 * 50  # each took 1 KB and more
 
 
 # --- a full or read-only disk -----------------------------------------------------------------------------

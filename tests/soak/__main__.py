@@ -229,4 +229,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Arrow's allocator asks for huge pages: the system then fills 2 MiB around a few bytes, or takes them back, when it
+    # likes, and RSS moves by more than the bound, whatever the process does.
+    os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     sys.exit(main())

@@ -15,16 +15,22 @@ WARM_UP = 3
 #: Bounds: the resident memory of a process, as a share of what it was, and its threads and file descriptors.
 RSS_SHARE = 0.02
 COUNT = 2
+#: What Spark's pools of threads that come and go (``sampling.POOLS``) have room for: 100 each.
+POOLED = 200
 _FIFTHS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One look at a process (or at several that belong together): memory in bytes, threads, file descriptors."""
+    """One look at a process (or at several that belong together): memory in bytes, threads, file descriptors.
+
+    ``pooled`` are threads of pools of its own that come and go; ``threads`` are all others.
+    """
 
     rss: int
     threads: int
     fds: int
+    pooled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ def judged(samples: Sequence[Sample], cycles: Mapping[str, Cycle]) -> tuple[list
         found = [sample.processes[name] for sample in samples if name in sample.processes]
         processes.append(_row(f"{name}: RSS", [each.rss for each in found], median, lambda v: v * (1 + RSS_SHARE)))
         processes.append(_row(f"{name}: threads", [each.threads for each in found], median, lambda v: v + COUNT))
+        if any(each.pooled for each in found):
+            processes.append(_row(f"{name}: threads of pools", [each.pooled for each in found], max, lambda _: POOLED))
         processes.append(_row(f"{name}: fds", [each.fds for each in found], median, lambda v: v + COUNT))
     for name in sorted({name for sample in samples for name in sample.topics}):
         seen, cycle = [sample.topics[name] for sample in samples if name in sample.topics], cycles[name]

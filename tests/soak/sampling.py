@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 
 from tests.soak.judge import Stored, Usage
+
+#: Of Spark's Java the pools of 100 threads each that its cleaner has remove what a garbage collection found unused, with
+#: every collection a burst of them, which end after a minute: what their threads' names begin with, as the system has them.
+POOLS = ("block-manager-a", "block-manager-s")  # block-manager-ask-thread-pool, block-manager-storage-async-thread-pool
 
 
 def usage(pids: Iterable[int]) -> Usage | None:
@@ -14,7 +20,7 @@ def usage(pids: Iterable[int]) -> Usage | None:
     found = [each for pid in pids if (each := _usage(pid)) is not None]
     if not found:
         return None
-    return Usage(sum(u.rss for u in found), sum(u.threads for u in found), sum(u.fds for u in found))
+    return Usage(*(sum(each) for each in zip(*(astuple(u) for u in found), strict=True)))
 
 
 def _usage(pid: int) -> Usage | None:
@@ -26,7 +32,17 @@ def _usage(pid: int) -> Usage | None:
     fields = dict(line.split(":", 1) for line in status.splitlines())
     if "VmRSS" not in fields:  # a zombie
         return None
-    return Usage(int(fields["VmRSS"].split()[0]) * 1024, int(fields["Threads"]), fds)
+    pooled = _pooled(pid)
+    return Usage(int(fields["VmRSS"].split()[0]) * 1024, int(fields["Threads"]) - pooled, fds, pooled)
+
+
+def _pooled(pid: int) -> int:
+    """Return how many threads of a process are of ``POOLS``."""
+    found = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended
+            found += path.read_text().startswith(POOLS)
+    return found
 
 
 def below(pid: int) -> dict[int, str]:

@@ -33,6 +33,15 @@ def test_what_grows_is_over_its_bound() -> None:
     assert over(samples([100] * 30, [9] * 30, [5 + i for i in range(30)])) == ["t: entries", "t: disk"]
 
 
+def test_threads_of_pools_may_come_and_go_up_to_the_size_of_their_pools() -> None:
+    def pooled(counts: list[int]) -> list[Sample]:
+        return [Sample(10.0 * i, {"p": Usage(MIB, 9, 5, count)}, {}) for i, count in enumerate(counts)]
+
+    assert over(pooled([0] * 20 + [200] * 10)) == []
+    assert over(pooled([0] * 29 + [201])) == ["p: threads of pools"]
+    assert over(pooled([0] * 30)) == []
+
+
 def test_growth_within_the_bounds_holds() -> None:
     rss = [1000 + i // 2 for i in range(30)]
     assert over(samples(rss, [9 + i // 15 for i in range(30)], [5 + i // 4 for i in range(30)])) == []
