@@ -34,6 +34,7 @@ CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
+_ADDRESS = "SPARK_LOCAL_IP"
 _OWN_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
@@ -47,6 +48,7 @@ class Situation:
         python: this interpreter.
         quick_python: the script that starts it sooner; None where it can't be used.
         jvm_runs: Spark's JVM is there already (spark-submit): its options and its environment stand.
+        has_address: this machine's name has an address. Without one Spark does not start.
     """
 
     given: Mapping[str, str]
@@ -54,6 +56,7 @@ class Situation:
     python: str
     quick_python: str | None
     jvm_runs: bool
+    has_address: bool = True
 
     @property
     def is_local(self) -> bool:
@@ -86,7 +89,13 @@ def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
         wanted[CHECKPOINTS] = LOCAL_CHECKPOINTS
     kept = tuple(name for name in wanted if name in now.given)
     settings = {name: value for name, value in wanted.items() if name not in now.given}
-    return Plan(settings, _python(now), kept)
+    return Plan(settings, {**_python(now), **_address(now)}, kept)
+
+
+def _address(now: Situation) -> dict[str, str]:
+    """Return the variable that gives Spark an address where it would find none."""
+    needed = now.is_local and not now.jvm_runs and not now.has_address and _ADDRESS not in now.environment
+    return {_ADDRESS: "127.0.0.1"} if needed else {}
 
 
 def _python(now: Situation) -> dict[str, str]:
@@ -156,13 +165,14 @@ def _situation(options: Mapping[str, Any]) -> Situation:
     submitted = environment("PYSPARK_GATEWAY_PORT") is not None
     jvm_runs = submitted or SparkContext._gateway is not None
     given = {**(_of_jvm() if jvm_runs else _of_files()), **{name: str(value) for name, value in options.items()}}
-    names = (*_HADOOP, "PYSPARK_PYTHON")
+    names = (*_HADOOP, "PYSPARK_PYTHON", _ADDRESS)
     return Situation(
         given=given,
         environment={name: value for name in names if (value := environment(name))},
         python=process.interpreter(),
         quick_python=quick_python() if _pyspark_is_installed() else None,
         jvm_runs=jvm_runs,
+        has_address=process.has_address(),
     )
 
 

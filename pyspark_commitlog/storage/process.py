@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import socket
 import sys
 import time
 from collections import deque
@@ -38,6 +39,15 @@ def after_fork(act: Callable[[], None]) -> None:
 def process_name() -> str:
     """Return what tells this process to people: host/pid."""
     return f"{platform.node()}/{os.getpid()}"
+
+
+def has_address() -> bool:
+    """Return whether this machine's name has an address: in a container it may have none."""
+    try:
+        socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return False
+    return True
 
 
 def interpreter() -> str:

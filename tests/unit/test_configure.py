@@ -79,6 +79,21 @@ def test_spark_s_python_is_this_one_unless_the_user_or_a_cluster_says_otherwise(
     assert plan(there).environment == environment
 
 
+@pytest.mark.parametrize(
+    ("now", "wanted"),
+    [
+        (replace(NEW, has_address=False), "127.0.0.1"),
+        (NEW, None),
+        (replace(NEW, has_address=False, environment={"SPARK_LOCAL_IP": "10.0.0.1"}), None),
+        (replace(NEW, has_address=False, given={"spark.master": "spark://other:7077"}), None),
+        (replace(NEW, has_address=False, jvm_runs=True), None),
+    ],
+)
+def test_a_machine_whose_name_has_no_address_gets_one(now: Situation, wanted: str | None) -> None:
+    """Spark would end with an UnknownHostException, as in containers."""
+    assert plan(now).environment.get("SPARK_LOCAL_IP") == wanted
+
+
 def test_a_driver_that_runs_already_keeps_its_java_options() -> None:
     made = plan(replace(NEW, jvm_runs=True))
     assert DRIVER_JAVA not in made.settings
