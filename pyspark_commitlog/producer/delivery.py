@@ -26,6 +26,7 @@ from pyspark_commitlog.errors import (
     StagedExpiredError,
     StorageDeniedError,
     StorageError,
+    StorageFullError,
     WriterFencedError,
 )
 from pyspark_commitlog.format.columns import instants
@@ -39,7 +40,17 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.writers import TRANSIENT
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.pools import of_process
-from pyspark_commitlog.producer.records import UNKNOWN, BatchMetadata, Item, RecordMetadata, Run, Whole, halves, without
+from pyspark_commitlog.producer.records import (
+    UNKNOWN,
+    BatchMetadata,
+    Item,
+    RecordMetadata,
+    Run,
+    Whole,
+    divided,
+    halves,
+    without,
+)
 from pyspark_commitlog.producer.settler import Settler
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -74,7 +85,7 @@ class Identity:
 
 @dataclass
 class _Bundle:
-    """What goes into one commit; ``doubt`` once a try may have landed."""
+    """What goes into one commit; ``doubt`` once a try may have landed, ``rest`` what is committed after it."""
 
     items: list[Item]
     deadline: float
@@ -86,6 +97,7 @@ class _Bundle:
     doubt: bool = False
     tries: int = 0
     error: Exception | None = None
+    rest: list[Item] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -145,10 +157,9 @@ class Delivery:
         Returns:
             None: all were told. Else the pause, in seconds, behind which it is to be called again with these items.
         """
-        deadline = items[0].since + self._options.delivery_timeout_ms / 1000
-        bundle, self._paused = self._paused or _Bundle(list(items), deadline), None
+        bundle, self._paused = self._paused or self._bundle(list(items)), None
         clock = self._topic.storage.clock
-        while True:
+        while bundle.items or bundle.rest:
             try:
                 self.trying = clock.monotonic()
                 try:
@@ -161,24 +172,46 @@ class Delivery:
                 if isinstance(error, KafkaStorageError) and self._leave_out(bundle, error.partitions):
                     continue
                 bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
-                if not is_retriable(error) or clock.monotonic() >= deadline or abandoned():
+                over = clock.monotonic() >= bundle.deadline or abandoned()
+                if isinstance(error, StorageFullError) and not over and self._divide(bundle, error):
+                    continue
+                if not is_retriable(error) or over:
                     self._fail(bundle, error, abandoned())
-                    return None
+                    bundle = self._following(bundle, abandoned())
+                    continue
                 log.info("topic %r: trying again: %s", self._topic.name, error)
-                pause = min(self._back_off(bundle.tries), max(0.0, deadline - clock.monotonic()))
+                pause = min(self._back_off(bundle.tries), max(0.0, bundle.deadline - clock.monotonic()))
                 bundle.tries += 1
                 if wanted():
                     bundle.error, self._paused = error, bundle
                     return pause
                 clock.sleep(pause)
             else:
-                return None
+                bundle = self._following(bundle, abandoned())
+        return None
+
+    def _bundle(self, items: list[Item], error: Exception | None = None) -> _Bundle:
+        since = items[0].since if items else 0.0
+        return _Bundle(items, since + self._options.delivery_timeout_ms / 1000, error=error)
+
+    def _following(self, bundle: _Bundle, abandoned: bool) -> _Bundle:
+        """Return what was divided off a bundle that is done, to be committed next; without items where that is all.
+
+        It had its first try with the others: a producer that was closed meanwhile gives it no other.
+        """
+        rest = self._bundle(bundle.rest, bundle.error)
+        if rest.items and abandoned:
+            assert rest.error is not None
+            self._fail(rest, rest.error, closed=True)
+            return self._bundle([])
+        return rest
 
     def expire(self) -> CommitLogError:
         """Give up what waits for another try; return what its records end with."""
         bundle, self._paused = self._paused, None
         assert bundle is not None
         assert bundle.error is not None
+        bundle.items, bundle.rest = [*bundle.items, *bundle.rest], []
         return self._ended(bundle, bundle.error, closed=False)
 
     def _back_off(self, tries: int) -> float:
@@ -297,6 +330,23 @@ class Delivery:
             item.fail(told)
         return True
 
+    def _divide(self, bundle: _Bundle, error: StorageFullError) -> bool:
+        """Leave about half of a bundle for later, as storage has no room for all of it; return whether that is so.
+
+        The rest keeps its order and comes behind it, and what is left gets the same numbers from the first on: under
+        these nothing landed. Not where a try may have landed, as then all of it did. An id that lasts may be divided as
+        others are: the rest has higher numbers, and does not land before what is left.
+        """
+        if bundle.doubt:
+            return False
+        first, rest = divided(bundle.items)
+        if not rest:
+            return False
+        log.info("topic %r: %d records are committed in parts: %s", self._topic.name, bundle.rows, error)
+        bundle.items, bundle.rest = first, [*rest, *bundle.rest]
+        bundle.batch, bundle.staged, bundle.error = None, None, error
+        return True
+
     def give_up(self, rows: int) -> OutcomeUnknownError:
         """Return what records end with that storage does not answer for in time; a durable producer ends with them."""
         name, limit = self._topic.name, self._options.delivery_timeout_ms
@@ -312,6 +362,10 @@ class Delivery:
         told = self._ended(bundle, error, closed=closed)
         for item in bundle.items:
             item.fail(told)
+        if self.failed is not None:
+            for item in bundle.rest:
+                item.fail(behind(self.failed, self._topic.name))
+            bundle.rest = []
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""

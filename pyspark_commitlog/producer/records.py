@@ -107,12 +107,12 @@ def _called_back(error: BaseException) -> None:
 
 @dataclass(slots=True)
 class Run:
-    """Records that came one by one. ``since`` is the monotonic time (s) of the first, ``last`` the last's sequence."""
+    """Records that came one by one. ``since`` is the monotonic time (s) of the first."""
 
     topic: str
     since: float
-    last: int = UNKNOWN
     size: int = 0
+    sequences: list[int] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     headers: list[HeaderList | None] = field(default_factory=list)
@@ -125,6 +125,18 @@ class Run:
         """Return the number of records."""
         return len(self.values)
 
+    @property
+    def last(self) -> int:
+        """Return the sequence number of the last record."""
+        return self.sequences[-1] if self.sequences else UNKNOWN
+
+    def weights(self) -> list[int]:
+        """Return the bytes of each record."""
+        rows = zip(self.values, self.keys, self.headers, strict=True)
+        return [
+            RECORD_BYTES + len(value or b"") + len(key or b"") + sizes_of(found or []) for value, key, found in rows
+        ]
+
     def add(
         self,
         value: bytes | None,
@@ -134,29 +146,36 @@ class Run:
         partition: int | None,
         future: SentFuture[RecordMetadata],
         size: int,
-        last: int,
+        sequence: int,
     ) -> None:
-        """Add a record of ``size`` bytes, with sequence number ``last``."""
+        """Add a record of ``size`` bytes."""
         self.values.append(value)
         self.keys.append(key)
         self.headers.append(headers)
         self.timestamps.append(timestamp_us)
         self.partitions.append(partition)
         self.futures.append(future)
-        self.size, self.last = self.size + size, last
+        self.sequences.append(sequence)
+        self.size += size
 
-    def cut(self, rows: int, size: int, last: int) -> None:
-        """Take back all but the first ``rows`` records, which have ``size`` bytes and end with sequence ``last``."""
-        for each in (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures):
+    def cut(self, rows: int, size: int) -> None:
+        """Take back all but the first ``rows`` records, which have ``size`` bytes."""
+        columns = (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures, self.sequences)
+        for each in columns:
             del each[rows:]
-        self.size, self.last = size, last
+        self.size = size
 
-    def picked(self, rows: Sequence[int], partitions: Sequence[int]) -> Run:
+    def picked(self, rows: Sequence[int], partitions: Sequence[int | None]) -> Run:
         """Return some of the records, each bound for a partition; the buffer counts none of it again."""
         return Run(
-            self.topic, self.since, self.last, 0, _of(self.values, rows), _of(self.keys, rows), _of(self.headers, rows),
-            _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
+            self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
+            _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
         )  # fmt: skip
+
+    def parted(self, row: int) -> tuple[Run, Run]:
+        """Return the records before a row and from it on; the buffer counts none of it again."""
+        first, rest = range(row), range(row, self.rows)
+        return self.picked(first, self.partitions[:row]), self.picked(rest, self.partitions[row:])
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records in Arrow."""
@@ -179,7 +198,7 @@ class Run:
 
 @dataclass(slots=True)
 class Whole:
-    """An Arrow batch: sent whole or not at all. ``since`` and ``last`` as a ``Run``'s."""
+    """An Arrow batch: sent whole or not at all. ``since`` as a ``Run``'s, ``last`` the sequence of its last record."""
 
     topic: str
     since: float
@@ -197,6 +216,10 @@ class Whole:
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records."""
         return self.pieces
+
+    def weights(self) -> list[int]:
+        """Return its bytes: it is one, whatever its rows."""
+        return [RECORD_BYTES + sum(piece.nbytes for piece in self.pieces)]
 
     def fail(self, error: Exception) -> None:
         """Tell whoever waits for the batch, unless it is told already."""
@@ -298,6 +321,24 @@ def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, 
     half = batch.num_rows // 2
     yield batch.slice(0, half), start
     yield batch.slice(half), start + half
+
+
+def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Return items in two parts of about the same bytes, in their order; the second is empty for one record (pure).
+
+    An Arrow batch goes whole into one of them.
+    """
+    weights = [each.weights() for each in items]
+    sums = np.cumsum([weight for of_item in weights for weight in of_item])
+    left = min(int(np.searchsorted(sums, sums[-1] / 2)) + 1, max(len(sums) - 1, 1))
+    for number, (item, units) in enumerate(zip(items, map(len, weights), strict=True)):
+        if left == 0:
+            return list(items[:number]), list(items[number:])
+        if left < units and isinstance(item, Run):
+            first, rest = item.parted(left)
+            return [*items[:number], first], [rest, *items[number + 1 :]]
+        left -= units
+    return list(items), []
 
 
 def without(placed: Sequence[tuple[Item, int, Placed]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:

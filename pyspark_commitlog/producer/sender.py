@@ -55,13 +55,13 @@ _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records
 
 
 class _Mark(NamedTuple):
-    """What a sender has before it takes a record; ``run``: rows, bytes and last sequence of its last item."""
+    """What a sender has before it takes a record; ``run``: rows and bytes of its last item."""
 
     last: int
     sent: int
     bytes: int
     items: int
-    run: tuple[int, int, int]
+    run: tuple[int, int]
 
 
 class Sender:
@@ -177,7 +177,7 @@ class Sender:
 
     def _mark(self) -> _Mark:
         last = self._items[-1] if self._items else None
-        run = (last.rows, last.size, last.last) if isinstance(last, Run) else (0, 0, 0)
+        run = (last.rows, last.size) if isinstance(last, Run) else (0, 0)
         return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
 
     def _take_back(self, mark: _Mark | None, size: int) -> None:
