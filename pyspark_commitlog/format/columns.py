@@ -18,6 +18,7 @@ from pyspark_commitlog.format import arrow_metadata
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+Ints = npt.NDArray[np.int64]
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),

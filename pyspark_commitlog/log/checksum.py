@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_commitlog.format.columns import instants
-from pyspark_commitlog.log.partitioner import Ints
+from pyspark_commitlog.format.columns import Ints, instants
 
 Hashes = npt.NDArray[np.uint64]
 Bounds = npt.NDArray[np.int32]

@@ -26,7 +26,8 @@ from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, is_text, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.checksum import added
-from pyspark_commitlog.log.staging import Group, Staged, restaged
+from pyspark_commitlog.log.encoding import restaged
+from pyspark_commitlog.log.staging import Group, Staged
 from pyspark_commitlog.log.state import (
     INLINE,
     ChunkRef,

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_commitlog.log.partitioner import Ints, murmur2
+from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.murmur2 import murmur2
 
 #: What a byte per dirty record says when it is not the record's bucket.
 _SUPERSEDED = 255

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.murmur2 import Words, murmur2
 from pyspark_commitlog.log.arrow import offsets_of
-from pyspark_commitlog.log.partitioner import Ints, Words, murmur2
 from pyspark_commitlog.log.reader import Rows, read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange

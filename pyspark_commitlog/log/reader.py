@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError, LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import THINNED
 from pyspark_commitlog.format.index import behind_offset, lookup_offset
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.parted import parted
-from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.state import (
     INLINE,
     Active,

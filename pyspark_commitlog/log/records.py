@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, instants
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
-from pyspark_commitlog.log.partitioner import Ints
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
 #: What 32-bit offsets can count, bytes.

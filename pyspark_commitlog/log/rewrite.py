@@ -19,12 +19,12 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Frame, Identity, Payload
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
 from pyspark_commitlog.format.paths import TopicPaths, segment_stem
+from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, segment_span, walk
-from pyspark_commitlog.log.partitioner import Ints
-from pyspark_commitlog.log.staging import empty_frame, frame_times
 from pyspark_commitlog.log.state import Sealed, earliest, later
 from pyspark_commitlog.storage import Storage
 

@@ -26,9 +26,9 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
 from pyspark_commitlog.log.segment import SegmentWriter, Stamped
-from pyspark_commitlog.log.staging import empty_frame, encode_frame
 from pyspark_commitlog.log.state import Damage, SettledPartition, SettleState, TopicState, Void, earliest
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames

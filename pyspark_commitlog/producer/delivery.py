@@ -29,10 +29,10 @@ from pyspark_commitlog.errors import (
     StorageFullError,
     WriterFencedError,
 )
-from pyspark_commitlog.format.columns import instants
+from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.commit import ProducerBatch, commit, storage_error
-from pyspark_commitlog.log.partitioner import Ints, KeyIgnoring, Partitioner
+from pyspark_commitlog.log.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.producers import landed_ranges
 from pyspark_commitlog.log.staging import Placed, Staged, Stager
 from pyspark_commitlog.log.state import TopicState

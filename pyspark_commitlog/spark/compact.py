@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog.access import Operation
+from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.compact import Compacted, Job, groups_of, latest_before
 from pyspark_commitlog.log.compact import compact as compact_topic
-from pyspark_commitlog.log.partitioner import Ints
 from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage import open_storage

@@ -14,9 +14,10 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import THINNED, Frame
 from pyspark_commitlog.log.commit import Committed, commit
+from pyspark_commitlog.log.encoding import encode_frame
 from pyspark_commitlog.log.reader import PartitionReader
 from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.staging import Group, Staged, encode_frame
+from pyspark_commitlog.log.staging import Group, Staged
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.forged import GIB, bomb
 from tests.support.peak import peak_of

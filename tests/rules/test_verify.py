@@ -16,8 +16,8 @@ from pyspark_commitlog.log import staging
 from pyspark_commitlog.log import state as state_module
 from pyspark_commitlog.log.collect import collect
 from pyspark_commitlog.log.commit import Transaction
+from pyspark_commitlog.log.encoding import frame_times
 from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.staging import frame_times
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.verify import verify
 from tests.rules.test_r11_merging import rewrite

@@ -16,9 +16,9 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.log.encoding import empty_frame
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
-from pyspark_commitlog.log.staging import empty_frame
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage.local import LocalStorage
 

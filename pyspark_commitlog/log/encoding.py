@@ -1,0 +1,55 @@
+"""From records to the bytes of a frame, and frames that stand for no record."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_commitlog.format import columns, frame
+
+_US_PER_MS = 1000
+
+
+def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:
+    """Return a frame's times in ms from its timestamp column (microseconds, no nulls)."""
+    times = columns.instants(timestamps)
+    return frame.Times(int(times.min()) // _US_PER_MS, int(times.max()) // _US_PER_MS, log_append_time)
+
+
+def encode_frame(
+    batch: pa.RecordBatch,
+    *,
+    codec: str,
+    topic_id: str,
+    partition: int,
+    log_append_time: bool,
+    base_offset: int,
+    chunk: str | None = None,
+) -> bytes:
+    """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is told."""
+    return frame.encode(
+        columns.encode(batch, codec),
+        rows=batch.num_rows,
+        times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),
+        identity=frame.Identity(topic_id, partition, codec, chunk=chunk),
+        base_offset=base_offset,
+    )
+
+
+def restaged(frames: bytes, chunk: str) -> bytes:
+    """Return a group's frames as if they had been staged for that chunk."""
+    data, position, parts = pa.py_buffer(frames), 0, list[bytes]()
+    while (found := frame.parse(data, position)) is not None:
+        parts.append(frame.restage(found, chunk))
+        position += found.length
+    return b"".join(parts)
+
+
+def empty_frame(topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int) -> bytes:
+    """Return a thinned frame that covers some offsets and has no row."""
+    return frame.encode(
+        columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), codec),
+        rows=offsets,
+        times=frame.Times(at_ms, at_ms),
+        identity=frame.Identity(topic_id, partition, codec, frame.THINNED, base_offset=base_offset),
+        base_offset=base_offset,
+    )
