@@ -20,8 +20,8 @@ from pathlib import Path
 from history import SECOND, TOPIC, commit_and_settle, one_each, unsynced
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.spark.stream import CommitLogStreamReader

@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock

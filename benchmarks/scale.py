@@ -20,9 +20,9 @@ from data import events
 from growth import World
 from history import TOPIC, unsynced
 
-from pyspark_commitlog.log import settle as settling
-from pyspark_commitlog.log.collect import SETTLE_TABLE
-from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.maintain import settle as settling
+from pyspark_commitlog.log.maintain.collect import SETTLE_TABLES
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.state import Sealed, Segments, TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.limits import prorate
@@ -124,7 +124,7 @@ def entry(scratch: Path, partitions: int) -> dict[str, str]:
 def _side_bytes(world: World, topic_id: str, *, settle: bool) -> int:
     """Return the bytes of the newest entry's tables that stand beside it."""
     directory = world.root / world.topic.paths(topic_id).side
-    found = [file for file in sorted(directory.glob("*")) if (file.suffix == SETTLE_TABLE) == settle]
+    found = [file for file in sorted(directory.glob("*")) if (file.suffix in SETTLE_TABLES) == settle]
     newest = found[-1].name.partition("-")[0] if found else ""
     return sum(file.stat().st_size for file in found if file.name.startswith(newest))
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log import partitioner, reader, staging
+from pyspark_commitlog.log.read import reader
+from pyspark_commitlog.log.write import partitioner, staging
 from pyspark_commitlog.spark import rows, sink
 from pyspark_commitlog.spark.batch import CommitLogReader
 from pyspark_commitlog.spark.options import source_options

@@ -26,6 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from pyspark_commitlog import errors
+    from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.producer.client import Producer
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import set_limits
-    from pyspark_commitlog.topics import CommitLog
 
 _HOMES = {
-    "CommitLog": "pyspark_commitlog.topics",
+    "CommitLog": "pyspark_commitlog.commit_log",
     "CommitLogListener": "pyspark_commitlog.spark.listener",
     "Consumer": "pyspark_commitlog.consumer",
     "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
@@ -70,7 +70,7 @@ def _source_home() -> str:
     """Return the module of the data source, or of the one that tells an outdated PySpark what is missing."""
     import pyspark
 
-    from pyspark_commitlog.spark.outdated import is_outdated
+    from pyspark_commitlog.spark.unsupported import is_outdated
 
     outdated = is_outdated(pyspark.__version__)
-    return "pyspark_commitlog.spark.outdated" if outdated else "pyspark_commitlog.spark.source"
+    return "pyspark_commitlog.spark.unsupported" if outdated else "pyspark_commitlog.spark.source"

@@ -21,6 +21,7 @@ from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.groups import groups
+from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
 from pyspark_commitlog.cli.shared import (
@@ -38,7 +39,6 @@ from pyspark_commitlog.cli.shared import (
     progress_bars,
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
-from pyspark_commitlog.cli.tell import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -53,8 +53,8 @@ from pyspark_commitlog.model import Progress
 from pyspark_commitlog.storage import open_storage
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.maintenance import Maintained
-    from pyspark_commitlog.topics import CommitLog
+    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.log.maintain.run import Maintained
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(topics, name="topics")
@@ -287,7 +287,7 @@ def dump(
     damaged = False
     with ended_by_errors():
         try:
-            from pyspark_commitlog.log.dump import dump as dump_file
+            from pyspark_commitlog.log.repair.dump import dump as dump_file
 
             for row in dump_file(*beside(path)):
                 damaged = damaged or "fault" in row

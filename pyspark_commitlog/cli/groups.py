@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pyspark_commitlog.cli.output import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.cli.shared import (
     AsJson,
     Root,
@@ -21,7 +22,6 @@ from pyspark_commitlog.cli.shared import (
     parse_instant,
     print_lines,
 )
-from pyspark_commitlog.cli.tell import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.errors import UsageError
 
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)

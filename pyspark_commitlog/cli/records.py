@@ -13,8 +13,8 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import PartitionDescription
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.find import OffsetAndTimestamp
-    from pyspark_commitlog.topics import CommitLog
+    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 
 _MAX_TIMESTAMP = "max-timestamp"
 

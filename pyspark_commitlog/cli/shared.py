@@ -20,7 +20,7 @@ from pyspark_commitlog.storage import Storage, open_storage
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from pyspark_commitlog.topics import CommitLog
+    from pyspark_commitlog.commit_log import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.cli")
 
@@ -39,7 +39,7 @@ def principal() -> str | None:
 
 def _root_of(context: typer.Context) -> CommitLog | None:
     """Return the log of a command line that is being completed; None where there is none yet."""
-    from pyspark_commitlog.topics import CommitLog
+    from pyspark_commitlog.commit_log import CommitLog
 
     root = context.params.get("root")
     asking = context.find_root().params.get("principal")
@@ -142,7 +142,7 @@ def ended_by_errors() -> Iterator[None]:
 def opened(root: str) -> Iterator[CommitLog]:
     """Yield the log at a root, asked by who the command line says; an error in the block ends the command."""
     with ended_by_errors():
-        from pyspark_commitlog.topics import CommitLog
+        from pyspark_commitlog.commit_log import CommitLog
 
         yield CommitLog(root, principal=principal())
 

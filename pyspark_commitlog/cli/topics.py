@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageE
 from pyspark_commitlog.text import topic_lines
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.topics import CommitLog
+    from pyspark_commitlog.commit_log import CommitLog
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 

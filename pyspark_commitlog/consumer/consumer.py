@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
 from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.member import GroupMember
-from pyspark_commitlog.log.arrow import schema_of, stored_columns
+from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage
 

@@ -10,7 +10,7 @@ from pyspark_commitlog.consumer.settings import check_number, check_places
 from pyspark_commitlog.consumer.subscriber import Subscriber
 from pyspark_commitlog.errors import GroupResetError, TopicChangedError, UsageError
 from pyspark_commitlog.groups.state import NEVER, Position
-from pyspark_commitlog.log.find import OffsetAndTimestamp
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition

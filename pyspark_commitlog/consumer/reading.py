@@ -6,7 +6,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.consumer.places import Place, first_position, in_turn, no_offset, out_of_range, reset_position
+from pyspark_commitlog.consumer.partition_state import (
+    Place,
+    first_position,
+    in_turn,
+    no_offset,
+    out_of_range,
+    reset_position,
+)
 from pyspark_commitlog.consumer.rows import Piece, cut
 from pyspark_commitlog.consumer.settings import Reset, Settings
 from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of
@@ -20,7 +27,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state import NEVER, GroupState
 from pyspark_commitlog.log.parted import Parted, lost
-from pyspark_commitlog.log.reader import Rows, View
+from pyspark_commitlog.log.read.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage.caches import Told

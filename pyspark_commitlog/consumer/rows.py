@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import SCHEMA
-from pyspark_commitlog.log.arrow import to_batch
-from pyspark_commitlog.log.fetch import records_of
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.arrow import to_batch
+from pyspark_commitlog.log.read.fetch import records_of
+from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.model import Record, TopicPartition
 
 #: What a record is made of.

@@ -20,9 +20,9 @@ from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.parted import Parted, parted
-from pyspark_commitlog.log.reader import PartitionReader, Rows, View
+from pyspark_commitlog.log.read.reader import PartitionReader, Rows, View
+from pyspark_commitlog.log.read.unsettled import Entries, Pending
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
-from pyspark_commitlog.log.unsettled import Entries, Pending
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Cache, Shelf
 from pyspark_commitlog.storage.events import Events

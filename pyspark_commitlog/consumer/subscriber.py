@@ -11,6 +11,7 @@ from threading import RLock
 from typing import ParamSpec, TypeVar
 from weakref import WeakMethod
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
 from pyspark_commitlog.consumer.offsets import GroupOffsets
 from pyspark_commitlog.consumer.reading import Reading
@@ -23,11 +24,10 @@ from pyspark_commitlog.groups import heartbeats
 from pyspark_commitlog.groups.assignment import Assignment, Membership
 from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.groups.state import GroupState, Position
-from pyspark_commitlog.log.reader import View
+from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage.process import process_id
-from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

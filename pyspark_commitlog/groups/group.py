@@ -35,8 +35,8 @@ from pyspark_commitlog.groups.state import (
     without_lost,
 )
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
-from pyspark_commitlog.log.collect import oldest_needed
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.parted import check_parted, parted
 from pyspark_commitlog.log.state import TopicState, place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition

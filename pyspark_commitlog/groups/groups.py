@@ -33,7 +33,7 @@ from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, target_of
 from pyspark_commitlog.journal import Slot
-from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition

@@ -60,8 +60,8 @@ class WriterRow:
     """What is remembered of a writer id (rule R6).
 
     ``last`` is the last batch id, transaction version or sequence; ``rows`` and ``checksum`` what that commit wrote
-    (``log.checksum``; None for producers); ``sequence`` and ``at_ms`` the journal entry it went to and when, by the
-    storage's clock. ``epoch`` and ``ranges`` (the last five, first and last sequence) are used by producers only.
+    (``log.write.checksum``; None for producers); ``sequence`` and ``at_ms`` the journal entry it went to and when, by
+    the storage's clock. ``epoch`` and ``ranges`` (the last five, first and last sequence) are used by producers only.
     """
 
     last: int

@@ -13,11 +13,12 @@ from types import TracebackType
 import pyarrow as pa
 
 from pyspark_commitlog.access import Operation
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
-from pyspark_commitlog.log.producers import init_producer
-from pyspark_commitlog.log.records import narrowed
-from pyspark_commitlog.log.writers import PRODUCER, TRANSIENT
+from pyspark_commitlog.log.write.producers import init_producer
+from pyspark_commitlog.log.write.records import narrowed
+from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, Identity
 from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions
@@ -35,7 +36,6 @@ from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import process_id
-from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.producer")
 

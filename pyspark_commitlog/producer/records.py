@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
-from pyspark_commitlog.log.records import check_columns
-from pyspark_commitlog.log.staging import Placed
+from pyspark_commitlog.log.write.records import check_columns
+from pyspark_commitlog.log.write.staging import Placed
 
 log = logging.getLogger("pyspark_commitlog.producer")
 

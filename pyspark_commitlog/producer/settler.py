@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from threading import Lock
 
-from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.log.find import spans_outside
+from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.filters import ANY_TIME, Spans, Taker, common, joined, united, without

@@ -1,7 +1,8 @@
 """Compaction as a Spark job, for partitions that one process does not get through: the same plan, over segments.
 
-The driver holds the settlers' lock, plans and publishes (``log.compact``). Executors read keys, find what is superseded
-by a shuffle, which spills to disk where memory ends, and write segments; they must see the root under the same path.
+The driver holds the settlers' lock, plans and publishes (``log.maintain.compact``). Executors read keys, find what is
+superseded by a shuffle, which spills to disk where memory ends, and write segments; they must see the root under the
+same path.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog.access import Operation
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.compact import Compacted, Job, groups_of, latest_before
-from pyspark_commitlog.log.compact import compact as compact_topic
-from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
+from pyspark_commitlog.log.maintain.compact import Compacted, Job, groups_of, latest_before
+from pyspark_commitlog.log.maintain.compact import compact as compact_topic
+from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.topics import CommitLog
 
 #: Offsets in one bitmap of ``bitmap_construct_agg``.
 _BITMAP_BITS = 32_768
@@ -53,7 +54,7 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
 
 
 def _work(spark: SparkSession, principal: str | None, job: Job) -> tuple[list[Sealed], int]:
-    """Do one round (a ``log.compact.Worker``)."""
+    """Do one round (a ``log.maintain.compact.Worker``)."""
     segments = job.cleanable.segments
     gone, keyless = _superseded(_keys(spark, principal, job), job.cleanable.dirty[0].base_offset)
     cuts = np.searchsorted(gone, [segments[0].base_offset, *(segment.end_offset for segment in segments)])
@@ -91,7 +92,7 @@ def _keys(spark: SparkSession, principal: str | None, job: Job) -> DataFrame:
 
 
 def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
-    """Return the offsets that need not stay, ascending, and how many of them had no key (``log.keymap``).
+    """Return the offsets that need not stay, ascending, and how many of them had no key (``log.maintain.keymap``).
 
     They come to the driver as bitmaps: a bit for each offset of the round.
     """

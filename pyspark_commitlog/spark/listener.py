@@ -12,12 +12,12 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.sizes import StoredSizes
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.sizes import StoredSizes
 from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.live import POINTS, Live, draw, svg
-from pyspark_commitlog.topics import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

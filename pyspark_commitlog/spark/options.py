@@ -34,10 +34,10 @@ _STORAGE = "storage."
 _TOPIC = "topic."
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 _PASS = ("checkpointlocation", "queryname")
-#: How the sink places records without a key (``log.partitioner``).
+#: How the sink places records without a key (``log.write.partitioner``).
 PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
-#: A writer id has 4,096 characters at most (``log.commit``), of which some are ours.
+#: A writer id has 4,096 characters at most (``log.write.commit``), of which some are ours.
 _MAX_APP_ID = 4000
 #: Spark hands a sink all options of the query.
 _PASS_TO_SINK = (*_PASS, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",

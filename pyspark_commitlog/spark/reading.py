@@ -24,7 +24,7 @@ from pyspark_commitlog.spark.splits import Split, longest_first, split
 from pyspark_commitlog.storage.caches import Shelf, Told
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.following import GroupProgress, GroupStart
+    from pyspark_commitlog.spark.group_progress import GroupProgress, GroupStart
     from pyspark_commitlog.spark.source import DefaultSource
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -70,7 +70,7 @@ class Reading:
         group, strict = self._options.group, self._options.fail_on_data_loss
         if group is None:
             return None
-        from pyspark_commitlog.spark.following import GroupProgress
+        from pyspark_commitlog.spark.group_progress import GroupProgress
 
         return GroupProgress(self._log().group(group.name), group, strict=strict)
 
@@ -130,7 +130,7 @@ class Reading:
         """Return ranges as Spark's partitions, cut as the options say."""
         parts = found
         if self._options.split != Split():
-            from pyspark_commitlog.log.borders import FrameBorders
+            from pyspark_commitlog.log.read.frame_bounds import FrameBorders
 
             parts = split(found, self._options.split, FrameBorders(self._topic).of)
         return [Range(each) for each in longest_first(parts)]
@@ -156,8 +156,8 @@ class Reading:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in Arrow; runs in a task."""
-        from pyspark_commitlog.log.kept import read_kept
-        from pyspark_commitlog.log.reader import read_range
+        from pyspark_commitlog.log.read.lossy import read_kept
+        from pyspark_commitlog.log.read.reader import read_range
         from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
         from pyspark_commitlog.spark.worker import enter_task
 
@@ -168,7 +168,7 @@ class Reading:
         topic = self._log().topic(wanted.topic)
         names = wanted_columns(self._schema)
         if self._options.newest_per_key:
-            from pyspark_commitlog.log.latest import latest
+            from pyspark_commitlog.log.read.latest import latest
 
             return SparkRows(self._schema, wanted.topic, wanted.partition).convert(latest(topic, wanted, names))
         read = read_range if self._options.fail_on_data_loss else read_kept
@@ -196,7 +196,7 @@ def by_offset(
     """
     if not isinstance(asked, Times):
         return asked
-    from pyspark_commitlog.log.find import find_time
+    from pyspark_commitlog.log.read.timestamps import find_time
 
     offsets = {}
     for partition, at in asked.of(topic.name, state.partitions).items():

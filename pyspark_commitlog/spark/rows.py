@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import SCHEMA, bounded
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.reader import Rows
 
 #: Batches with fewer rows are joined before they go to Spark, where every batch has its price,
 MIN_ROWS = 4096

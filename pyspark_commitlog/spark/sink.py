@@ -27,12 +27,12 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.paths import check_topic_name
-from pyspark_commitlog.log.commit import QUERY, Transaction, commit
-from pyspark_commitlog.log.partitioner import Partitioner
-from pyspark_commitlog.log.records import check_columns
-from pyspark_commitlog.log.settle import settle_after_commit
-from pyspark_commitlog.log.staging import Staged, Stager, split_topics
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import QUERY, Transaction, commit
+from pyspark_commitlog.log.write.partitioner import Partitioner
+from pyspark_commitlog.log.write.records import check_columns
+from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
 from pyspark_commitlog.spark.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task
@@ -74,7 +74,7 @@ class _Writing:
         """Return the handle of a topic; one that is missing is made first, if the options say so."""
         create = self._options.create
         if create is not None and self._may_make(log, name):
-            from pyspark_commitlog.topics import CommitLog
+            from pyspark_commitlog.commit_log import CommitLog
 
             with suppress(TopicExistsError):  # somebody else made it meanwhile, which is as good
                 CommitLog.of(log).create_topic(name, create.partitions, create.config)

@@ -25,7 +25,7 @@ from pyspark_commitlog.spark.reading import Reading
 from pyspark_commitlog.spark.throttle import Throttle
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.following import GroupProgress
+    from pyspark_commitlog.spark.group_progress import GroupProgress
     from pyspark_commitlog.spark.source import DefaultSource
 
 

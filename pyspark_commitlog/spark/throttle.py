@@ -11,7 +11,7 @@ from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes, prorate
 from pyspark_commitlog.spark.progress import Backlog
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.sizes import StoredSizes
+    from pyspark_commitlog.log.read.sizes import StoredSizes
 
 
 class Throttle:
@@ -55,7 +55,7 @@ class Throttle:
 
     def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> Stored:
         """Return what is known of the topics' bytes now; entries that were read before are remembered."""
-        from pyspark_commitlog.log.sizes import StoredSizes
+        from pyspark_commitlog.log.read.sizes import StoredSizes
 
         keys = {name: (name, ids[name]) for name in topics}
         self._sizes = {key: self._sizes.get(key) or StoredSizes(self._topic(key[0]), key[1]) for key in keys.values()}

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
+from pyspark_commitlog.storage.commit_queue import Turns, of_process
 from pyspark_commitlog.storage.directories import changing, sync_names
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.process import process_name
-from pyspark_commitlog.storage.turns import Turns, of_process
 
 #: What the name of a lock's note ends with, and more than one takes.
 HOLDER = ".holder"

@@ -18,7 +18,7 @@ import pytest
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from pyspark_commitlog.cli.cat import _is_done, _Request, _run
 from pyspark_commitlog.cli.starts import Span
-from pyspark_commitlog.topics import CommitLog as Log
+from pyspark_commitlog.commit_log import CommitLog as Log
 from tests.support.commands import COMMAND, run, run_bytes
 from tests.support.records import append, batch_of
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.groups.config import MemberConfig
 from pyspark_commitlog.groups.member import GroupMember
 from pyspark_commitlog.storage import process_name
-from pyspark_commitlog.topics import CommitLog as Log
 from tests.support.commands import run
 from tests.support.records import append, batch_of
 

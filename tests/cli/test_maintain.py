@@ -16,22 +16,24 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pyspark_commitlog import CommitLog, maintenance, topics
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog import commit_log as topics
 from pyspark_commitlog.cli import app as app_module
+from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.groups import groups as groups_module
 from pyspark_commitlog.groups.described import MaintainedGroup
 from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.groups.state import Position
-from pyspark_commitlog.log import verify as verifying
-from pyspark_commitlog.log.found import Found
-from pyspark_commitlog.log.settle import Settled
+from pyspark_commitlog.log.maintain import run as maintenance
+from pyspark_commitlog.log.maintain.run import Maintained
+from pyspark_commitlog.log.maintain.settle import Settled
+from pyspark_commitlog.log.repair import verify as verifying
+from pyspark_commitlog.log.repair.strays import Found
+from pyspark_commitlog.log.repair.verify import Report, RootReport
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.verify import Report, RootReport
-from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
-from pyspark_commitlog.topics import CommitLog as Log
 from tests.support.commands import COMMAND, run
 from tests.support.records import append, batch_of
 
@@ -177,7 +179,7 @@ def test_a_round_that_fails_by_what_may_be_mended_ends_no_service(root: str, log
 
 def test_a_signal_ends_a_round_between_two_steps(root: str, log: Log) -> None:
     """The second topic is not begun."""
-    code = "import os, signal; from pyspark_commitlog import maintenance as m; settle = m.settle_on;\n"
+    code = "import os, signal; from pyspark_commitlog.log.maintain import run as m; settle = m.settle_on;\n"
     code += "def stop(*a, **k):\n os.kill(os.getpid(), signal.SIGTERM)\n return settle(*a, **k)\n"
     code += "m.settle_on = stop\nfrom pyspark_commitlog.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code, "maintain", root], capture_output=True, timeout=60, check=False)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.topics import CommitLog as Log
+from pyspark_commitlog.commit_log import CommitLog as Log
 from tests.cli.test_cat import cat
 from tests.support.commands import COMMAND, run_bytes
 from tests.support.records import Record, read_topic

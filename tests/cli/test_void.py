@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.topics import CommitLog as Log
+from pyspark_commitlog.commit_log import CommitLog as Log
 from tests.support.commands import run
 from tests.support.records import append, batch_of, read_partition
 

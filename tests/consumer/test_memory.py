@@ -15,7 +15,7 @@ from pyspark_commitlog import CommitLog, Consumer, ConsumerRebalanceListener
 from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.storage.caches import Cache
 from tests.support.records import append, batch_of
 

@@ -28,8 +28,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.log import unsettled
-from pyspark_commitlog.log.arrow import ARROW_SCHEMA
+from pyspark_commitlog.log.read import unsettled
+from pyspark_commitlog.log.read.arrow import ARROW_SCHEMA
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values

@@ -19,7 +19,7 @@ from pyspark_commitlog.consumer.shared import ENTRY_BYTES, Fetched, FrameCache, 
 from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache
 from pyspark_commitlog.storage.events import Events
 from tests.support.consumers import SMALL, at, drain, numbered, values

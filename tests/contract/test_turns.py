@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import journal
-from pyspark_commitlog.storage import turns
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.storage import commit_queue as turns
+from pyspark_commitlog.storage.commit_queue import Turns
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.turns import Turns
-from pyspark_commitlog.topics import CommitLog
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, World
 

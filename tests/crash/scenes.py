@@ -15,10 +15,10 @@ from pyspark_commitlog.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from pyspark_commitlog.log.collect import collect, sweep
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.recover import recover
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.collect import collect, sweep
+from pyspark_commitlog.log.maintain.recover import recover
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.faults import Hook
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
@@ -163,7 +163,7 @@ class SettleSideBySide(Settle):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Settle as where each partition has much."""
-        with mock.patch("pyspark_commitlog.log.settle._THREAD_BYTES", 1):
+        with mock.patch("pyspark_commitlog.log.maintain.settle._THREAD_BYTES", 1):
             super().act(world, hook)
 
 

@@ -18,18 +18,19 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import staging, state, writers
-from pyspark_commitlog.log.commit import ProducerBatch, Transaction
+from pyspark_commitlog.log import state
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.rewrite import Rules, Where, rewrite
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write import staging, writers
+from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format import frame
-from pyspark_commitlog.log.recover import recover
+from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.topics import CommitLog
 from tests.golden import make_golden, read_golden
 from tests.golden.example import example
 from tests.support.records import read_partition

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, KafkaStorageError, NotSentError, OutcomeUnknownError
-from pyspark_commitlog.log.commit import Committed
+from pyspark_commitlog.log.write.commit import Committed
 from pyspark_commitlog.producer import delivery as module
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.records import BatchMetadata

@@ -24,11 +24,11 @@ from pyspark_commitlog.errors import (
     UsageError,
     WriterFencedError,
 )
-from pyspark_commitlog.log import writers as module
-from pyspark_commitlog.log.commit import ProducerBatch, Transaction, check_remembered
-from pyspark_commitlog.log.producers import init_producer, opened
 from pyspark_commitlog.log.state import WriterRow
-from pyspark_commitlog.log.writers import TRANSIENT
+from pyspark_commitlog.log.write import writers as module
+from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, check_remembered
+from pyspark_commitlog.log.write.producers import init_producer, opened
+from pyspark_commitlog.log.write.writers import TRANSIENT
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from pyspark_commitlog.storage import NotPutError

@@ -22,8 +22,8 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
-from pyspark_commitlog.log import staging
-from pyspark_commitlog.log.partitioner import key_partitions
+from pyspark_commitlog.log.write import staging
+from pyspark_commitlog.log.write.partitioner import key_partitions
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from tests.support.producers import Gate, producer_on, wait_until

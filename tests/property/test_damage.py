@@ -27,13 +27,13 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log import state as state_module
-from pyspark_commitlog.log import writers as writers_module
-from pyspark_commitlog.log.commit import Transaction
-from pyspark_commitlog.log.compact import compact
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
-from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.verify import verify
+from pyspark_commitlog.log.maintain.compact import compact
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
+from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.log.write import writers as writers_module
+from pyspark_commitlog.log.write.commit import Transaction
 from tests.support.damage import newest, published
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import DELAY_MS, World

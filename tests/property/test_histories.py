@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pyspark_commitlog.errors import ConflictError, StagedExpiredError
 from pyspark_commitlog.log import state as state_module
-from pyspark_commitlog.log import writers as writers_module
-from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
-from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.staging import Staged
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write import writers as writers_module
+from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.staging import Staged
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import World

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 

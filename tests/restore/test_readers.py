@@ -15,8 +15,8 @@ from pyspark_commitlog.consumer.shared import SharedTopic
 from pyspark_commitlog.errors import LogTruncationError, StaleBatchError, TopicChangedError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.groups.state import Position
-from pyspark_commitlog.log.kept import read_kept
-from pyspark_commitlog.log.reader import read_range
+from pyspark_commitlog.log.read.lossy import read_kept
+from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.local import LocalStorage

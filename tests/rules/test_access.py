@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_commitlog.access import Operation, Rule, allows
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.groups.state import Position
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.topics import CommitLog
 from tests.support.consumers import consumer
 from tests.support.faults import on_path
 from tests.support.producers import options

@@ -15,11 +15,11 @@ from pyspark_commitlog.errors import (
     StorageReadOnlyError,
     TopicExistsError,
 )
-from pyspark_commitlog.log.collect import collect
-from pyspark_commitlog.log.commit import Committed, Transaction, commit
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.staging import Staged
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Committed, Transaction, commit
+from pyspark_commitlog.log.write.staging import Staged
 from pyspark_commitlog.storage.base import NotPutError
 from tests.rules.test_r11_merging import rewrite
 from tests.support.faults import io_error, on_path
@@ -428,7 +428,7 @@ def test_entries_that_are_collected_while_they_are_counted_are_looked_up_anew(wo
 
 def test_a_base_whose_tables_are_collected_during_a_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anchor rule, R9: a writer pauses over a base whose writers' snapshot goes: it plans again on a newer one."""
-    from pyspark_commitlog.log import writers as module
+    from pyspark_commitlog.log.write import writers as module
 
     monkeypatch.setattr(module, "WRITER_ROWS", 1)
     topic = world.create()

@@ -21,17 +21,17 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.index import decode_time
-from pyspark_commitlog.log.collect import sweep
-from pyspark_commitlog.log.commit import commit
-from pyspark_commitlog.log.compact import Job, compact, key_source, work_here
-from pyspark_commitlog.log.find import find_time
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.reader import PartitionReader, Rows
-from pyspark_commitlog.log.retention import collect_segments
-from pyspark_commitlog.log.rewrite import Where
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.collect import sweep
+from pyspark_commitlog.log.maintain.compact import Job, compact, key_source, work_here
+from pyspark_commitlog.log.maintain.retention import collect_segments
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.reader import PartitionReader, Rows
+from pyspark_commitlog.log.read.timestamps import find_time
+from pyspark_commitlog.log.segments.rewrite import Where
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import commit
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify

@@ -18,12 +18,12 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, KafkaStorageError
 from pyspark_commitlog.log import state as state_module
-from pyspark_commitlog.log.collect import collect
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.retention import retain
-from pyspark_commitlog.log.settle import Due, due, settle, settle_after_commit
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.retention import retain
+from pyspark_commitlog.log.maintain.settle import Due, due, settle, settle_after_commit
 from pyspark_commitlog.log.state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify

@@ -16,9 +16,9 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     RootNotFoundError,
 )
-from pyspark_commitlog.log.commit import commit
-from pyspark_commitlog.log.settle import settle, settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_topic, stage

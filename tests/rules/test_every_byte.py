@@ -11,8 +11,8 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.files import MemberFiles
 from pyspark_commitlog.groups.members import MemberFile, Profile
 from pyspark_commitlog.log import state as state_module
-from pyspark_commitlog.log.commit import Transaction
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write.commit import Transaction
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 

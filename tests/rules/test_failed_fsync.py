@@ -12,16 +12,16 @@ from unittest import mock
 
 import pytest
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, SyncFailedError
-from pyspark_commitlog.log import retention
-from pyspark_commitlog.log.collect import collect
-from pyspark_commitlog.log.commit import Committed, ProducerBatch, Transaction, commit
-from pyspark_commitlog.log.compact import compact
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain import retention
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.compact import compact
+from pyspark_commitlog.log.maintain.run import maintain_topic
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.maintenance import maintain_topic
+from pyspark_commitlog.log.write.commit import Committed, ProducerBatch, Transaction, commit
 from pyspark_commitlog.storage import directories, local
-from pyspark_commitlog.topics import CommitLog
 from tests.support.faults import io_error, on_path
 from tests.support.power import Disk, losing
 from tests.support.records import append, batch_of, read_partition, stage

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.log.find import spans_outside
-from pyspark_commitlog.log.segment import SegmentWriter, Stamped
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.timestamps import spans_outside
+from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.batch import CommitLogReader

@@ -10,10 +10,10 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.format.frame import Payload
 from pyspark_commitlog.format.index import TimeEntry, encode_time
-from pyspark_commitlog.log import reader
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.frames import Located, Span, check
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read import reader
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
 from tests.support.records import Record, append, batch_of, read_partition

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.errors import ConflictError
-from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
+from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.verify import verify
 from pyspark_commitlog.model import Backlog
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.local import LocalStorage

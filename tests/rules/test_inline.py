@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.log import commit as commit_module
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write import commit as commit_module
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.records import batch_of, read_topic, stage
 from tests.support.world import World
 

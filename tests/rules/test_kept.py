@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.log.kept import read_kept
+from pyspark_commitlog.log.read.lossy import read_kept
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from tests.support.faults import on_path

@@ -13,12 +13,12 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import THINNED, Frame
-from pyspark_commitlog.log.commit import Committed, commit
 from pyspark_commitlog.log.encoding import encode_frame
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.log.staging import Group, Staged
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Committed, commit
+from pyspark_commitlog.log.write.staging import Group, Staged
 from tests.support.forged import GIB, bomb
 from tests.support.peak import peak_of
 from tests.support.records import append, batch_of, read_partition

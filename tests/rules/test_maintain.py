@@ -10,17 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog import maintenance, topics
+from pyspark_commitlog import commit_log as topics
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
-from pyspark_commitlog.log import settle as settling
-from pyspark_commitlog.log.collect import collect
-from pyspark_commitlog.log.compact import Job, compact, work_here
-from pyspark_commitlog.log.recover import recover
-from pyspark_commitlog.log.retention import collect_segments, retain
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain import run as maintenance
+from pyspark_commitlog.log.maintain import settle as settling
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.compact import Job, compact, work_here
+from pyspark_commitlog.log.maintain.recover import recover
+from pyspark_commitlog.log.maintain.retention import collect_segments, retain
+from pyspark_commitlog.log.maintain.run import Maintained
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.model import Progress
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World

@@ -9,9 +9,9 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
 from pyspark_commitlog.log import state
-from pyspark_commitlog.log.collect import collect, sweep
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.collect import collect, sweep
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
-from pyspark_commitlog.log import staging
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write import staging
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.topics import CommitLog
 from tests.support.faults import Hook, io_error, on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import World, raising

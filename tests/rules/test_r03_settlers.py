@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.appends import TellingStorage

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, SyncFailedError
-from pyspark_commitlog.log import unsettled
-from pyspark_commitlog.log.commit import Committed, Transaction, commit
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read import unsettled
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Committed, Transaction, commit
 from pyspark_commitlog.spark.options import sink_options
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage

@@ -10,11 +10,11 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageFullError, SyncFailedError
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.compact import compact
-from pyspark_commitlog.log.retention import retain
-from pyspark_commitlog.log.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.log.maintain.compact import compact
+from pyspark_commitlog.log.maintain.retention import retain
+from pyspark_commitlog.log.maintain.settle import Settled, settle, settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.syscalls import recording, telling

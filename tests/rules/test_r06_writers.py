@@ -11,11 +11,11 @@ import pytest
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, UsageError, WriterFencedError
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import writers as module
-from pyspark_commitlog.log.commit import ProducerBatch, Transaction, commit
-from pyspark_commitlog.log.producers import init_producer, landed_ranges
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write import writers as module
+from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, World, once

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
-from pyspark_commitlog.log.reader import PartitionReader, Rows, read_range
+from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from tests.support.faults import on_path

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import TopicChangedError, TopicExistsError, UsageError
-from pyspark_commitlog.log.commit import commit
-from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.topics import CommitLog
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.write.commit import commit
 from tests.support.faults import Hook, on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import World, once

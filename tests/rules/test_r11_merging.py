@@ -15,11 +15,11 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Identity, Times
-from pyspark_commitlog.log.commit import commit
 from pyspark_commitlog.log.frames import Located, Span, check, walk
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.settle import Merger, settle
+from pyspark_commitlog.log.maintain.settle import Merger, settle
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import commit
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import CHUNKS, World
 

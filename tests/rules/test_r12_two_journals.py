@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError
-from pyspark_commitlog.log.reader import PartitionReader, read_view
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.reader import PartitionReader, read_view
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import DELAY_MS, Recorder, World, many, once

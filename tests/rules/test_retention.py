@@ -11,11 +11,11 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, StorageError, UsageError
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log import retention
-from pyspark_commitlog.log.find import find_time
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.retention import collect_segments, plan_log_start, retain
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain import retention
+from pyspark_commitlog.log.maintain.retention import collect_segments, plan_log_start, retain
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path

@@ -13,11 +13,11 @@ import pytest
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, UsageError
 from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.pieces import pieces_of
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.damage import pieces_of
+from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.repair.verify import verify as look_for_faults
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.verify import verify as look_for_faults
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

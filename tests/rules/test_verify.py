@@ -12,14 +12,14 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
-from pyspark_commitlog.log import staging
 from pyspark_commitlog.log import state as state_module
-from pyspark_commitlog.log.collect import collect
-from pyspark_commitlog.log.commit import Transaction
 from pyspark_commitlog.log.encoding import frame_times
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.verify import verify
+from pyspark_commitlog.log.write import staging
+from pyspark_commitlog.log.write.commit import Transaction
 from tests.rules.test_r11_merging import rewrite
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.faults import on_path

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
-from pyspark_commitlog.log import unsettled
-from pyspark_commitlog.log.commit import Transaction, commit
-from pyspark_commitlog.log.find import find_time
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read import unsettled
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Transaction, commit
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
@@ -240,7 +240,7 @@ def test_a_lost_entry_keeps_the_chunks_that_it_may_name_from_the_sweep(world: Wo
 
 def test_a_void_larger_than_a_frame_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """I3: several frames without rows, one behind the other; time index and rolls go by the time before them."""
-    monkeypatch.setattr("pyspark_commitlog.log.settle.MAX_ROWS", 2)
+    monkeypatch.setattr("pyspark_commitlog.log.maintain.settle.MAX_ROWS", 2)
     topic = world.create(config={**CONFIG, "index.interval.bytes": 0, "segment.bytes": 4000, "segment.ms": 60_000})
     write(topic, 0)
     lost = chunk(world, write(topic, 3, count=5))

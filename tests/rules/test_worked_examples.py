@@ -19,10 +19,10 @@ from pyspark_commitlog.format.columns import SCHEMA
 from pyspark_commitlog.format.index import OffsetEntry, TimeEntry
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.encoding import encode_frame
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_time
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.reads import MappingStorage

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError
-from pyspark_commitlog.log import compact as engine
-from pyspark_commitlog.log.settle import settle
+from pyspark_commitlog.log.maintain import compact as engine
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.spark.compact import compact
 from tests.spark.test_examples import submit
 from tests.support.records import Record, append, batch_of, read_topic

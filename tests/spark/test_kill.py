@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.settle import settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from tests.spark.conftest import REPOSITORY
 from tests.spark.faulty_source import DIRECTORY, traced, write_plan
 from tests.spark.kill_copier import SOURCE

@@ -44,7 +44,7 @@ def run_on_foreign_threads(calls: Sequence[Callable[[], object]]) -> None:
 def main(path: str) -> None:
     """Write, read, and print what was found."""
     from pyspark_commitlog import CommitLog, Consumer, Producer, TopicPartition
-    from pyspark_commitlog.log.reader import read_range
+    from pyspark_commitlog.log.read.reader import read_range
     from pyspark_commitlog.model import OffsetRange
     from pyspark_commitlog.root import Root
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyspark_commitlog.log.compact import compact
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.settle import settle
-from pyspark_commitlog.topics import CommitLog
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.log.maintain.compact import compact
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read.reader import PartitionReader
 from tests.support.records import append
 
 KEY_BYTES = 64

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
-from pyspark_commitlog.log.commit import Committed, ProducerBatch, Transaction, commit
-from pyspark_commitlog.log.partitioner import Partitioner
-from pyspark_commitlog.log.reader import PartitionReader
-from pyspark_commitlog.log.staging import Staged, Stager
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Committed, ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.partitioner import Partitioner
+from pyspark_commitlog.log.write.staging import Staged, Stager
 
 
 @dataclass(frozen=True)

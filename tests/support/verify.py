@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.log import verify as package
+from pyspark_commitlog.log.repair import verify as package
 from pyspark_commitlog.log.topic import TopicLog
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import StorageError
+from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.maintenance import Maintained
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.topics import CommitLog
 from tests.support.clock import ManualClock
 from tests.support.faults import FaultyStorage, Hook
 from tests.support.records import read_topic

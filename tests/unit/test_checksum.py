@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
-from pyspark_commitlog.log import checksum as module
-from pyspark_commitlog.log.checksum import added, checksum
+from pyspark_commitlog.log.write import checksum as module
+from pyspark_commitlog.log.write.checksum import added, checksum
 
 _ALL = 2**64 - 1
 

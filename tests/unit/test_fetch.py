@@ -14,8 +14,8 @@ import pytest
 from pyspark_commitlog import CommitLog, Record
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import find_time
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.storage import caches, limits
 from tests.golden import make_golden
 from tests.support.records import append, batch_of

@@ -96,7 +96,16 @@ def test_looking_for_the_source_and_checking_its_options_imports_nothing_that_re
 def test_a_streaming_query_waits_for_few_imports() -> None:
     """Each query starts a Python process for its source, and waits until that has imported it."""
     package = "pyspark_commitlog"
-    unneeded = ["topics", "groups", "maintenance", "log.commit", "log.find", "log.reader", "spark.batch", "spark.sink"]
+    unneeded = [
+        "commit_log",
+        "groups",
+        "log.maintain",
+        "log.write",
+        "log.read.timestamps",
+        "log.read.reader",
+        "spark.batch",
+        "spark.sink",
+    ]
     names = ["pyarrow.compute", *(f"{package}.{name}" for name in unneeded)]
     code = (
         f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
-from pyspark_commitlog.log.keymap import Keys, KeySource, bucket_of, find_superseded
+from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, bucket_of, find_superseded
 
 Row = tuple[int, bytes | None]
 

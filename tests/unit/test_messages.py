@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.log.staging import Group, Staged
 from pyspark_commitlog.log.state import ChunkRef
+from pyspark_commitlog.log.write.staging import Group, Staged
 from pyspark_commitlog.spark.messages import StagedMessage, check_messages
 
 _CHUNK = ChunkRef("00000000000000000007-6f1e9a3c-0000-4000-8000-000000000000.chunk", 100, 5)

@@ -17,7 +17,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
-from pyspark_commitlog.log.reader import read_range
+from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
@@ -180,11 +180,11 @@ PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "it
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
     ("spark/rows.py", "_repeat"): "one scalar per frame",
-    ("log/checksum.py", "checksum"): "a few records, where a call of Arrow costs as much as some of them",
-    ("log/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
-    ("log/records.py", "_partitions"): "the two bounds of a batch",
-    ("log/staging.py", "_split"): "one number per partition that the batch has records for",
-    ("log/staging.py", "split_topics"): "one name per topic that the batch has records for",
+    ("log/write/checksum.py", "checksum"): "a few records, where a call of Arrow costs as much as some of them",
+    ("log/read/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
+    ("log/write/records.py", "_partitions"): "the two bounds of a batch",
+    ("log/write/staging.py", "_split"): "one number per partition that the batch has records for",
+    ("log/write/staging.py", "split_topics"): "one name per topic that the batch has records for",
 }
 
 
@@ -201,7 +201,7 @@ def test_no_module_makes_python_objects_of_a_column() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), function)
         for room in ("consumer", "spark", "log", "format")
-        for path in sorted((PACKAGE / room).glob("*.py"))
+        for path in sorted((PACKAGE / room).rglob("*.py"))
         for function, _ in uses(path.read_text())
     }
     assert found - set(ALLOWED) == set()

@@ -12,7 +12,7 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.log.frames import Located, Span
-from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of, read_partition
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.encoding import empty_frame
 from pyspark_commitlog.log.frames import check, segment_span, walk
-from pyspark_commitlog.log.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
+from pyspark_commitlog.log.segments.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
 from pyspark_commitlog.log.state import Sealed
 from pyspark_commitlog.storage.local import LocalStorage
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.borders import FrameBorders
-from pyspark_commitlog.log.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
+from pyspark_commitlog.log.read.frame_bounds import FrameBorders
+from pyspark_commitlog.log.read.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from tests.support.records import append, batch_of
@@ -156,7 +156,7 @@ def test_lookups_end_with_their_budget_and_what_is_gone_is_unknown(
     fill(log, 100, 1000)
     topic = log.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
-    monkeypatch.setattr("pyspark_commitlog.log.borders.MAX_LOOKUPS", 2)
+    monkeypatch.setattr("pyspark_commitlog.log.read.frame_bounds.MAX_LOOKUPS", 2)
     frame_of = FrameBorders(lambda name: topic).of(wanted)
     assert [frame_of(offset) is None for offset in (0, 1, 50, 50, 99)] == [False, False, False, False, True]
     log.delete_records("t", {0: 60})

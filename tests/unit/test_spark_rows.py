@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format.columns import TIMESTAMP
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.spark.rows import MAX_BYTES, MIN_ROWS, SparkRows
 
 SCHEMA = pa.schema([pa.field("value", pa.binary()), pa.field("offset", pa.int64()), pa.field("timestamp", TIMESTAMP)])

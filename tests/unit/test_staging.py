@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log import staging
-from pyspark_commitlog.log.commit import commit
-from pyspark_commitlog.log.partitioner import Partitioner
-from pyspark_commitlog.log.staging import Encode, Staged, Stager
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write import staging
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.partitioner import Partitioner
+from pyspark_commitlog.log.write.staging import Encode, Staged, Stager
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.local_files import LocalOutputFile
 from pyspark_commitlog.storage.pool import Aside

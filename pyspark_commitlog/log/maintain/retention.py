@@ -14,8 +14,8 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.collect import read_retained, settle_state
-from pyspark_commitlog.log.segment import write_manifest
+from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
+from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.reader import PartitionReader, Rows
+from pyspark_commitlog.log.read.reader import PartitionReader, Rows
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pyspark_commitlog.errors import TopicChangedError, together, told_as
-from pyspark_commitlog.log.collect import Collected, collect, remove_former, sweep
-from pyspark_commitlog.log.compact import Compacted, compact
-from pyspark_commitlog.log.recover import recover
-from pyspark_commitlog.log.retention import Retained, collect_segments, retain
-from pyspark_commitlog.log.settle import Settled, settle_on
+from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep
+from pyspark_commitlog.log.maintain.compact import Compacted, compact
+from pyspark_commitlog.log.maintain.recover import recover
+from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
+from pyspark_commitlog.log.maintain.settle import Settled, settle_on
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder

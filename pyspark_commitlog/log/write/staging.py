@@ -20,11 +20,11 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
-from pyspark_commitlog.log.checksum import added, checksum
 from pyspark_commitlog.log.encoding import encode_frame
-from pyspark_commitlog.log.partitioner import Assigner
-from pyspark_commitlog.log.records import Limits, Records, check_columns, prepare
 from pyspark_commitlog.log.state import ChunkRef, TopicState
+from pyspark_commitlog.log.write.checksum import added, checksum
+from pyspark_commitlog.log.write.partitioner import Assigner
+from pyspark_commitlog.log.write.records import Limits, Records, check_columns, prepare
 from pyspark_commitlog.storage import OutputFile, Storage
 
 #: Batches that pending rows of a task may keep alive, bytes.
@@ -57,8 +57,8 @@ class Group:
 class Staged:
     """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
 
-    ``keyless`` tells whether some of the task's records have no key. ``checksum`` is theirs (``log.checksum``); None
-    where nobody will compare it.
+    ``keyless`` tells whether some of the task's records have no key. ``checksum`` is theirs (``log.write.checksum``);
+    None where nobody will compare it.
     """
 
     topic: str

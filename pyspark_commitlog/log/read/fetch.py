@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.log.reader import PartitionReader, Rows, read_view
+from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import Record
 

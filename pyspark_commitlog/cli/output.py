@@ -11,9 +11,9 @@ from pyspark_commitlog.text import backlog_line, counted, table
 
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup, Moved
-    from pyspark_commitlog.log.verify import Report
-    from pyspark_commitlog.log.void import GivenUp
-    from pyspark_commitlog.maintenance import Maintained
+    from pyspark_commitlog.log.maintain.run import Maintained
+    from pyspark_commitlog.log.repair.verify import Report
+    from pyspark_commitlog.log.repair.void import GivenUp
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pyspark_commitlog.format.lineage import NO_LINEAGE
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import Span, check, check_whole, crc_of, walk
-from pyspark_commitlog.log.pieces import Piece, pieces_of
+from pyspark_commitlog.log.read.damage import Piece, pieces_of
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage

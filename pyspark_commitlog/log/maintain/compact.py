@@ -16,9 +16,9 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import TopicChangedError, together, told_as
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.log.frames import check, segment_span, walk
-from pyspark_commitlog.log.keymap import Keys, KeySource, find_superseded
-from pyspark_commitlog.log.rewrite import Rules, Where, rewrite, rows_of
-from pyspark_commitlog.log.segment import write_manifest
+from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
+from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite, rows_of
+from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent, watched

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import MAX_ROWS
-from pyspark_commitlog.log.reader import Rows
+from pyspark_commitlog.log.read.reader import Rows
 
 ARROW_SCHEMA = pa.schema(
     [

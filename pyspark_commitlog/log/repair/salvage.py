@@ -13,9 +13,9 @@ from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span
-from pyspark_commitlog.log.pieces import Piece, pieces_of
-from pyspark_commitlog.log.rewrite import Rules, Where, rewrite_frames
-from pyspark_commitlog.log.segment import write_manifest
+from pyspark_commitlog.log.read.damage import Piece, pieces_of
+from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite_frames
+from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 

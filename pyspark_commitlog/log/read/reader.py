@@ -25,6 +25,17 @@ from pyspark_commitlog.format.index import behind_offset, lookup_offset
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.log.read.unsettled import (
+    WAY_OUT,
+    Entries,
+    Pending,
+    Source,
+    lost_entry,
+    overlaps,
+    scan,
+    span_of,
+    void_at,
+)
 from pyspark_commitlog.log.state import (
     INLINE,
     Active,
@@ -36,17 +47,6 @@ from pyspark_commitlog.log.state import (
     TopicState,
 )
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import (
-    WAY_OUT,
-    Entries,
-    Pending,
-    Source,
-    lost_entry,
-    overlaps,
-    scan,
-    span_of,
-    void_at,
-)
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.reader import PartitionReader
+from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.murmur2 import Words, murmur2
-from pyspark_commitlog.log.arrow import offsets_of
-from pyspark_commitlog.log.reader import Rows, read_range
+from pyspark_commitlog.log.read.arrow import offsets_of
+from pyspark_commitlog.log.read.reader import Rows, read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 

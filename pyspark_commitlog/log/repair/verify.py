@@ -13,12 +13,12 @@ from functools import partial
 from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.backlog import backlog
-from pyspark_commitlog.log.found import Found
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_span, walk
+from pyspark_commitlog.log.read.backlog import backlog
+from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
+from pyspark_commitlog.log.repair.strays import Found
 from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import Source, unsettled_frames
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
 
 _TRIES = 3

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.pieces import Piece
-from pyspark_commitlog.log.salvage import Range, salvaged, settled_pieces
+from pyspark_commitlog.log.read.damage import Piece
+from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
+from pyspark_commitlog.log.repair.salvage import Range, salvaged, settled_pieces
 from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
-from pyspark_commitlog.log.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 
 log = logging.getLogger("pyspark_commitlog.log")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.commit import ProducerBatch
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.writers import remember
+from pyspark_commitlog.log.write.commit import ProducerBatch
+from pyspark_commitlog.log.write.writers import remember
 
 
 def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:

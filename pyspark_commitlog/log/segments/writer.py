@@ -30,7 +30,7 @@ from pyspark_commitlog.format.index import (
     usable_bytes,
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
-from pyspark_commitlog.log.indexes import Home, mended
+from pyspark_commitlog.log.segments.indexes import Home, mended
 from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition, earliest, later
 from pyspark_commitlog.storage import AppendFile, Storage
 

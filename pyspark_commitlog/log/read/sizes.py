@@ -14,10 +14,10 @@ import numpy as np
 
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
-from pyspark_commitlog.log.reader import View, read_view
+from pyspark_commitlog.log.read.reader import View, read_view
+from pyspark_commitlog.log.read.unsettled import load_pending
 from pyspark_commitlog.log.state import Active, Extent, Sealed
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import load_pending
 
 #: Entries of an offset index that are looked at: a 256th of a segment is near enough for a limit.
 _SAMPLES = 256

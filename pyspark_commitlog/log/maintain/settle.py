@@ -28,11 +28,11 @@ from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
-from pyspark_commitlog.log.segment import SegmentWriter, Stamped
+from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
+from pyspark_commitlog.log.repair.void import void_unsynced
+from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.state import Damage, SettledPartition, SettleState, TopicState, Void, earliest
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
-from pyspark_commitlog.log.void import void_unsynced
 from pyspark_commitlog.storage import Clock, Holder
 from pyspark_commitlog.storage.process import share_out
 
@@ -147,7 +147,7 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
 
     With the root's defaults that the commit found.
     """
-    from pyspark_commitlog.log.collect import collect
+    from pyspark_commitlog.log.maintain.collect import collect
 
     try:
         stored, state = topic.newest(topic_id)

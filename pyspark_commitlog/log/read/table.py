@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.log.arrow import schema_of, stored_columns, to_batch
-from pyspark_commitlog.log.find import find_time
-from pyspark_commitlog.log.latest import latest
-from pyspark_commitlog.log.reader import Rows, read_range
+from pyspark_commitlog.log.read.arrow import schema_of, stored_columns, to_batch
+from pyspark_commitlog.log.read.latest import latest
+from pyspark_commitlog.log.read.reader import Rows, read_range
+from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import OffsetRange

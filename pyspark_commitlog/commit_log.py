@@ -25,18 +25,18 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.backlog import backlog
-from pyspark_commitlog.log.collect import former_lives
-from pyspark_commitlog.log.commit import former_queries
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.fetch import fetch
-from pyspark_commitlog.log.find import OffsetAndTimestamp, find_max_timestamp, find_time
-from pyspark_commitlog.log.retention import delete_records
+from pyspark_commitlog.log.maintain.collect import former_lives
+from pyspark_commitlog.log.maintain.retention import delete_records
+from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
+from pyspark_commitlog.log.read.backlog import backlog
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
+from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
+from pyspark_commitlog.log.repair.void import GivenUp, void
 from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
-from pyspark_commitlog.log.verify import Report, RootReport, verify
-from pyspark_commitlog.log.void import GivenUp, void
-from pyspark_commitlog.maintenance import Maintained, maintain_topic
+from pyspark_commitlog.log.write.commit import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.root import Root
 
@@ -344,7 +344,7 @@ class CommitLog(Root):
             OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
-        from pyspark_commitlog.log.table import read_table
+        from pyspark_commitlog.log.read.table import read_table
 
         return read_table(self.topic(topic), columns, start, end, view)
 

@@ -25,9 +25,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, is_text, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.checksum import added
 from pyspark_commitlog.log.encoding import restaged
-from pyspark_commitlog.log.staging import Group, Staged
+from pyspark_commitlog.log.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.log.state import (
     INLINE,
     ChunkRef,
@@ -40,8 +39,9 @@ from pyspark_commitlog.log.state import (
     with_mark,
 )
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.unsettled import is_whole, needed_chunks, read_pending
-from pyspark_commitlog.log.writers import PRODUCER, remember
+from pyspark_commitlog.log.write.checksum import added
+from pyspark_commitlog.log.write.staging import Group, Staged
+from pyspark_commitlog.log.write.writers import PRODUCER, remember
 
 log = logging.getLogger("pyspark_commitlog.log")
 
@@ -118,8 +118,8 @@ def judge(
         row: what is remembered of the writer.
         writer: whose commit it is.
         rows: its number of records.
-        checksum: of its records, see ``log.checksum``; None for producers, whose numbers decide alone: a retry brings
-            the very same records, and others come under other numbers.
+        checksum: of its records, see ``log.write.checksum``; None for producers, whose numbers decide alone: a retry
+            brings the very same records, and others come under other numbers.
         topic: its name.
 
     Raises:

@@ -1,0 +1,1 @@
+"""What keeps a topic small and fast: settling, retention, compaction, collection."""

@@ -1,0 +1,1 @@
+"""What checks a topic's files, and gives up what is lost."""

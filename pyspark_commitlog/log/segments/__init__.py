@@ -1,0 +1,1 @@
+"""Segment files: appended to, indexed, written again without some records."""
