@@ -118,7 +118,7 @@ class Subscriber:
         wanted = subscription(topics, pattern)
         with self._lock:
             self._check_open()
-            self._start(self._join(wanted) if self._group is not None else Sole(self._counts), wanted, listener)
+            self._start(self._join(wanted) if self._group is not None else Sole(_weak(self._counts)), wanted, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, in place of what was read before; no others come up.

@@ -85,7 +85,7 @@ class GroupLog:
     Args:
         storage: the root.
         name: of the group.
-        allow: refuses who may not commit offsets of a topic; asked at the first commit to each.
+        allow: refuses who may not commit offsets of a topic; asked again of none that the last commit had.
     """
 
     def __init__(self, storage: Storage, name: str, allow: Callable[[str], None] | None = None) -> None:
@@ -214,7 +214,7 @@ class GroupLog:
             return
         for topic in sorted(topics - self._allowed):
             self._allow(topic)
-            self._allowed.add(topic)
+        self._allowed = topics
 
     def end(self) -> None:
         """Delete the group: no offset is left, and who followed it before can't commit any more.

@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -76,6 +77,10 @@ def test_who_follows_a_topic_keeps_no_history_of_each_entry(tmp_path: Path, grou
         assert lineages() - before < 10  # each has up to a hundred marks: 10 KB once they are looked at
 
 
+#: So that a member that fell silent is soon out of its group.
+QUICK: dict[str, Any] = {"session_timeout_ms": 400, "heartbeat_interval_ms": 50}
+
+
 def left_for_the_garbage_collection(act: Callable[[], object]) -> set[str]:
     """Return of which classes of the package objects are left in cycles."""
     act()  # imports, and what is made once
@@ -110,6 +115,19 @@ def test_what_a_closed_consumer_held_goes_at_once(tmp_path: Path, group: str | N
                 pass
 
     assert left_for_the_garbage_collection(visit) == set()
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_a_consumer_held_goes_with_it_though_nobody_closed_it(tmp_path: Path, group: str | None) -> None:
+    CommitLog(str(tmp_path)).create_topic("t", 1)
+
+    def visit() -> None:
+        append(CommitLog(str(tmp_path)).topic("t"), batch_of([b"x"]))
+        consumer = Consumer(str(tmp_path), "t", group_id=group, auto_offset_reset="earliest", **QUICK)
+        while not consumer.poll(0.2):
+            pass
+
+    assert "Consumer" not in left_for_the_garbage_collection(visit)
 
 
 def test_what_topics_are_handled_by_goes_at_once(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.groups import group
+from pyspark_commitlog.groups.group import GroupLog
 from pyspark_commitlog.groups.groups import GroupPartition, Moved
 from pyspark_commitlog.groups.state import Position
 from tests.support.faults import Hook, io_error, on_path
@@ -69,6 +70,15 @@ def test_a_group_begins_with_its_first_commit_and_tells_its_lag(world: World) ->
     assert (told.generation, told.metadata) == (0, {"t": "by a test"})
     assert groups.list() == ("g",)
     assert entries(world) == [1]
+
+
+def test_of_the_topics_that_were_allowed_those_of_the_last_commit_are_remembered(world: World) -> None:
+    asked = list[str]()
+    topics = {name: world.create(name=name) for name in ("one", "two")}
+    handle = GroupLog(world.storage(), "g", asked.append)
+    for names in (["one"], ["one"], ["one", "two"], ["two"], ["one"]):
+        handle.advance([Position(name, topics[name].newest()[1].topic_id, 0, 0) for name in names])
+    assert asked == ["one", "two", "one"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "größe", "%41", "a b", "~", "x" * 249])
