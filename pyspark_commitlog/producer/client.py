@@ -52,7 +52,8 @@ class Producer:
         acks: ``all`` or 1: a record that was acknowledged survives power loss. 0: it may not, the offset is told
             all the same.
         linger_ms: how long a record waits for others to share its commit.
-        batch_size: bytes of a topic that are committed without lingering.
+        batch_size: bytes of a topic that are committed without lingering; and of records without key, those that go to
+            one partition before the next one has its turn (at most the topic's ``batch.size``).
         buffer_memory: bytes that may wait to be committed, over all topics.
         compression: ``none``, ``lz4`` or ``zstd``; None: the topic's ``compression.type``.
         partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both whatever the key), or

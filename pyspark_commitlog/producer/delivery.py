@@ -288,23 +288,30 @@ class Delivery:
         if self._options.compression is not None:
             config = TopicConfig({**config.stored, "compression.type": self._options.compression})
         paths = topic.paths(state.topic_id)
-        partitioner = self._chooser(state.partitions, config.number("batch.size"))
+        batch_bytes = max(1, min(self._options.batch_size, config.number("batch.size")))
+        partitioner = self._chooser(state.partitions, batch_bytes)
         return Stager(
             topic.storage, paths, state, stored.sequence, partitioner, config,
             durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
-        """Return the topic's partitioner, which goes on where it was; a new one when the topic has grown."""
+        """Return the topic's partitioner, which begins a batch behind where it was; a new one when the topic has grown.
+
+        Kafka's (KIP-480) leaves a partition when the batch that it gathers there is closed, also by ``linger``.
+        """
         found = self._partitioner
-        if found is None or (found.inner if isinstance(found, KeyIgnoring) else found).partitions != partitions:
-            chosen = self._options.partitioner
-            kind = "roundrobin" if chosen == "roundrobin" else "sticky"
-            first = int(self._topic.storage.jitter() * partitions)
-            inner = Partitioner(partitions, kind, batch_bytes, first)
-            found = KeyIgnoring(inner) if chosen in ("roundrobin", "sticky") else inner
-            self._partitioner = found
-        return found
+        if found is not None:
+            inner = found.inner if isinstance(found, KeyIgnoring) else found
+            inner.next_batch()
+            if (inner.partitions, inner.batch_bytes) == (partitions, batch_bytes):
+                return found
+        chosen = self._options.partitioner
+        kind = "roundrobin" if chosen == "roundrobin" else "sticky"
+        first = int(self._topic.storage.jitter() * partitions)
+        inner = Partitioner(partitions, kind, batch_bytes, first)
+        self._partitioner = KeyIgnoring(inner) if chosen in ("roundrobin", "sticky") else inner
+        return self._partitioner
 
     # --- failing -----------------------------------------------------------------------------------------
 

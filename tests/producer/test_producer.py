@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -330,10 +331,36 @@ def test_round_robin_deals_records_out_whatever_their_keys(world: World) -> None
     assert chosen == [(chosen[0] + n) % 3 for n in range(9)]
 
 
+@pytest.mark.parametrize("partitioner", ["murmur2", "sticky"])
+def test_a_trickle_of_records_without_key_reaches_all_partitions(world: World, partitioner: str) -> None:
+    """6,000 records of 60 bytes, ten at a time: all were on one partition, which had a batch of 1 MiB to fill."""
+    world.create(4)
+    with producer_on(world, partitioner=partitioner, batch_size=2**25, linger_ms=60_000) as producer:
+        futures = []
+        for _ in range(600):
+            futures += [producer.send("t", bytes(60)) for _ in range(10)]
+            producer.flush()
+        chosen = [future.result().partition for future in futures]
+    batches = [set(chosen[start : start + 10]) for start in range(0, 6000, 10)]
+    assert all(len(batch) == 1 for batch in batches)
+    assert Counter(chosen) == dict.fromkeys(range(4), 1500)
+
+
+def test_a_batch_of_the_producers_size_goes_to_one_partition(world: World) -> None:
+    """Kafka's ``batch.size``, within one commit, too."""
+    world.create(4)
+    with producer_on(world, batch_size=1000, linger_ms=60_000, buffer_memory=2**26) as producer:
+        batch = pa.table({"value": [bytes(100)] * 80})
+        offsets = producer.send_batch("t", batch).result().offsets
+    assert {partition: end - start for partition, (start, end) in offsets.items()} == dict.fromkeys(range(4), 20)
+
+
 def test_sticky_stays_whatever_the_keys(world: World) -> None:
     world.create(3, {**_INLINE, "batch.size": 1024})
-    with producer_on(world, partitioner="sticky") as producer:
-        chosen = [producer.send("t", b"x" * 256, key=b"%d" % n).result().partition for n in range(12)]
+    with producer_on(world, partitioner="sticky", linger_ms=60_000) as producer:
+        futures = [producer.send("t", b"x" * 256, key=b"%d" % n) for n in range(12)]
+        producer.flush()
+        chosen = [future.result().partition for future in futures]
     changes = sum(a != b for a, b in pairwise(chosen))
     assert (len(set(chosen)), changes) == (3, 2)
 

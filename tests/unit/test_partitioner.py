@@ -79,6 +79,19 @@ def test_sticky_stays_on_a_partition_for_a_batch_of_bytes() -> None:
     assert assign(sticky, [None] * 3) == [2, 2, 0]
 
 
+def test_sticky_moves_on_when_a_batch_is_closed_that_got_something() -> None:
+    sticky = Partitioner(3, "sticky", batch_bytes=30)
+    chosen = []
+    for keys_ in ([None], [None, None], [b"21"], [None] * 4, [None]):
+        chosen.append(assign(sticky, keys_))
+        sticky.next_batch()
+    by_key = assign(Partitioner(3, "sticky", 30), [b"21"])
+    assert chosen == [[0], [1, 1], by_key, [2, 2, 2, 0], [1]]
+    sticky.next_batch()
+    sticky.next_batch()
+    assert assign(sticky, [None]) == [2]
+
+
 def test_roundrobin_moves_on_with_every_record() -> None:
     roundrobin = Partitioner(3, "roundrobin", batch_bytes=30)
 

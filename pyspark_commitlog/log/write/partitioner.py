@@ -29,13 +29,13 @@ class Assigner(Protocol):
 
 @dataclass
 class Partitioner:
-    """Chooses partitions for the records of one write task.
+    """Chooses partitions for the records of one write task, or of one producer.
 
     Args:
         partitions: how many the topic has.
         kind: for records without a key: ``sticky`` stays on a partition for ``batch_bytes``, ``roundrobin`` moves on
             with every record.
-        batch_bytes: bytes after which ``sticky`` moves on.
+        batch_bytes: bytes after which ``sticky`` moves on, 1 at least.
         first: where keyless records start (the task's number, so that tasks spread).
     """
 
@@ -66,6 +66,10 @@ class Partitioner:
         if len(keyless):
             chosen[keyless] = self._keyless(sizes[keyless])
         return chosen
+
+    def next_batch(self) -> None:
+        """Close a batch: ``sticky`` goes to the next partition, if the present one got something (KIP-480)."""
+        self._bytes = -(-self._bytes // self.batch_bytes) * self.batch_bytes
 
     def _keyless(self, sizes: Ints) -> Ints:
         if self.kind == "roundrobin":
