@@ -17,6 +17,14 @@ class Hurried(Protocol):
         """Have committed now what is ready."""
 
 
+class BufferFullError(Exception):
+    """There is no room now, and the caller does not wait; it never leaves the producer."""
+
+    def __init__(self, size: int, topic: str) -> None:
+        super().__init__(size, topic)
+        self.size, self.topic = size, topic
+
+
 class Buffer:
     """Bytes that records take from ``send`` until their future is done.
 
@@ -35,45 +43,92 @@ class Buffer:
         self.waiting: dict[Hurried, None] = {}
         self.watched: Callable[[], None] = lambda: None
         self._calling: set[int] = set()
+        self._awaited: dict[object, Callable[[], None]] = {}
         self.closed = False
         self.blocked = 0
-        self._limit, self._max_block_ms = limit, max_block_ms
+        self.limit, self._max_block_ms = limit, max_block_ms
         self._used = 0
 
-    def take(self, size: int, topic: str) -> None:
+    def take(self, size: int, topic: str, taken: list[int], *, wait: bool = True) -> None:
         """Take memory, when there is enough; the lock is held, and let go of while this waits.
 
+        ``taken[0]`` becomes ``size`` in the same step: behind it whoever asked may be interrupted anywhere (Ctrl-C).
+
         Raises:
+            BufferFullError: there is none now, and ``wait`` is false.
             BufferExhaustedError: there was none for ``max_block_ms``, or ``size`` is more than there is at all.
             ProducerClosedError: the producer was closed meanwhile.
         """
-        if size > self._limit:
-            raise BufferExhaustedError(
-                f"topic {topic!r}: {size} bytes are more than buffer_memory={self._limit}: send smaller batches or "
-                "raise it. Nothing was taken"
-            )
-        if self._used + size > self._limit and not self._wait_for(size):
-            raise BufferExhaustedError(
-                f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
-                f"buffer_memory={self._limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
-            )
+        self.check_fits(size, topic)
+        if self._used + size > self.limit:
+            if not wait:
+                raise BufferFullError(size, topic)
+            if not self._wait_for(size):
+                raise self.exhausted(size, topic)
         self.check_open()
-        self._used += size
+        self._used, taken[0] = self._used + size, size
+
+    def check_fits(self, size: int, topic: str) -> None:
+        """Refuse what there will never be room for.
+
+        Raises:
+            BufferExhaustedError: it is more than ``buffer_memory``.
+        """
+        if size > self.limit:
+            raise BufferExhaustedError(
+                f"topic {topic!r}: a record takes {size} bytes, which are more than buffer_memory={self.limit}: raise "
+                "it. Nothing was taken"
+            )
+
+    def exhausted(self, size: int, topic: str) -> BufferExhaustedError:
+        """Return what is raised where ``max_block_ms`` passed without room."""
+        return BufferExhaustedError(
+            f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
+            f"buffer_memory={self.limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
+        )
 
     def _wait_for(self, size: int) -> bool:
         self.blocked += 1
         try:
-            for each in list(self.waiting):  # nobody lingers for more while somebody has to wait
-                each.hurry()
-            enough = lambda: self.closed or self._used + size <= self._limit  # noqa: E731
+            self._hurry()
+            enough = lambda: self.closed or self._used + size <= self.limit  # noqa: E731
             return self.room.wait_for(enough, self._max_block_ms / 1000)
         finally:
             self.blocked -= 1
 
+    def _hurry(self) -> None:
+        for each in list(self.waiting):  # nobody lingers for more while somebody has to wait
+            each.hurry()
+
+    @contextmanager
+    def awaited(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Count a coroutine as one that waits for room; the lock is not held.
+
+        Args:
+            wake: called, by any thread, with the lock held, when there may be room, and when the producer is closed.
+        """
+        me = object()
+        with self.lock:
+            self.blocked += 1
+            self._awaited[me] = wake
+            self._hurry()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.blocked -= 1
+                del self._awaited[me]
+
     def give(self, size: int) -> None:
         """Give memory back; the lock is held."""
         self._used -= size
+        self.wake()
+
+    def wake(self) -> None:
+        """Have everybody who waits for room look again; the lock is held."""
         self.room.notify_all()
+        for wake in self._awaited.values():
+            wake()
 
     @contextmanager
     def calling(self) -> Iterator[None]:

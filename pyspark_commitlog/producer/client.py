@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import atexit
-import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
-from threading import Lock
 from types import TracebackType
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.access import Operation
-from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.config import MAX_PARTITION
-from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError, UsageError
-from pyspark_commitlog.log.write.producers import init_producer
-from pyspark_commitlog.log.write.records import narrowed
-from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
-from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.delivery import Delivery, Identity
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions
-from pyspark_commitlog.producer.records import (
-    BatchMetadata,
-    Headers,
-    RecordMetadata,
-    as_bytes,
-    as_headers,
-    as_microseconds,
-    as_pieces,
-    sizes_of,
-)
-from pyspark_commitlog.producer.sender import Sender
-from pyspark_commitlog.producer.watchdog import Watchdog
+from pyspark_commitlog.producer.parts import Together
+from pyspark_commitlog.producer.records import BatchMetadata, Headers, RecordMetadata
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import process_id
 
-log = logging.getLogger("pyspark_commitlog.producer")
-
-_MS_US = 1000
+_T = TypeVar("_T")
 #: Producers that were not closed: what they were given is sent when the interpreter ends.
 _open: set[Producer] = set()
 
 
-class Producer:
+class Producer(Gathering):
     """Appends records to the topics of a root. Safe for use by several threads; not by a forked child.
 
     Args:
@@ -111,14 +91,7 @@ class Producer:
         return producer
 
     def _start(self, storage: Storage, options: ProducerOptions, principal: str | None) -> None:
-        self._storage, self._options = storage, options
-        self._log = CommitLog.on(storage, principal)
-        self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
-        self._senders: dict[str, Sender] = {}
-        self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._senders).start
-        self._opening = Lock()
-        self._process = process_id()
-        self._choose = options.partitioner if callable(options.partitioner) else None
+        super()._start(storage, options, principal)
         _open.add(self)
 
     def __repr__(self) -> str:
@@ -131,6 +104,15 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """As ``__exit__``, without blocking the event loop."""
+        import asyncio
+
+        await asyncio.to_thread(self.close)
 
     # --- sending -----------------------------------------------------------------------------------------
 
@@ -169,28 +151,46 @@ class Producer:
             WriterFencedError, NotSentError: a producer with ``producer_id`` that has ended, see ``last_sequence``.
         """
         sender = self._sender(topic)
-        value, key = as_bytes(value, "value"), as_bytes(key, "key")
-        size = len(value or b"") + len(key or b"")
-        pairs = None
-        if headers is not None:
-            pairs = as_headers(headers)
-            size += sizes_of(pairs)
-        at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
-        if partition is None:
-            if self._choose is not None:
-                partition = self._chosen(key, sender.partitions)
-        elif isinstance(partition, bool) or not isinstance(partition, int):
-            raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
-        elif abs(partition) > MAX_PARTITION:
-            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
-        while (sent := sender.send(value, key, pairs, at, partition, size, sequence)) is None:
+        record = self._record(topic, value, key, headers, timestamp, partition)
+        while (sent := self._give(sender, record, sequence)) is None:
             sender = self._sender(topic)  # not used for a while, and let go of just now
         return sent
+
+    async def asend(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+        *,
+        sequence: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record as ``send`` does and wait until it is committed, without blocking the event loop.
+
+        Records of a topic are sent in the order of the calls, those that wait for room included. A task that is
+        cancelled while its record waits for room has sent nothing; later, the record is sent all the same.
+
+        Returns:
+            The record's partition and offset.
+
+        Raises:
+            InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: what the future of
+                ``send`` fails with; and what ``send`` raises.
+        """
+        record = self._record(topic, value, key, headers, timestamp, partition)
+        sent = await self._asent(topic, lambda sender: self._give(sender, record, sequence, wait=False))
+        return await _told(sent)
 
     def send_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
     ) -> Future[BatchMetadata]:
-        """Send an Arrow batch; it becomes visible as a whole.
+        """Send an Arrow batch; it becomes visible as a whole, unless it is larger than ``buffer_memory``.
+
+        A larger one is cut into parts, which are committed one after the other while this call waits for room, at
+        most ``max_block_ms`` for each, so memory stays bounded. Where one fails or finds no room no further one is
+        taken; those that were go on.
 
         Args:
             topic: its name.
@@ -200,21 +200,62 @@ class Producer:
                 not sent again.
 
         Returns:
-            A future of the offsets. It fails with ``InvalidRecordError``, and nothing was sent, when the topic refuses
-            one of the records.
+            A future of the offsets; of a batch that was cut, when all parts are done, from the first offset of each
+            partition to that behind the last: records of others may lie between. It fails with
+            ``InvalidRecordError``, and nothing was sent (of a batch that was cut: nothing of that part), when the
+            topic refuses one of the records; with ``BufferExhaustedError`` when a part but the first found no room.
 
         Raises:
             InvalidRecordError: names the column, its type and what is allowed.
-            BufferExhaustedError: no room for ``max_block_ms``, or more than ``buffer_memory``; nothing was taken.
+            BufferExhaustedError: no room for ``max_block_ms``, or a record is more than ``buffer_memory``; nothing was
+                taken.
             UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as ``send``.
         """
-        sender = self._sender(topic)
-        pieces = as_pieces(topic, batch)
-        if self._choose is not None:
-            pieces = [self._with_partitions(topic, piece, sender.partitions) for piece in pieces]
-        while (sent := sender.send_batch(pieces, sequence)) is None:
-            sender = self._sender(topic)
-        return sent
+        whole = Together(topic)
+        for part in self._parts(topic, batch, self._sender(topic)):
+            give = self._part(part, sequence, wait=True)
+            try:
+                while (sent := give(self._sender(topic))) is None:
+                    pass
+            except Exception as error:
+                if not whole.has_begun:
+                    raise
+                whole.end(error)
+                return whole.future
+            if part.is_all:
+                return sent
+            whole.add(sent)
+            if whole.has_failed:
+                break
+        whole.end()
+        return whole.future
+
+    async def asend_batch(
+        self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
+    ) -> BatchMetadata:
+        """Send an Arrow batch as ``send_batch`` does and wait until it is committed, without blocking the event loop.
+
+        A task that is cancelled sends no further part of a batch that was cut.
+
+        Raises:
+            What ``send_batch`` raises, and what its future fails with.
+        """
+        import asyncio
+
+        sender = await self._asender(topic)
+        whole = Together(topic)
+        for part in await asyncio.to_thread(self._parts, topic, batch, sender):
+            try:
+                whole.add(await self._asent(topic, self._part(part, sequence, wait=False)))
+            except Exception as error:
+                if not whole.has_begun:
+                    raise
+                whole.end(error)
+                return await _told(whole.future)
+            if whole.has_failed:
+                break
+        whole.end()
+        return await _told(whole.future)
 
     def last_sequence(self, topic: str) -> int:
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
@@ -230,61 +271,6 @@ class Producer:
         if landed is None:
             raise UsageError("last_sequence needs a Producer with a producer_id")
         return landed
-
-    def _chosen(self, key: bytes | None, partitions: int) -> int:
-        assert self._choose is not None
-        found = self._choose(key, partitions)
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < partitions:
-            raise InvalidRecordError(f"the partitioner answers {found!r}: it must answer 0 to {partitions - 1}")
-        return found
-
-    def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
-        """Return a batch whose rows have the partition that the application's function chooses."""
-        names = piece.schema.names
-        keys = [None] * piece.num_rows
-        if "key" in names:
-            keys = narrowed("key", piece.column("key"), pa.binary(), topic).to_pylist()
-        given = piece.column("partition").to_pylist() if "partition" in names else [None] * piece.num_rows
-        chosen = [self._chosen(k, partitions) if p is None else p for k, p in zip(keys, given, strict=True)]
-        kept = piece.drop_columns(["partition"]) if "partition" in names else piece
-        return kept.append_column("partition", pa.array(chosen, pa.int64()))
-
-    def _sender(self, topic: str) -> Sender:
-        """Return a topic's sender; the first use of a topic looks it up and opens the producer's id there."""
-        self._check_process()
-        found = self._senders.get(topic)
-        if found is not None:
-            return found
-        with self._opening:
-            return self._senders.get(topic) or self._open(topic)
-
-    def _open(self, topic: str) -> Sender:
-        self._buffer.check_open()
-        handle = self._log.topic(topic, Operation.WRITE)
-        name = self._options.producer_id
-        landed: int | None = None
-        if name is None:
-            identity = Identity(f"{TRANSIENT}{self._storage.new_id()}")
-        else:
-            topic_id, row = init_producer(handle, f"{PRODUCER}{name}")
-            identity, landed = Identity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
-        _, state = handle.newest()
-        with self._buffer.lock:
-            self._buffer.check_open()
-            clock = self._storage.clock
-            self._buffer.watched()
-            delivery = Delivery(handle, identity, state.partitions, self._options)
-            self._senders[topic] = Sender(
-                self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
-            )
-            return self._senders[topic]
-
-    def _check_process(self) -> None:
-        if process_id() != self._process:
-            raise ProducerClosedError(
-                f"this Producer belongs to process {self._process}, and this one was forked from it: make a Producer "
-                "here. Nothing was sent"
-            )
 
     # --- ending ------------------------------------------------------------------------------------------
 
@@ -308,6 +294,12 @@ class Producer:
             self._buffer.progress.wait_for(lambda: not left(), timeout)
             return left()
 
+    async def aflush(self, timeout: float | None = None) -> int:
+        """Do as ``flush`` without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.flush, timeout)
+
     def close(self, timeout: float | None = None) -> None:
         """Send what was sent, then settle what is due for at most ``delivery_timeout_ms``, and end; twice is once.
 
@@ -324,7 +316,7 @@ class Producer:
             self._buffer.closed = True
             senders = list(self._senders.values())
             given_up = [sender.abandon() for sender in senders if left]
-            self._buffer.room.notify_all()
+            self._buffer.wake()
         try:
             for fail in given_up:
                 fail()
@@ -339,6 +331,12 @@ class Producer:
     def _end(self) -> None:
         """Send what is left when the interpreter ends."""
         self.close(self._options.request_timeout_ms / 1000)
+
+
+async def _told(sent: Future[_T]) -> _T:
+    import asyncio
+
+    return await asyncio.wrap_future(sent)
 
 
 @atexit.register

@@ -26,6 +26,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, behind
 from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.parts import size_of
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.records import (
     RECORD_BYTES,
@@ -120,8 +121,13 @@ class Sender:
         partition: int | None,
         size: int,
         sequence: int | None,
+        *,
+        wait: bool = True,
     ) -> Future[RecordMetadata] | None:
-        """Gather one record of ``size`` bytes; None where this sender is retired. Raises as ``Producer.send`` does."""
+        """Gather one record of ``size`` bytes; None where this sender is retired.
+
+        Raises as ``Producer.send`` does; without ``wait`` ``BufferFullError`` where it would wait.
+        """
         size += RECORD_BYTES
         future: SentFuture[RecordMetadata] = SentFuture()
         with self._buffer.lock:
@@ -133,21 +139,26 @@ class Sender:
                     future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
                     return future
                 self._check_ascends(sequence)
-            self._take(size, sequence)
-            mark = None
+            taken, mark = [0], None
             try:
+                self._take(size, sequence, taken, wait=wait)
                 mark = self._mark()
                 self._last = self._last + 1 if sequence is None else sequence
                 run = self._open_run(size)
                 run.add(value, key, headers, timestamp_us, partition, future, size, self._last)
                 self._added(1, size)
             except BaseException:
-                self._take_back(mark, size)
+                self._take_back(mark, taken)
                 raise
         return future
 
-    def send_batch(self, pieces: list[pa.RecordBatch], sequence: int | None) -> Future[BatchMetadata] | None:
-        """Gather an Arrow batch; None where this sender is retired. Raises as ``Producer.send_batch`` does."""
+    def send_batch(
+        self, pieces: list[pa.RecordBatch], sequence: int | None, *, wait: bool = True
+    ) -> Future[BatchMetadata] | None:
+        """Gather an Arrow batch; None where this sender is retired.
+
+        Raises as ``Producer.send_batch`` does; without ``wait`` ``BufferFullError`` where it would wait.
+        """
         future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
         with self._buffer.lock:
@@ -162,16 +173,16 @@ class Sender:
                 return future
             if sequence is not None:
                 self._check_ascends(sequence, rows)
-            size = RECORD_BYTES + sum(piece.nbytes for piece in pieces)
-            self._take(size, sequence)
-            mark = None
+            size = size_of(pieces)
+            taken, mark = [0], None
             try:
+                self._take(size, sequence, taken, wait=wait)
                 mark = self._mark()
                 self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
                 self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
                 self._added(rows, size)
             except BaseException:
-                self._take_back(mark, size)
+                self._take_back(mark, taken)
                 raise
         return future
 
@@ -180,9 +191,10 @@ class Sender:
         run = (last.rows, last.size) if isinstance(last, Run) else (0, 0)
         return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
 
-    def _take_back(self, mark: _Mark | None, size: int) -> None:
-        """Take back what was begun where it was interrupted (Ctrl-C): no record is half there, or taken unseen."""
-        self._buffer.give(size)
+    def _take_back(self, mark: _Mark | None, taken: list[int]) -> None:
+        """Take back what was begun where it was refused or interrupted (Ctrl-C): no record is half there."""
+        if taken[0]:
+            self._buffer.give(taken[0])
         if mark is None:
             return
         self._last, self._sent, self._bytes = mark.last, mark.sent, mark.bytes
@@ -190,20 +202,16 @@ class Sender:
         if self._items and isinstance(self._items[-1], Run):
             self._items[-1].cut(*mark.run)
 
-    def _take(self, size: int, sequence: int | None) -> None:
-        """Take memory. That may wait, and meanwhile others send, or the batch before fails: check once more."""
+    def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
+        """Take memory, ``taken`` says how much. That may wait, and meanwhile others send, or what is before fails."""
         self._taking += 1
         try:
-            self._buffer.take(size, self._topic)
+            self._buffer.take(size, self._topic, taken, wait=wait)
         finally:
             self._taking -= 1
-        try:
-            self._check()
-            if sequence is not None:
-                self._check_ascends(sequence)
-        except BaseException:
-            self._buffer.give(size)
-            raise
+        self._check()
+        if sequence is not None:
+            self._check_ascends(sequence)
 
     def _check(self) -> None:
         self._buffer.check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.filters import ANY_TIME, Spans, Taker, common, joined, united, without
+from pyspark_commitlog.spark.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.limits import Limits
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.reading import Reading, check_end
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.log.read.reader import Rows
     from pyspark_commitlog.spark.source import DefaultSource
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -37,6 +39,12 @@ class CommitLogReader(Reading, DataSourceReader):
         self._taker = Taker() if options.push_down else None
         if self._taker is not None:
             self.pushFilters = self._taker  # type: ignore[method-assign]
+        self._limit = LimitTaker()
+        if hasattr(DataSourceReader, "pushLimit"):
+            self.pushLimit = self._limit
+
+    def _enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        return self._limit.enough(rows)
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""

@@ -1,4 +1,4 @@
-"""What Spark's pushed filters leave of a batch read: topics, partitions, offsets and times (pure, but for ``Taker``).
+"""What Spark's pushed filters leave of a batch read: topics, partitions, offsets and times (pure, but for the takers).
 
 Spark evaluates every filter again on what is read, so a filter that is not understood just leaves all there is. The
 columns that are looked at are never null. A test and its opposite are worked out together: a null literal fails both.
@@ -6,11 +6,11 @@ columns that are looked at are never null. A test and its opposite are worked ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -26,6 +26,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.log.read.reader import Rows
 
 #: Whole numbers, as ranges [start, end) that ascend and do not touch.
 Spans = tuple[tuple[int, int], ...]
@@ -208,3 +211,31 @@ class Taker:
         """Take the filters; Spark evaluates those that are returned."""
         self.taken = Filters(tuple(filters))
         return filters
+
+
+class LimitTaker:
+    """Stands in for a reader's ``pushLimit``, which PySpark before 4.4 has not: takes how many rows are enough.
+
+    Spark limits what is read once more, and pushes a limit only where no filter stands before it. Unlike pushed filters
+    it belongs to one query. While ``spark.sql.python.limitPushdown.enabled`` is off, see ``Taker``.
+    """
+
+    __func__ = staticmethod(getattr(DataSourceReader, "pushLimit", None))  # type: ignore[arg-type]
+
+    def __init__(self) -> None:
+        self.taken: int | None = None
+
+    def __call__(self, limit: int) -> bool:
+        """Take the limit; True: it will be used."""
+        self.taken = limit
+        return True
+
+    def enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """Yield what a task reads, until it has enough: at most a frame too much."""
+        if self.taken is None:
+            yield from rows
+            return
+        left = self.taken
+        while left > 0 and (piece := next(rows, None)) is not None:
+            left -= piece.count
+            yield piece

@@ -24,6 +24,7 @@ from pyspark_commitlog.spark.splits import Split, longest_first, split
 from pyspark_commitlog.storage.caches import Shelf, Told
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.log.read.reader import Rows
     from pyspark_commitlog.spark.group_progress import GroupProgress, GroupStart
     from pyspark_commitlog.spark.source import DefaultSource
 
@@ -170,10 +171,15 @@ class Reading:
         if self._options.newest_per_key:
             from pyspark_commitlog.log.read.latest import latest
 
-            return SparkRows(self._schema, wanted.topic, wanted.partition).convert(latest(topic, wanted, names))
-        read = read_range if self._options.fail_on_data_loss else read_kept
-        rows = read(topic, wanted, names)
-        return SparkRows(self._schema, wanted.topic, wanted.partition).convert(rows)
+            rows = latest(topic, wanted, names)
+        else:
+            read = read_range if self._options.fail_on_data_loss else read_kept
+            rows = read(topic, wanted, names)
+        return SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
+
+    def _enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """Return what of a range is read: all of it, where Spark has not said that less will do."""
+        return rows
 
 
 def check_end(asked: Offsets | Times | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.log.maintain.settle import settle
@@ -19,6 +20,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.batch import CommitLogReader
+from pyspark_commitlog.spark.filters import LimitTaker
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
@@ -279,3 +281,31 @@ def test_filters_that_nothing_can_pass_leave_an_empty_plan(hours: World, test: F
 def test_without_the_option_filters_prune_nothing(hours: World) -> None:
     found, _ = counted(hours, hour(5), pushDownPredicate="false")
     assert sum(b.num_rows for b in found) == 20_000
+
+
+# --- a pushed limit, as Spark 4.4 pushes it ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, 1, 150, 10**6])
+def test_a_pushed_limit_ends_each_task_when_it_has_enough(
+    limit: int, hours: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark counts again, so a task may give more, but it must not give less."""
+    monkeypatch.setattr(DataSourceReader, "pushLimit", lambda self, limit: False, raising=False)
+    source = CountedSource({"path": str(hours.path), "subscribe": "t"})
+    source.storage = CountingStorage(hours.path, clock=hours.clock)
+    reader: Any = source.reader(source.schema())
+    assert reader.pushLimit(limit) is True
+    reader = pickle.loads(pickle.dumps(reader)) if limit else reader
+    for part in reader.partitions():
+        read = sum(batch.num_rows for batch in reader.read(part))
+        assert min(limit, 10_000) <= read <= min(limit + 50, 10_000)
+
+
+def test_a_pyspark_without_limits_to_push_finds_no_method_and_one_that_has_them_off_finds_its_own() -> None:
+    """Spark refuses a reader that has a method of its own while the conf is off; what it compares is ``__func__``."""
+    theirs = getattr(DataSourceReader, "pushLimit", None)
+    source = CountedSource({"path": "/nowhere", "subscribe": "t"})
+    reader = source.reader(source.schema())
+    assert hasattr(reader, "pushLimit") == (theirs is not None)
+    assert LimitTaker().__func__ is theirs

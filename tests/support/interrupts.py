@@ -15,7 +15,8 @@ _STRIDE = 13
 def interrupted(act: Callable[[], Any], at: int, part: str) -> Any:
     """Call ``act``, with a KeyboardInterrupt before the line ``at`` of a part of the package; True if it ended before.
 
-    Not where a ``with`` ends: there the interpreter looks for signals behind the call that lets go only.
+    Not where a ``with`` ends: there the interpreter looks for signals behind the call that lets go only. Nor at a
+    ``try:``, where it does not look for any, and which the table of a ``with`` around it leaves out.
     """
     left = at
 
@@ -24,7 +25,9 @@ def interrupted(act: Callable[[], Any], at: int, part: str) -> Any:
         name = frame.f_code.co_filename
         if f"/pyspark_commitlog/{part}" not in name:
             return None
-        if event == "line" and not linecache.getline(name, frame.f_lineno).strip().startswith(("with ", "async ")):
+        if event == "line" and not linecache.getline(name, frame.f_lineno).strip().startswith(
+            ("with ", "async ", "try:")
+        ):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt

@@ -1,0 +1,186 @@
+"""What a producer does with what it is given: checks it, finds or makes its topic's sender, and hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.config import MAX_PARTITION
+from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError
+from pyspark_commitlog.log.write.producers import init_producer
+from pyspark_commitlog.log.write.records import narrowed
+from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
+from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.delivery import Delivery, Identity
+from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.parts import Part, parted, size_of
+from pyspark_commitlog.producer.records import (
+    BatchMetadata,
+    HeaderList,
+    Headers,
+    RecordMetadata,
+    as_bytes,
+    as_headers,
+    as_microseconds,
+    as_pieces,
+    sizes_of,
+)
+from pyspark_commitlog.producer.sender import Sender
+from pyspark_commitlog.producer.watchdog import Watchdog
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.process import process_id
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.producer.waiting import Turns
+
+_MS_US = 1000
+_T = TypeVar("_T")
+#: Value, key, headers, timestamp (µs), partition, and the bytes that it counts for.
+Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, int]
+
+
+class Gathering:
+    """The senders of a producer, and the way to them; ``Producer`` has what is public."""
+
+    def _start(self, storage: Storage, options: ProducerOptions, principal: str | None) -> None:
+        self._storage, self._options = storage, options
+        self._log = CommitLog.on(storage, principal)
+        self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
+        self._senders: dict[str, Sender] = {}
+        self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._senders).start
+        self._opening = Lock()
+        self._process = process_id()
+        self._choose = options.partitioner if callable(options.partitioner) else None
+        self._turns: Turns | None = None
+
+    def _record(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: Headers | None,
+        timestamp: int | datetime | None,
+        partition: int | None,
+    ) -> Record:
+        value, key = as_bytes(value, "value"), as_bytes(key, "key")
+        size = len(value or b"") + len(key or b"")
+        pairs = None
+        if headers is not None:
+            pairs = as_headers(headers)
+            size += sizes_of(pairs)
+        at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
+        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
+            raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
+        if partition is not None and abs(partition) > MAX_PARTITION:
+            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
+        return value, key, pairs, at, partition, size
+
+    def _give(
+        self, sender: Sender, record: Record, sequence: int | None, *, wait: bool = True
+    ) -> Future[RecordMetadata] | None:
+        value, key, headers, at, partition, size = record
+        if partition is None and self._choose is not None:
+            partition = self._chosen(key, sender.partitions)
+        return sender.send(value, key, headers, at, partition, size, sequence, wait=wait)
+
+    def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, sender: Sender) -> list[Part]:
+        pieces = as_pieces(topic, batch)
+        if self._choose is not None:
+            pieces = [self._with_partitions(topic, piece, sender.partitions) for piece in pieces]
+        parts = parted(pieces, self._buffer.limit)
+        for part in parts:
+            self._buffer.check_fits(size_of(part.pieces), topic)
+        return parts
+
+    def _part(
+        self, part: Part, sequence: int | None, *, wait: bool
+    ) -> Callable[[Sender], Future[BatchMetadata] | None]:
+        number = None if sequence is None else sequence + part.first
+        return lambda sender: sender.send_batch(part.pieces, number, wait=wait)
+
+    async def _asender(self, topic: str) -> Sender:
+        """Do as ``_sender``; a topic that is not open is opened in a thread."""
+        import asyncio
+
+        self._check_process()
+        found = self._senders.get(topic)
+        return await asyncio.to_thread(self._sender, topic) if found is None else found
+
+    async def _asent(self, topic: str, give: Callable[[Sender], Future[_T] | None]) -> Future[_T]:
+        """Give something to a topic's sender when it is its turn and there is room."""
+        import asyncio
+
+        from pyspark_commitlog.producer.waiting import Turns
+
+        if self._turns is None:
+            self._turns = Turns(self._buffer)
+        until = asyncio.get_running_loop().time() + self._options.max_block_ms / 1000
+        async with self._turns.of(topic):
+            while True:
+                sender = await self._asender(topic)
+                sent = await self._turns.take(partial(give, sender), until)
+                if sent is not None:
+                    return sent
+
+    def _chosen(self, key: bytes | None, partitions: int) -> int:
+        assert self._choose is not None
+        found = self._choose(key, partitions)
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < partitions:
+            raise InvalidRecordError(f"the partitioner answers {found!r}: it must answer 0 to {partitions - 1}")
+        return found
+
+    def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
+        """Return a batch whose rows have the partition that the application's function chooses."""
+        names = piece.schema.names
+        keys = [None] * piece.num_rows
+        if "key" in names:
+            keys = narrowed("key", piece.column("key"), pa.binary(), topic).to_pylist()
+        given = piece.column("partition").to_pylist() if "partition" in names else [None] * piece.num_rows
+        chosen = [self._chosen(k, partitions) if p is None else p for k, p in zip(keys, given, strict=True)]
+        kept = piece.drop_columns(["partition"]) if "partition" in names else piece
+        return kept.append_column("partition", pa.array(chosen, pa.int64()))
+
+    def _sender(self, topic: str) -> Sender:
+        """Return a topic's sender; the first use of a topic looks it up and opens the producer's id there."""
+        self._check_process()
+        found = self._senders.get(topic)
+        if found is not None:
+            return found
+        with self._opening:
+            return self._senders.get(topic) or self._open(topic)
+
+    def _open(self, topic: str) -> Sender:
+        self._buffer.check_open()
+        handle = self._log.topic(topic, Operation.WRITE)
+        name = self._options.producer_id
+        landed: int | None = None
+        if name is None:
+            identity = Identity(f"{TRANSIENT}{self._storage.new_id()}")
+        else:
+            topic_id, row = init_producer(handle, f"{PRODUCER}{name}")
+            identity, landed = Identity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
+        _, state = handle.newest()
+        with self._buffer.lock:
+            self._buffer.check_open()
+            clock = self._storage.clock
+            self._buffer.watched()
+            delivery = Delivery(handle, identity, state.partitions, self._options)
+            self._senders[topic] = Sender(
+                self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
+            )
+            return self._senders[topic]
+
+    def _check_process(self) -> None:
+        if process_id() != self._process:
+            raise ProducerClosedError(
+                f"this Producer belongs to process {self._process}, and this one was forked from it: make a Producer "
+                "here. Nothing was sent"
+            )
