@@ -37,6 +37,8 @@ from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
+#: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
+_TAIL_BYTES = 8192
 _MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
 _KEPT_ENTRIES = 2
@@ -131,6 +133,7 @@ class Journal:
         self._kind = kind
         self._sides = sides
         self._anchor: Stored | None = None
+        self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
         self.listings = 0
 
@@ -213,6 +216,7 @@ class Journal:
             head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
         entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
         self._check(entry.body, path)
+        self._tail = entry.write_id, head[entry.line_bytes :] if len(head) <= _TAIL_BYTES else None
         return Stored(entry, info)
 
     def inline(self, entry: Entry) -> bytes:
@@ -223,8 +227,9 @@ class Journal:
         """
         if entry.inline is None:
             return b""
-        path = self._path(entry.sequence)
-        found = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
+        path, (write_id, found) = self._path(entry.sequence), self._tail
+        if found is None or write_id != entry.write_id:
+            found = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
         return entry.inline.check(found, f"inline frames of {path}")
 
     def side(self, topic_id: str, named: Json) -> bytes:

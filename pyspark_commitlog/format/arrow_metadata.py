@@ -139,9 +139,10 @@ def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
         CorruptionError: the message says what can't be, or would decode to more than a frame may.
     """
     try:
-        return _decoded_bytes(memoryview(message), shape)
+        found = _decoded_bytes(memoryview(message), shape)
     except (StructError, ValueError, IndexError, TypeError) as error:
         raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+    return found.total, found.metadata
 
 
 def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
@@ -149,21 +150,31 @@ def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
 
     Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
     """
-    size, _ = decoded_bytes(message, shape)
     try:
-        _check(memoryview(message), shape)
-    except ValueError as error:
+        found = _decoded_bytes(memoryview(message), shape)
+        _check(found, shape)
+    except (StructError, ValueError, IndexError, TypeError) as error:
         raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-    return size
+    return found.total
 
 
-def _decoded_bytes(message: memoryview, shape: Shape) -> tuple[int, bytes]:
+class _Found(NamedTuple):
+    """What a message says: the bytes that it decodes to, and those of each buffer that has any."""
+
+    total: int
+    sizes: Sequence[int]
+    metadata: bytes
+    numbers: Numbers
+    layout: _Layout
+
+
+def _decoded_bytes(message: memoryview, shape: Shape) -> _Found:
     metadata, numbers, layout = _read(message, shape)
     lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
     if max(map(add, places, lengths)) > body:
         raise ValueError(f"a buffer reaches beyond its body of {body} bytes: places {places}, lengths {lengths}")
     if layout.codec is None:
-        return sum(lengths), metadata
+        return _Found(sum(lengths), lengths, metadata, numbers, layout)
     sizes = _sizes(message, places, lengths, body)
     total = sum(sizes)
     if total > _LARGE_BYTES:
@@ -172,7 +183,7 @@ def _decoded_bytes(message: memoryview, shape: Shape) -> tuple[int, bytes]:
         for length, size in zip(filter(None, lengths), sizes, strict=True):
             if size > length * _MOST[layout.codec]:
                 raise ValueError(f"{length} compressed bytes can't decode to {size}")
-    return total, metadata
+    return _Found(total, sizes, metadata, numbers, layout)
 
 
 def _read(message: memoryview, shape: Shape) -> tuple[bytes, Numbers, _Layout]:
@@ -217,19 +228,18 @@ def _plain(size: int, length: int) -> int:
     return length - _WORD
 
 
-def _check(message: memoryview, shape: Shape) -> None:
+def _check(found: _Found, shape: Shape) -> None:
     """Refuse rows that the buffers have no bytes for.
 
     Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
     """
-    _, numbers, layout = _read(message, shape)
+    numbers, layout, sizes = found.numbers, found.layout, found.sizes
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
-    sizes: Sequence[int] = lengths
     if layout.codec is not None:
         if any(0 < length < _WORD for length in lengths):
             raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
-        found = iter(_sizes(message, numbers[layout.places], lengths, numbers[layout.body]))
-        sizes = [next(found) if length else 0 for length in lengths]
+        left = iter(sizes)
+        sizes = [next(left) if length else 0 for length in lengths]
     rows = numbers[layout.rows]
     if values[0] != rows or shape.alike(values) != values:
         raise ValueError(f"of {rows} rows its columns, or the fields of a struct, are not equally long: {values}")

@@ -24,11 +24,14 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, checked_json
+from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check
+from pyspark_commitlog.format.shape import decode as decode_json
 
 FORMAT_VERSION = 2
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
 KNOWN_FEATURES: frozenset[str] = frozenset()
+#: What nearly every entry says: version and features.
+_PLAIN: tuple[object, ...] = (FORMAT_VERSION, [], [])
 #: An entry's line stays below this; larger tables go to side files.
 MAX_LINE_BYTES = 64 * 1024
 MAX_INLINE_BYTES = 2**20
@@ -151,7 +154,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         UnsupportedError: a newer format version or an unknown feature.
     """
     line, newline, _ = data.partition(b"\n")
-    fields: Json = checked_json(check_seal(line + newline, where) + b"}", dict[str, object], where)
+    fields: Json = decode_json(check_seal(line + newline, where) + b"}", dict[str, object], where)
     check_version(fields, where)
     check(fields, _Envelope, where)
     if (fields["journal"], fields["sequence"]) != (journal, sequence):
@@ -208,6 +211,8 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
     Raises:
         UnsupportedError: names the version or the features.
     """
+    if (fields.get("formatVersion"), fields.get("readFeatures"), fields.get("writeFeatures")) == _PLAIN:
+        return
     version = check(fields, _Version, where).format_version
     if version != FORMAT_VERSION:
         older = type(version) is int and version < FORMAT_VERSION

@@ -18,6 +18,7 @@ from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Identity, Times
 from pyspark_commitlog.log.frames import Located, Span, check, walk
 from pyspark_commitlog.log.maintain.settle import Merger, settle
 from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.read.unsettled import Unsettled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from tests.support.records import append, batch_of, read_partition, stage
@@ -233,7 +234,7 @@ def test_thinned_frames_never_merge(world: World) -> None:
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = Merger(2**20, "none", "id", 0)
-    ready = [s for base in (10, 16) for s in merger.offer(frame, codec.open_payload(frame), base, 0)]
+    ready = [s for base in (10, 16) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99), 0)]
     assert len(ready) == 2
     assert list(merger.drain(0)) == []
 
@@ -250,9 +251,23 @@ def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = Merger(2**28, "zstd", "id", 0)
-    ready = [s for base in (0, rows) for s in merger.offer(frame, codec.open_payload(frame), base, 0)]
+    ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99), 0)]
     ready += merger.drain(0)
     assert [stamped.last_offset for stamped in ready] == [rows - 1, 2 * rows - 1]
+
+
+def test_what_a_frame_says_of_itself_is_checked_once_where_frames_merge(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: it costs as much as decoding a few records."""
+    topic = world.create()
+    for n in range(10):
+        append(topic, batch_of([b"%d" % n]))
+    calls, checked = [], columns.arrow_metadata.checked_bytes
+    monkeypatch.setattr(columns.arrow_metadata, "checked_bytes", lambda *args: calls.append(args) or checked(*args))
+    settle(topic, topic.newest()[1].topic_id)
+    assert len(calls) == 10
+    assert [record.value for record in read_partition(topic, 0)] == [b"%d" % n for n in range(10)]
 
 
 def test_a_source_is_checked_even_where_nothing_merges(world: World) -> None:

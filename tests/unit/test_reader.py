@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -14,6 +17,8 @@ from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.log.frames import Located, Span
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.local import LocalStorage
+from tests.support.faults import FaultyStorage
 from tests.support.records import append, batch_of, read_partition
 
 
@@ -77,3 +82,21 @@ def test_a_frame_that_holds_other_rows_than_its_header_says_is_damaged(topic: To
     reader = PartitionReader(topic, topic_id, 0)
     with pytest.raises(CorruptionError, match="frame at offset 0 holds 3 rows, expected 5"):
         list(reader._decode(Located(frame, 0, 0), Span("x.log", 0, frame.length, 0, 0, topic_id, 0), 0, 5))
+
+
+def test_small_commits_that_are_read_in_order_take_one_look_at_each_entry(tmp_path: Path) -> None:
+    """Their frames come with the entry, and the next entry is the one that is looked at first."""
+    looks: Counter[str] = Counter()
+
+    def count(name: str, path: str, when: str) -> None:
+        looks[name] += when == "before" and "/journal/" in path
+
+    log = CommitLog.on(FaultyStorage(LocalStorage(str(tmp_path)), count))
+    log.create_topic("t", 1)
+    topic = log.topic("t")
+    for n in range(100):
+        append(topic, batch_of([b"%d" % n]))
+    looks.clear()
+    assert [record.value for record in read_partition(topic, 0)] == [b"%d" % n for n in range(100)]
+    assert looks["read"] <= 8  # those that the search for the first one passed
+    assert looks["fetch"] <= 110

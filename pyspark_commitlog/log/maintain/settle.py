@@ -28,7 +28,15 @@ from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
-from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, read_pending, sources_of, unsettled_frames
+from pyspark_commitlog.log.read.unsettled import (
+    Hole,
+    Pending,
+    Source,
+    Unsettled,
+    read_pending,
+    sources_of,
+    unsettled_frames,
+)
 from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.state import Damage, SettledPartition, SettleState, TopicState, Void, earliest
@@ -368,8 +376,8 @@ def _settle_partition(
                 _append(writer, merger.drain(epoch))
                 lost.append(found)
             else:
-                _fill(writer, merger, lost, found[0].max_timestamp, epoch)
-                _append(writer, merger.offer(*found, epoch))
+                _fill(writer, merger, lost, found.frame.max_timestamp, epoch)
+                _append(writer, merger.offer(found, epoch))
             if budget.spent():
                 break
         _append(writer, merger.drain(epoch))
@@ -411,55 +419,61 @@ class Merger:
     codec: str
     topic_id: str
     partition: int
-    _held: list[tuple[Frame, Payload, int]] = field(default_factory=list)
+    _held: list[Unsettled] = field(default_factory=list)
     _held_bytes: int = 0
+    _held_rows: int = 0
+    _held_decoded: int = 0
 
-    def offer(self, frame: Frame, payload: Payload, base_offset: int, leader_epoch: int) -> Iterator[Stamped]:
+    def offer(self, found: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
         """Take the next frame; yield what is ready to be appended, in order."""
-        small = self._small(frame, payload)
-        size = columns.decoded_bytes(payload.message, thinned=False) if small else 0
-        if self._held and not (small and self._joins(frame, payload, size)):
+        small = self._small(found.frame, found.payload)
+        if self._held and not (small and self._joins(found)):
             yield from self.drain(leader_epoch)
         if small:
-            self._held.append((frame, payload, base_offset))
-            self._held_bytes += size
+            self._held.append(found)
+            self._held_bytes += found.frame.length
+            self._held_rows += found.frame.last_offset_delta + 1
+            self._held_decoded += found.decoded
         else:
-            yield _stamped(frame, base_offset, leader_epoch, earliest_ms(frame, payload))
+            yield _stamped(found.frame, found.base_offset, leader_epoch, earliest_ms(found.frame, found.payload))
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
 
-    def _joins(self, frame: Frame, payload: Payload, size: int) -> bool:
-        """Return whether a small frame, which decodes to ``size`` bytes, can be one with those held."""
-        first, held, _ = self._held[0]
+    def _joins(self, found: Unsettled) -> bool:
+        """Return whether a small frame can be one with those held."""
+        frame, payload, first = found.frame, found.payload, self._held[0]
         return (
-            payload.identity.codec == held.identity.codec
-            and frame.log_append_time == first.log_append_time
-            and self._held_bytes + size <= columns.most_decoded(self.frame_bytes)
-            and sum(f.length for f, _, _ in self._held) + frame.length <= self.frame_bytes // _MERGED
-            and sum(f.last_offset_delta + 1 for f, _, _ in self._held) + frame.last_offset_delta + 1 <= MAX_ROWS
+            payload.identity.codec == first.payload.identity.codec
+            and frame.log_append_time == first.frame.log_append_time
+            and self._held_decoded + found.decoded <= columns.most_decoded(self.frame_bytes)
+            and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
+            and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
         )
 
     def drain(self, leader_epoch: int) -> Iterator[Stamped]:
         """Yield what is held: joined when there are several."""
-        held, self._held, self._held_bytes = self._held, [], 0
+        held, self._held = self._held, []
+        self._held_bytes = self._held_rows = self._held_decoded = 0
         if held:
-            frame = held[0][0] if len(held) == 1 else self._join(held)
-            least = earliest(earliest_ms(small, payload) for small, payload, _ in held)
-            yield _stamped(frame, held[0][2], leader_epoch, least)
+            frame = held[0].frame if len(held) == 1 else self._join(held)
+            least = earliest(earliest_ms(each.frame, each.payload) for each in held)
+            yield _stamped(frame, held[0].base_offset, leader_epoch, least)
 
-    def _join(self, held: Sequence[tuple[Frame, Payload, int]]) -> Frame:
-        batches = [columns.decode(payload.message, thinned=False) for _, payload, _ in held]
-        for (frame, _, offset), batch in zip(held, batches, strict=True):
-            if batch.num_rows != frame.last_offset_delta + 1:
-                raise CorruptionError(f"frame at offset {offset} holds {batch.num_rows} rows, header says otherwise")
+    def _join(self, held: Sequence[Unsettled]) -> Frame:
+        batches = [columns.decode(each.payload.message, thinned=False) for each in held]
+        for each, batch in zip(held, batches, strict=True):
+            if batch.num_rows != each.frame.last_offset_delta + 1:
+                raise CorruptionError(
+                    f"frame at offset {each.base_offset} holds {batch.num_rows} rows, header says otherwise"
+                )
         data = encode_frame(
             pa.concat_batches(batches),
-            codec=held[0][1].identity.codec,
+            codec=held[0].payload.identity.codec,
             topic_id=self.topic_id,
             partition=self.partition,
-            log_append_time=held[0][0].log_append_time,
-            base_offset=held[0][2],
+            log_append_time=held[0].frame.log_append_time,
+            base_offset=held[0].base_offset,
         )
         return _parsed(data)
 

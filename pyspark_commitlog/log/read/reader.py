@@ -141,6 +141,7 @@ class PartitionReader:
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
         self._known: dict[int, _Unsettled] = {}
+        self._last = 0  # number of the unsettled entry that was read last
         self._view = read_view(topic, topic_id) if view is None else view
         self._told = Told()
         self._stored = entries or Entries(topic)
@@ -352,14 +353,21 @@ class PartitionReader:
             raise FileNotFoundError(f"entry {sequence} was settled meanwhile")
 
     def _entry_of(self, offset: int) -> _Unsettled:
-        """Return the unsettled entry that appended ``offset``: every entry tells its log end, so bisect."""
+        """Return the unsettled entry that appended ``offset``: the next one, mostly.
+
+        Else every entry tells its log end, so bisect.
+        """
         low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
         high = self._view.newest.sequence
+        last, self._last = self._last, self._last + 1
+        if low <= last < high and self._load(last).log_end <= offset < self._load(last + 1).log_end:
+            return self._load(last + 1)
         candidates = range(low, high + 1)
         at = bisect_right(candidates, offset, key=lambda sequence: self._load(sequence).log_end)
         if at == len(candidates):
             raise FileNotFoundError(f"no entry from {low} to {high} holds offset {offset}")
-        return self._load(candidates[at])
+        self._last = candidates[at]
+        return self._load(self._last)
 
     def _load(self, sequence: int) -> _Unsettled:
         if sequence not in self._known:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.lineage import NO_LINEAGE
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import Span, check, check_whole, crc_of, walk
+from pyspark_commitlog.log.frames import Span, check_whole, crc_of, walk
 from pyspark_commitlog.log.read.damage import Piece, pieces_of
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -166,10 +167,19 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
 # --- frames -----------------------------------------------------------------------------------------------
 
 
+class Unsettled(NamedTuple):
+    """A frame that was found whole, its payload, its real offset, and the bytes that it decodes to."""
+
+    frame: Frame
+    payload: Payload
+    base_offset: int
+    decoded: int
+
+
 def unsettled_frames(
     topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int, voids: Sequence[Void] = ()
-) -> Iterator[tuple[Frame, Payload, int] | Void]:
-    """Yield every unsettled frame of a partition with its payload and real offset, and voided ranges as such.
+) -> Iterator[Unsettled | Void]:
+    """Yield every unsettled frame of a partition, and voided ranges as such.
 
     Each frame is checked against CRC, identity and extent (rule R11).
 
@@ -198,7 +208,7 @@ def unsettled_frames(
 WAY_OUT = "Restore it from a copy; if there is none, `commitlog void` gives it up"
 
 
-def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Iterator[tuple[Frame, Payload, int]]:
+def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Iterator[Unsettled]:
     extent = source.extent
     span = span_of(topic, topic_id, source)
     offset = extent.base_offset
@@ -206,7 +216,8 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Ite
         for located in walk(topic.storage, span):
             offset = located.next_offset
             if located.base_offset >= settled:
-                yield located.frame, check_whole(located, span)[0], located.base_offset
+                payload, decoded = check_whole(located, span)
+                yield Unsettled(located.frame, payload, located.base_offset, decoded)
     except FileNotFoundError as error:
         raise CorruptionError(
             f"topic {topic.name!r} partition {extent.partition} offsets {offset} to {extent.end_offset - 1}: "
@@ -220,7 +231,7 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Ite
 
 def _with_voids(
     topic: TopicLog, topic_id: str, source: Source, settled: int, voids: Sequence[Void]
-) -> Iterator[tuple[Frame, Payload, int] | Void]:
+) -> Iterator[Unsettled | Void]:
     for piece in scan(topic, topic_id, source):
         start = max(piece.start, settled)
         if start >= piece.end:
@@ -233,7 +244,8 @@ def _with_voids(
                 f"{piece.why}. {WAY_OUT}"
             )
         else:
-            yield piece.located.frame, check(piece.located, span_of(topic, topic_id, source)), start
+            payload, decoded = check_whole(piece.located, span_of(topic, topic_id, source))
+            yield Unsettled(piece.located.frame, payload, start, decoded)
 
 
 def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Span:
