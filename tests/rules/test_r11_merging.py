@@ -252,8 +252,12 @@ def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     assert frame is not None
     merger = Merger(2**28, "zstd", "id", 0)
     ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99), 0)]
+    one = columns.encode(empty.slice(0, 1), "zstd")
+    last = codec.parse(pa.py_buffer(codec.encode(one, rows=1, times=Times(0, 0), identity=identity)), 0)
+    assert last is not None
+    ready += merger.offer(Unsettled(last, codec.open_payload(last), 2 * rows, 99), 0)
     ready += merger.drain(0)
-    assert [stamped.last_offset for stamped in ready] == [rows - 1, 2 * rows - 1]
+    assert [stamped.last_offset for stamped in ready] == [rows - 1, 2 * rows]
 
 
 def test_what_a_frame_says_of_itself_is_checked_once_where_frames_merge(
