@@ -12,13 +12,13 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
+from pyspark_commitlog.log import encoding
 from pyspark_commitlog.log import state as state_module
 from pyspark_commitlog.log.encoding import frame_times
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.log.write.commit import Transaction
 from tests.rules.test_r11_merging import rewrite
 from tests.support.damage import cut, flip, newest, published, remove, zero
@@ -197,7 +197,7 @@ def test_times_that_are_not_those_of_the_rows_are_faults(world: World, monkeypat
         found = frame_times(timestamps, log_append_time=log_append_time)
         return Times(found.base_ms + 5, found.max_ms + 5, log_append_time)
 
-    monkeypatch.setattr(staging, "frame_times", wrong)
+    monkeypatch.setattr(encoding, "frame_times", wrong)
     topic = world.create(1, CONFIG)
     append(topic, batch_of([b"v"] * 3, timestamp=[3_000_000, 1_000_000, 2_000_000]))
     settle(topic, topic.newest()[1].topic_id)
