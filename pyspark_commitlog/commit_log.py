@@ -238,6 +238,8 @@ class CommitLog(Root):
         topic = self.topic(name, Operation.DESCRIBE)
         newest, state = topic.newest_durable()
         _, settle_state = topic.settled(state.topic_id)
+        waiting = backlog(topic, newest, state, settle_state)
+        left = [max(0, end - settle_state.partition(number).settled) for number, end in enumerate(state.log_end)]
         rows = []
         for number in range(state.partitions):
             row = settle_state.partition(number)
@@ -250,10 +252,10 @@ class CommitLog(Root):
                     log_end_offset=state.log_end[number],
                     segments=sealed + 1,
                     size_bytes=size + row.active.length,
-                    unsettled=max(0, state.log_end[number] - row.settled),
+                    unsettled=left[number],
+                    unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
                 )
             )
-        waiting = backlog(topic, newest, state, settle_state)
         damaged = {each.partition: each.why for each in settle_state.damaged}
         config = topic.config(state)
         return TopicDescription(

@@ -73,7 +73,8 @@ class PartitionDescription:
     """One row of ``CommitLog.describe``.
 
     ``segments`` and ``size_bytes`` speak of the segmented log; ``unsettled`` counts the records that are
-    committed and readable but still lie in chunks or journal entries.
+    committed and readable but still lie in chunks or journal entries, and ``unsettled_bytes`` about their bytes: the
+    partition's share, by records, of what the topic has there.
     """
 
     partition: int
@@ -83,6 +84,7 @@ class PartitionDescription:
     segments: int
     size_bytes: int
     unsettled: int
+    unsettled_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,15 @@ def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterat
     config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
     yield f"Topic: {found.name}  TopicId: {found.topic_id}  PartitionCount: {len(found.partitions)}  Configs: {config}"
     rows = [
-        (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset, p.segments, p.size_bytes, p.unsettled)
+        (
+            p.partition,
+            p.log_start_offset,
+            p.high_watermark,
+            p.log_end_offset,
+            p.segments,
+            p.size_bytes + p.unsettled_bytes,
+            p.unsettled,
+        )
         for p in found.partitions
     ]
     yield from table(_HEAD.split(), rows)

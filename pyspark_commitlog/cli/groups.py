@@ -6,8 +6,9 @@ Exit codes as of the other commands: 1 something is wrong with a group or the ro
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,9 +25,13 @@ from pyspark_commitlog.cli.shared import (
 )
 from pyspark_commitlog.errors import UsageError
 
+if TYPE_CHECKING:
+    from pyspark_commitlog.commit_log import CommitLog
+
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
+Group = Annotated[str | None, typer.Argument(help="The group.", autocompletion=complete_group)]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of the root.")]
 
 
 @groups.command("list")
@@ -42,6 +47,7 @@ def describe(
     group: Annotated[
         list[str] | None, typer.Argument(help="Groups; all without any.", autocompletion=complete_group)
     ] = None,
+    all_groups: AllGroups = False,
     members: Annotated[bool, typer.Option("--members", help="The members, with what each has.")] = False,
     state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
     as_json: AsJson = False,
@@ -50,6 +56,8 @@ def describe(
     with opened(root) as log:
         if members and state:
             raise UsageError("give one of --members and --state")
+        if group and all_groups:
+            raise UsageError("give groups or --all-groups")
         told = [log.groups.describe(name) for name in group or log.groups.list()]
         for fault in (fault for each in told for fault in each.faults):
             complain(f"FAULT {fault}")
@@ -60,7 +68,8 @@ def describe(
 @groups.command()
 def reset(
     root: Root,
-    group: Group,
+    group: Group = None,
+    all_groups: AllGroups = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
     ] = None,
@@ -81,7 +90,7 @@ def reset(
     export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a group's offsets. Nothing is changed without --execute."""
+    """Move the offsets of a group, or of all. Nothing is changed without --execute."""
     with opened(root) as log:
         if (topic is not None) + all_topics + (from_file is not None) != 1:
             raise UsageError("give one of --topic, --all-topics and --from-file")
@@ -89,20 +98,28 @@ def reset(
             raise UsageError("give one of --execute and --dry-run")
         named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
         to = _target([way for way, wanted in named.items() if wanted], from_file)
-        moved = log.groups.reset(
-            group,
-            _partitions(topic),
-            to,
-            offset=to_offset,
-            timestamp=None if to_datetime is None else to_milliseconds(to_datetime),
-            duration=by_duration,
-            shift=shift_by,
-            dry_run=not execute,
-        )
-        if as_json:
-            print_lines(json.dumps({"group": group, **asdict(row)}) for row in moved)
-        else:
-            print_lines(exported_lines(moved) if export else moved_lines(group, moved, execute=execute))
+        for name in _named(log, group, all_groups):
+            moved = log.groups.reset(
+                name,
+                _partitions(topic),
+                to,
+                offset=to_offset,
+                timestamp=None if to_datetime is None else to_milliseconds(to_datetime),
+                duration=by_duration,
+                shift=shift_by,
+                dry_run=not execute,
+            )
+            if as_json:
+                print_lines(json.dumps({"group": name, **asdict(row)}) for row in moved)
+            else:
+                print_lines(exported_lines(moved) if export else moved_lines(name, moved, execute=execute))
+
+
+def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
+    """Return the groups that a command is for: one, or all."""
+    if (group is None) != all_groups:
+        raise UsageError("give a group or --all-groups")
+    return log.groups.list() if group is None else [group]
 
 
 def to_milliseconds(text: str) -> int:
@@ -162,18 +179,20 @@ def _from_file(path: str) -> dict[str, dict[int, int]]:
 @groups.command()
 def delete(
     root: Root,
-    group: Group,
+    group: Group = None,
+    all_groups: AllGroups = False,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only the offsets of this topic; several times.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a group, or its offsets of some topics. At once: queries that run no longer commit to it."""
+    """Delete a group, or all, or offsets of some topics. At once: queries that run no longer commit there."""
     with opened(root) as log:
-        for name in topic or ():
-            log.groups.delete_offsets(group, name)
-        if not topic:
-            log.groups.delete(group)
-        told: dict[str, Any] = {"group": group, "deleted": topic or "all"}
-        what = f"its offsets of {', '.join(topic)}" if topic else "the group"
-        typer.echo(json.dumps(told) if as_json else f"{group}: deleted {what}")
+        for each in _named(log, group, all_groups):
+            for name in topic or ():
+                log.groups.delete_offsets(each, name)
+            if not topic:
+                log.groups.delete(each)
+            told: dict[str, Any] = {"group": each, "deleted": topic or "all"}
+            what = f"its offsets of {', '.join(topic)}" if topic else "the group"
+            typer.echo(json.dumps(told) if as_json else f"{each}: deleted {what}")

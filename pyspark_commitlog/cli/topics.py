@@ -28,7 +28,7 @@ AsDescribed = Annotated[bool, typer.Option("--json", help="Tell what it is then,
 def create(
     root: Root,
     topic: Annotated[str, typer.Argument(help="Its name.")],
-    partitions: Annotated[int, typer.Option("--partitions", help="How many; they can grow, never shrink.")] = 1,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", help="How many; they can grow, never shrink.")] = 1,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
     as_json: AsDescribed = False,
@@ -75,7 +75,7 @@ def describe(
 def alter(
     root: Root,
     topic: Topic,
-    partitions: Annotated[int | None, typer.Option("--partitions", help="Grow to so many.")] = None,
+    partitions: Annotated[int | None, typer.Option("-p", "--partitions", help="Grow to so many.")] = None,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", help="Take a config back to its default. Several times.")

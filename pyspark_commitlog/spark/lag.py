@@ -11,6 +11,18 @@ from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
 
 #: What errors call the offsets that Spark reports.
 _PROGRESS = "offsets of the query's progress"
+#: Of the id of a query without a name, characters.
+_ID_SHOWN = 8
+#: The metrics of ``prometheus``, and what they tell.
+_METRICS = {
+    "commitlog_query_active": "1 while the query runs, 0 when it has ended: all else is of its last micro-batch.",
+    "commitlog_query_input_rows_per_second": "Records per second that arrived before the last micro-batch.",
+    "commitlog_query_processed_rows_per_second": "Records per second that the last micro-batch read.",
+    "commitlog_query_offset": "The next offset that the query reads.",
+    "commitlog_query_lag": "Offsets between that and the high watermark.",
+    "commitlog_query_behind_bytes": "Stored bytes that the query has not read.",
+    "commitlog_query_behind_seconds": "Age of the first record that the query has not read.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,11 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """A query behind a micro-batch: rates in records per second, and its partitions, sorted."""
+    """A query behind a micro-batch: rates in records per second, and its partitions, sorted.
+
+    ``query`` is its name, or its id where it has none; ``title`` what people read: the name, or its topics and the
+    first characters of the id.
+    """
 
     query: str
     batch: int
@@ -45,6 +61,7 @@ class QueryLag:
     input_rate: float
     process_rate: float
     partitions: tuple[PartitionLag, ...]
+    title: str = ""
 
     @property
     def lag(self) -> int:
@@ -93,14 +110,17 @@ def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
     sources = [source for source in progress["sources"] if _is_ours(source)]
     if not sources:
         return None
+    partitions = tuple(sorted(_partitions(sources), key=lambda each: (each.topic, each.partition)))
+    name, topics = progress.get("name"), ", ".join(dict.fromkeys(each.topic for each in partitions))
     return QueryLag(
-        query=progress.get("name") or progress["id"],
+        query=name or progress["id"],
         batch=progress["batchId"],
         at=progress["timestamp"],
         rows=sum(source["numInputRows"] for source in sources),
         input_rate=sum(_number(source.get("inputRowsPerSecond")) for source in sources),
         process_rate=sum(_number(source.get("processedRowsPerSecond")) for source in sources),
-        partitions=tuple(sorted(_partitions(sources), key=lambda each: (each.topic, each.partition))),
+        partitions=partitions,
+        title=name or f"{topics} ({progress['id'][:_ID_SHOWN]})",
     )
 
 
@@ -128,22 +148,34 @@ def _partitions(sources: Iterable[Mapping[str, Any]]) -> Iterable[PartitionLag]:
             yield PartitionLag(place.topic, place.partition, offset, max(offset, high.get(place, offset)))
 
 
-def prometheus(queries: Iterable[QueryLag]) -> str:
-    """Return the lag of queries in Prometheus' text format."""
-    gauges: dict[str, list[str]] = {}
-    for query in queries:
+def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
+    """Return the lag of queries in Prometheus' text format.
+
+    ``ended`` are those that no longer run, the newest last: of those with one name the newest is told, and none whose
+    name a running one has.
+    """
+    running = list(queries)
+    told = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}
+    rows: dict[str, list[str]] = {name: [] for name in _METRICS}
+    for query, active in told.values():
         own = f'query="{_escaped(query.query)}"'
-        gauges.setdefault("commitlog_query_input_rows_per_second", []).append(f"{{{own}}} {query.input_rate}")
-        gauges.setdefault("commitlog_query_processed_rows_per_second", []).append(f"{{{own}}} {query.process_rate}")
+        rows["commitlog_query_active"].append(f"{{{own}}} {active}")
+        rows["commitlog_query_input_rows_per_second"].append(f"{{{own}}} {query.input_rate}")
+        rows["commitlog_query_processed_rows_per_second"].append(f"{{{own}}} {query.process_rate}")
         for each in query.partitions:
             labels = f'{{{own},topic="{each.topic}",partition="{each.partition}"}}'
-            gauges.setdefault("commitlog_query_offset", []).append(f"{labels} {each.offset}")
-            gauges.setdefault("commitlog_query_lag", []).append(f"{labels} {each.lag}")
+            rows["commitlog_query_offset"].append(f"{labels} {each.offset}")
+            rows["commitlog_query_lag"].append(f"{labels} {each.lag}")
             if each.behind_bytes is not None:
-                gauges.setdefault("commitlog_query_behind_bytes", []).append(f"{labels} {each.behind_bytes}")
+                rows["commitlog_query_behind_bytes"].append(f"{labels} {each.behind_bytes}")
             if each.behind_ms is not None:
-                gauges.setdefault("commitlog_query_behind_seconds", []).append(f"{labels} {each.behind_ms / 1000}")
-    lines = [line for name, rows in gauges.items() for line in (f"# TYPE {name} gauge", *(name + row for row in rows))]
+                rows["commitlog_query_behind_seconds"].append(f"{labels} {each.behind_ms / 1000}")
+    lines = [
+        line
+        for name, found in rows.items()
+        if found
+        for line in (f"# HELP {name} {_METRICS[name]}", f"# TYPE {name} gauge", *(name + row for row in found))
+    ]
     return "\n".join(lines) + "\n" if lines else ""
 
 

@@ -21,6 +21,9 @@ from pyspark_commitlog.spark.live import POINTS, Live, draw, svg
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
+#: Queries that have ended whose last report is kept.
+_ENDED = 100
+
 
 class CommitLogListener(StreamingQueryListener):
     """Keeps the lag of every streaming query that reads a commit log (Spark: ``StreamingQueryListener``).
@@ -46,6 +49,7 @@ class CommitLogListener(StreamingQueryListener):
         self._log = None if root is None else CommitLog(root, storage_options, principal)
         self._tell = tell or _log_line
         self._lags: dict[str, QueryLag] = {}
+        self._ended: dict[str, QueryLag] = {}  # the newest last
         self._history: dict[str, deque[QueryLag]] = {}
         self._live: list[Live] = []
 
@@ -60,9 +64,18 @@ class CommitLogListener(StreamingQueryListener):
         """What was told last holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Forget the query. A live view goes on showing it until another one makes progress."""
-        self._lags.pop(str(event.id), None)
-        self._history.pop(str(event.id), None)
+        """Keep what was told last of the query, for ``prometheus``; the rest goes, of the longest ended all.
+
+        A live view goes on showing it until another one makes progress.
+        """
+        query = str(event.id)
+        self._history.pop(query, None)
+        last = self._lags.pop(query, None)
+        if last is not None:
+            self._ended.pop(query, None)
+            self._ended[query] = last
+        while len(self._ended) > _ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def take(self, progress: dict[str, Any]) -> None:
         """Take what Spark reports of a micro-batch (``StreamingQueryProgress``, as JSON)."""
@@ -73,6 +86,7 @@ class CommitLogListener(StreamingQueryListener):
             sizes: dict[str, StoredSizes] = {}
             found = replace(found, partitions=tuple(_looked_up(self._log, each, sizes) for each in found.partitions))
         self._lags[progress["id"]] = found
+        self._ended.pop(progress["id"], None)
         self._history.setdefault(progress["id"], deque(maxlen=POINTS)).append(found)
         self._tell(found)
         if self._live:
@@ -89,8 +103,11 @@ class CommitLogListener(StreamingQueryListener):
         return {lag.query: lag.to_dict() for lag in self.lags()}
 
     def prometheus(self) -> str:
-        """Return the same in Prometheus' text format: serve it, or write it to a node exporter's textfile directory."""
-        return prometheus(self.lags())
+        """Return the same in Prometheus' text format: serve it, or write it to a node exporter's textfile directory.
+
+        Queries that have ended are there too, the last 100 of them: ``trigger(availableNow=True)`` ends by itself.
+        """
+        return prometheus(self.lags(), tuple(self._ended.values()))
 
     def live(self) -> None:
         """Show table and plot (lag and rates over the last micro-batches) here, anew behind every micro-batch.
@@ -144,7 +161,7 @@ def _looked_up(root: CommitLog, each: PartitionLag, sizes: dict[str, StoredSizes
 def _cells(lag: QueryLag, each: PartitionLag) -> tuple[str, ...]:
     """Return a row of the table; empty cells for what is not known."""
     return (
-        lag.query, f"{lag.batch}", f"{lag.input_rate:,.0f}", f"{lag.process_rate:,.0f}",
+        lag.title or lag.query, f"{lag.batch}", f"{lag.input_rate:,.0f}", f"{lag.process_rate:,.0f}",
         each.topic, f"{each.partition}", f"{each.offset:,}", f"{each.high_watermark:,}", f"{each.lag:,}",
         "" if each.behind_bytes is None else f"{each.behind_bytes:,}",
         "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.1f} s",

@@ -37,7 +37,9 @@ def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
     behind, rates = figure.subplots(2, sharex=True)
     for batches in filter(None, history.values()):
         times = [datetime.fromisoformat(batch.at) for batch in batches]
-        (line,) = behind.plot(times, [batch.lag for batch in batches], marker=".", label=batches[-1].query)
+        (line,) = behind.plot(
+            times, [batch.lag for batch in batches], marker=".", label=batches[-1].title or batches[-1].query
+        )
         colour = line.get_color()
         rates.plot(times, [batch.process_rate for batch in batches], marker=".", color=colour)
         rates.plot(times, [batch.input_rate for batch in batches], linestyle=":", color=colour)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
@@ -56,8 +57,13 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
 
     Raises:
         UsageError: no root was given, or options for a path that has no filesystem of fsspec.
-        UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here.
+        UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here; or Windows.
     """
+    if sys.platform == "win32":
+        raise UnsupportedError(
+            f"cannot open {root!r}: this package works with files as Linux does, and not on Windows itself. Run Python "
+            "in WSL (Windows Subsystem for Linux: wsl --install), with the root on its own disk"
+        )
     from pyspark_commitlog.storage.local import LocalStorage
 
     if not root:

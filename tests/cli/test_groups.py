@@ -39,6 +39,18 @@ def offsets(log: Log) -> list[int | None]:
     return [row.offset for row in log.groups.describe("reports").partitions]
 
 
+def test_all_groups_are_described_moved_and_deleted_at_once(root: str, log: Log) -> None:
+    log.groups.commit("b", {"orders": {1: 4}})
+    assert run("groups", "describe", root, "--all-groups")[0] == run("groups", "describe", root)[0]
+    run("groups", "reset", root, "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert {row.offset for name in ("b", "reports") for row in log.groups.describe(name).partitions} == {0}
+    for given in (("reset", root, "--all-topics"), ("delete", root), ("delete", root, "b", "--all-groups")):
+        assert "give a group or --all-groups" in run("groups", *given, code=2)[1]
+    assert "give groups or --all-groups" in run("groups", "describe", root, "b", "--all-groups", code=2)[1]
+    assert run("groups", "delete", root, "--all-groups")[0] == ["b: deleted the group", "reports: deleted the group"]
+    assert list(log.groups.list()) == []
+
+
 def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> None:
     log.groups.commit("b", {"orders": {1: 4}})
     assert run("groups", "list", root)[0] == ["b", "reports"]

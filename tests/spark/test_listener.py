@@ -65,6 +65,29 @@ def test_a_table_and_text_of_what_was_taken(root: str, log: CommitLog) -> None:
     assert "<td>1,233</td>" in shown
 
 
+class Ended:
+    """What Spark says of a query that has ended."""
+
+    def __init__(self, query: str) -> None:
+        self.id = query
+
+
+def test_prometheus_keeps_queries_that_have_ended_the_newest_of_them() -> None:
+    """``trigger(availableNow=True)`` ends by itself: nothing was left to look at."""
+    listener = CommitLogListener(tell=lambda lag: None)
+    for number in range(102):
+        listener.take({**report('{"0": 250}', '{"0": 250}'), "id": f"{number}", "name": f"q{number}"})
+        listener.onQueryTerminated(Ended(f"{number}"))
+    assert listener.lags() == []
+    told = listener.prometheus()
+    assert 'commitlog_query_active{query="q101"} 0' in told
+    assert 'commitlog_query_offset{query="q101",topic="orders",partition="0"} 250' in told
+    assert told.count("commitlog_query_active{") == 100
+    listener.take({**report('{"0": 251}', '{"0": 251}'), "id": "101", "name": "q101"})
+    assert 'commitlog_query_active{query="q101"} 1' in listener.prometheus()
+    assert listener.prometheus().count('commitlog_query_active{query="q101"}') == 1
+
+
 def report(end: str, latest: str) -> dict[str, object]:
     """Return Spark's report of a micro-batch, with what its offsets tell of the topic's partitions."""
     offset = '{{"orders": {}, "__topic_ids": {{"orders": "id"}}}}'

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
+from tests.spark.test_examples import without_the_venv
 
 FLIGHTS = "examples/data/nycflights-2013.parquet"
 #: What the text leaves to its reader.
@@ -33,7 +34,11 @@ def test_the_python_of_readme_runs(tmp_path: Path) -> None:
     flights = pq.read_table(REPOSITORY / FLIGHTS)[:1000]
     (tmp_path / FLIGHTS).parent.mkdir(parents=True)
     pq.write_table(flights, tmp_path / FLIGHTS)
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "path").mkdir()
+    done = subprocess.run(  # by the path of the interpreter alone: nothing is activated, and nothing says which Python
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env=without_the_venv(tmp_path / "path"), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 
     assert ds.dataset(tmp_path / "flights-parquet", format="parquet").count_rows() == len(flights)

@@ -42,6 +42,18 @@ def test_the_python_client_needs_no_pyspark() -> None:
     assert run("import sys; from pyspark_commitlog import CommitLog; print('pyspark' in sys.modules)") == "False"
 
 
+def test_on_windows_one_error_names_wsl() -> None:
+    """Nothing fails before by what Windows has not."""
+    code = (
+        "import sys, asyncio, subprocess; sys.modules['fcntl'] = None\n"
+        "from pyspark_commitlog import CommitLog, Consumer, Producer; sys.platform = 'win32'\n"
+        "for opened in (CommitLog, Consumer, Producer):\n"
+        "    try: opened('C:/log')\n"
+        "    except Exception as error: print(type(error).__name__, 'WSL' in str(error))"
+    )
+    assert run(code) == "\n".join(["UnsupportedError True"] * 3)
+
+
 def test_the_source_is_a_pyspark_data_source_with_the_format_s_name() -> None:
     code = (
         "import pyspark_commitlog as p; from pyspark.sql.datasource import DataSource;"

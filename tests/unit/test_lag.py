@@ -63,7 +63,11 @@ def test_rates_that_spark_leaves_out_are_0() -> None:
 def test_prometheus_text() -> None:
     partitions = (PartitionLag("t", 0, 42, 50, behind_bytes=900, behind_ms=1500), PartitionLag("t", 1, 4, 4))
     told = prometheus([QueryLag('a "b"', 4, "", 7, 3.5, 14.0, partitions)])
-    assert told.splitlines() == [
+    helps = [line.split()[2] for line in told.splitlines() if line.startswith("# HELP ")]
+    assert helps == [line.split()[2] for line in told.splitlines() if line.startswith("# TYPE ")]
+    assert [line for line in told.splitlines() if not line.startswith("# HELP ")] == [
+        "# TYPE commitlog_query_active gauge",
+        'commitlog_query_active{query="a \\"b\\""} 1',
         "# TYPE commitlog_query_input_rows_per_second gauge",
         'commitlog_query_input_rows_per_second{query="a \\"b\\""} 3.5',
         "# TYPE commitlog_query_processed_rows_per_second gauge",
@@ -80,3 +84,26 @@ def test_prometheus_text() -> None:
         'commitlog_query_behind_seconds{query="a \\"b\\"",topic="t",partition="0"} 1.5',
     ]
     assert prometheus([]) == ""
+
+
+def test_of_queries_with_one_name_prometheus_has_the_one_that_runs_or_ended_last() -> None:
+    def query(name: str, offset: int) -> QueryLag:
+        return QueryLag(name, 1, "", 7, 1.0, 1.0, (PartitionLag("t", 0, offset, offset),))
+
+    told = prometheus([query("a", 3)], [query("a", 1), query("b", 4), query("b", 5)])
+    rows = [line for line in told.splitlines() if line.startswith(("commitlog_query_active", "commitlog_query_offset"))]
+    place = 'topic="t",partition="0"'
+    assert sorted(rows) == [
+        'commitlog_query_active{query="a"} 1',
+        'commitlog_query_active{query="b"} 0',
+        f'commitlog_query_offset{{query="a",{place}}} 3',
+        f'commitlog_query_offset{{query="b",{place}}} 5',
+    ]
+
+
+def test_a_query_without_a_name_is_shown_by_its_topics() -> None:
+    unnamed = lag_of(progress(source({"0": 1}, {"0": 2}), name=None) | {"id": "3f2a4b6c-0000-0000-0000-000000000000"})
+    named = lag_of(progress(source({"0": 1}, {"0": 2})))
+    assert unnamed is not None
+    assert named is not None
+    assert (unnamed.title, named.title) == ("t (3f2a4b6c)", "reports")
