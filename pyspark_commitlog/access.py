@@ -113,7 +113,7 @@ class Access:
         self._change(lambda rules: {*rules, rule})
 
     def revoke(self, principal: str, operation: str, topic: str = ALL) -> None:
-        """Remove a rule; who is reading or writing goes on until it opens the topic anew (a query: the next batch).
+        """Remove a rule; open clients notice within ``metadata_max_age_ms``, a query at its next batch.
 
         Raises:
             UsageError: there is no such rule, or it is what the last admin of all topics has.

@@ -14,6 +14,8 @@ from pyspark_commitlog.errors import ConfigError
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
+#: The value of ``compression.type`` that leaves it to the writer.
+PRODUCERS = "producer"
 FLAG = ("false", "true")
 #: The environment variable that names the principal of a client to which none was given.
 PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
@@ -90,7 +92,12 @@ KEYS: dict[str, Key] = _keys(
     Key("message.timestamp.before.max.ms", str(LONG_MAX), 0, doc="How far a timestamp may lie in the past, ms."),
     Key("message.timestamp.after.max.ms", "3600000", 0, doc="How far a timestamp may lie in the future, ms."),
     # --- frames ---
-    Key("compression.type", "lz4", choices=("none", "lz4", "zstd"), doc="Arrow body compression of new frames."),
+    Key(
+        "compression.type",
+        "lz4",
+        choices=("none", "lz4", "zstd", PRODUCERS),
+        doc="Arrow body compression of new frames, whatever their writer asks for; producer, or not set: as that asks.",
+    ),
     Key("batch.size", "1048576", 1024, 2**30, doc="Aimed size of a frame before compression, bytes."),
     Key(
         "inline.max.bytes",
@@ -171,6 +178,10 @@ BROKER_NAMES: dict[str, dict[str, int]] = {
 }
 
 
+#: How often ``maintain`` goes round, ms: a default of the root that no topic has (Kafka: of the broker).
+CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
+
+
 def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "topic config") -> None:
     """Refuse unknown config names.
 
@@ -214,7 +225,7 @@ def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, st
     Raises:
         ConfigError: unknown name (with the nearest known one) or a value that is not allowed.
     """
-    keys = dict(KEYS)
+    keys = {**KEYS, CHECK_INTERVAL.name: CHECK_INTERVAL}
     for topic_name, names in BROKER_NAMES.items():
         keys |= {name: _in_units(KEYS[topic_name], name, unit) for name, unit in names.items()}
     check_names(config, keys, "default")
@@ -272,6 +283,14 @@ class TopicConfig:
         """Return after what time a segment rolls: compaction takes sealed ones only (``LogConfig.maxSegmentMs``)."""
         limit = self.number("segment.ms")
         return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
+
+    def codec(self, writer: str | None = None) -> str:
+        """Return how frames are compressed: as is set, else as the writer asks, else as by default.
+
+        Kafka: ``BrokerCompressionType.targetCompression``.
+        """
+        own = self.stored.get("compression.type", PRODUCERS)
+        return (writer or KEYS["compression.type"].default) if own == PRODUCERS else own
 
     def text(self, name: str) -> str:
         """Return a config that is one of a list."""

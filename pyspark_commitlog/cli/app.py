@@ -10,7 +10,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +41,7 @@ from pyspark_commitlog.cli.shared import (
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.topics import topics
+from pyspark_commitlog.config import CHECK_INTERVAL
 from pyspark_commitlog.errors import (
     CommitLogError,
     NotFoundError,
@@ -99,7 +101,14 @@ def maintain(
     root: Root,
     topic: Topics = None,
     once: Annotated[bool, typer.Option("--once", help="One round, then end.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds from one round to the next.", min=0.1)] = 300.0,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds from one round to the next; else what log.retention.check.interval.ms says, a default of the "
+            "root.",
+            min=0.1,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Settle, retain, compact, mend indexes and remove what nothing needs, of all topics, every 5 minutes.
@@ -111,9 +120,19 @@ def maintain(
     stop = _stop_on_signals()
     with opened(root) as log:
         ends = _Round(log, stop, as_json=as_json).run(topic)
-        while not (once or ends.is_hopeless or stop.is_set() or stop.wait(every)):
+        while not (once or ends.is_hopeless or stop.is_set() or stop.wait(_pause(log, every))):
             _Round(log, stop, as_json=as_json).run(topic)
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
+
+
+def _pause(log: CommitLog, every: float | None) -> float:
+    """Return how long to wait for the next round, seconds; what the root says is asked each time."""
+    given: Mapping[str, str] = {}
+    if every is None:
+        with suppress(Exception):  # told in the next round
+            given = log.defaults()
+    interval = given.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default)
+    return int(interval) / 1000 if every is None else every
 
 
 def _stop_on_signals() -> threading.Event:

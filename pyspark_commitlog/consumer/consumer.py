@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.reading import Taken
 from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, to_records, to_table
-from pyspark_commitlog.consumer.settings import Reset, Settings, check_number, checked
+from pyspark_commitlog.consumer.settings import Reset, Settings, check_flag, check_number, checked
 from pyspark_commitlog.consumer.watcher import Shared
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
@@ -56,7 +56,8 @@ class Consumer(Positions):
         max_poll_records: how many records ``poll`` returns at most.
         fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        metadata_max_age_ms: how often a ``pattern`` looks for new topics; a group does with every heartbeat.
+        metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
+            access rules are asked again.
         principal: who reads, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
@@ -91,7 +92,7 @@ class Consumer(Positions):
             reset=Reset.of(auto_offset_reset),
             group_id=group_id,
             client_id=client_id or f"consumer-{group_id or 'none'}",
-            auto_commit=enable_auto_commit and group_id is not None,
+            auto_commit=check_flag("enable_auto_commit", enable_auto_commit) and group_id is not None,
             auto_commit_interval_ms=auto_commit_interval_ms,
             max_poll_records=max_poll_records,
             fetch_max_bytes=fetch_max_bytes,
@@ -313,6 +314,7 @@ class Consumer(Positions):
                 raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
             self._ahead.clear()
             self._views.clear()
+            self._check_access()
             self._follow_assignment()
             self._auto_commit()
             views = self._reading.look({} if certain else self._views, certain=certain)

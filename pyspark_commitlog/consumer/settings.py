@@ -83,6 +83,17 @@ def check_number(name: str, value: object, least: int = 1) -> None:
         raise UsageError(f"{name}={value!r} is not allowed: it takes {least} or more")
 
 
+def check_flag(name: str, value: bool) -> bool:
+    """Return what is True or False; a text, as ``"false"``, would count as true.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r} is not allowed: it takes True or False")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """The topics that a consumer subscribed to: by name, or by a regular expression for whole names."""

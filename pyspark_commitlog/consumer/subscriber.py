@@ -11,6 +11,7 @@ from threading import RLock
 from typing import ParamSpec, TypeVar
 from weakref import WeakMethod
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
 from pyspark_commitlog.consumer.offsets import GroupOffsets
@@ -76,6 +77,7 @@ class Subscriber:
         self._ahead: deque[Record] = deque()
         self._generation = 0
         self._unsure = self._beats = False
+        self._allowed = self._clock.monotonic()
         self._process, self._closed = process_id(), False
         self._held = RLock()
 
@@ -363,6 +365,19 @@ class Subscriber:
             return self._view(topic).topic
         except UnknownTopicError:
             return None
+
+    def _check_access(self) -> None:
+        """Ask now and then whether the principal may still read what it reads.
+
+        Raises:
+            AccessDeniedError: no longer; each poll says so, until it may again.
+        """
+        now = self._clock.monotonic()
+        if (now - self._allowed) * 1000 >= self._settings.metadata_max_age_ms:
+            names = {place.topic for place in self._reading.places}
+            if names:
+                self._log.access.check(Operation.READ, *sorted(names))
+            self._allowed = now
 
     def _opened(self, topic: str) -> SharedTopic:
         """Return a topic that the consumer's principal may read."""

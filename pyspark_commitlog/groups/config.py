@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyspark_commitlog.errors import UsageError
 
@@ -33,6 +33,9 @@ class MemberConfig:
         Raises:
             UsageError: names the config, its value, and what is allowed.
         """
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number, ms")
         if not MIN_SESSION_MS <= self.session_timeout_ms <= MAX_SESSION_MS:
             raise UsageError(f"session_timeout_ms={self.session_timeout_ms}: {MIN_SESSION_MS} to {MAX_SESSION_MS}")
         if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:

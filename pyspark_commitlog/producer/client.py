@@ -35,7 +35,7 @@ class Producer(Gathering):
         batch_size: bytes of a topic that are committed without lingering; and of records without key, those that go to
             one partition before the next one has its turn (at most the topic's ``batch.size``).
         buffer_memory: bytes that may wait to be committed, over all topics.
-        compression: ``none``, ``lz4`` or ``zstd``; None: the topic's ``compression.type``.
+        compression: ``none``, ``lz4`` or ``zstd``, where the topic's ``compression.type`` is not set, or ``producer``.
         partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both whatever the key), or
             a function (key, number of partitions) -> partition. A record's own partition comes before all of them.
         producer_id: makes the producer durable, see ``last_sequence``; one producer at a time can have it.
@@ -45,6 +45,7 @@ class Producer(Gathering):
             so long (not what the system refuses this user: that fails at once), and what a silent storage has not
             answered for by then fails; at least ``linger_ms + request_timeout_ms``.
         max_block_ms: how long ``send`` waits for room in the buffer.
+        metadata_max_age_ms: how often access rules are asked again.
         principal: who writes, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
@@ -66,6 +67,7 @@ class Producer(Gathering):
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
         max_block_ms: int = 60_000,
+        metadata_max_age_ms: int = 5000,
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
@@ -80,6 +82,7 @@ class Producer(Gathering):
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             max_block_ms=max_block_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
         ).check()
         self._start(open_storage(str(root), storage_options), options, principal)
 

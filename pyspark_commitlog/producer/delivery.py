@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -134,10 +133,25 @@ class Delivery:
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
     producer: what comes behind a failed batch must not land before it was sent again. ``trying`` is the monotonic time
     (s) at which the try under way began, None between tries; ``telling`` that at which callbacks of futures began.
+
+    Args:
+        topic: where to.
+        identity: under which id.
+        partitions: as above.
+        options: the producer's.
+        allowed: raises ``AccessDeniedError`` where the principal may not write, or no longer.
     """
 
-    def __init__(self, topic: TopicLog, identity: Identity, partitions: int, options: ProducerOptions) -> None:
-        self._topic, self._identity, self._options = topic, identity, options
+    def __init__(
+        self,
+        topic: TopicLog,
+        identity: Identity,
+        partitions: int,
+        options: ProducerOptions,
+        allowed: Callable[[], object],
+    ) -> None:
+        self._topic, self._identity, self._options, self._allowed = topic, identity, options, allowed
+        self._asked = topic.storage.clock.monotonic()
         self._partitioner: KeyIgnoring | Partitioner | None = None
         self._settler = Settler(topic.storage, topic.name)
         self.partitions = partitions
@@ -219,6 +233,7 @@ class Delivery:
         return seconds * (1 - _JITTER + 2 * _JITTER * self._topic.storage.jitter())
 
     def _try(self, bundle: _Bundle) -> None:
+        self._check_access()
         while bundle.staged is None:
             self._stage(bundle)
         if not bundle.staged:  # every record was refused
@@ -235,6 +250,12 @@ class Delivery:
         finally:
             self.telling = None
         self._settler.committed(topic_id)
+
+    def _check_access(self) -> None:
+        now = self._topic.storage.clock.monotonic()
+        if (now - self._asked) * 1000 >= self._options.metadata_max_age_ms:
+            self._allowed()
+            self._asked = now
 
     def join(self, seconds: float) -> bool:
         """Wait until all is settled that is due; return whether that is so."""
@@ -285,14 +306,13 @@ class Delivery:
     def _stager(self, stored: Stored, state: TopicState) -> Stager:
         topic = self._topic
         config = topic.config(state)
-        if self._options.compression is not None:
-            config = TopicConfig({**config.stored, "compression.type": self._options.compression})
         paths = topic.paths(state.topic_id)
         batch_bytes = max(1, min(self._options.batch_size, config.number("batch.size")))
         partitioner = self._chooser(state.partitions, batch_bytes)
         return Stager(
             topic.storage, paths, state, stored.sequence, partitioner, config,
             durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
+            codec=self._options.compression,
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:

@@ -172,7 +172,8 @@ class Gathering:
             self._buffer.check_open()
             clock = self._storage.clock
             self._buffer.watched()
-            delivery = Delivery(handle, identity, state.partitions, self._options)
+            allowed = partial(self._log.topic, topic, Operation.WRITE)
+            delivery = Delivery(handle, identity, state.partitions, self._options, allowed)
             self._senders[topic] = Sender(
                 self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
             )

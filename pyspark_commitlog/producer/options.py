@@ -23,6 +23,7 @@ _NUMBERS = {
     "request_timeout_ms": (0, _INT_MAX),
     "delivery_timeout_ms": (0, _INT_MAX),
     "max_block_ms": (0, _INT_MAX),
+    "metadata_max_age_ms": (0, _INT_MAX),
 }
 
 
@@ -40,6 +41,7 @@ class ProducerOptions:
     request_timeout_ms: int
     delivery_timeout_ms: int
     max_block_ms: int
+    metadata_max_age_ms: int = 5000
 
     @property
     def durable(self) -> bool:
@@ -56,7 +58,7 @@ class ProducerOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise OptionError(f"option {name}={value!r} is not allowed: it takes a whole number, {least} to {most}")
-        if isinstance(self.acks, bool) or self.acks not in ("all", "-1", "1", "0", -1, 1, 0):
+        if type(self.acks) not in (str, int) or self.acks not in ("all", "-1", "1", "0", -1, 1, 0):  # not True, 1.0
             raise OptionError(f"option acks={self.acks!r} is not allowed: use 'all' (the default), 1 or 0")
         if self.compression not in (None, *COMPRESSIONS):
             allowed = ", ".join(COMPRESSIONS)

@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     InvalidRecordError,
     OptionError,
@@ -117,12 +116,11 @@ class _Writing:
     def _stager(self, topic: TopicLog, task: int) -> Stager:
         stored, state = topic.newest()
         config = topic.config(state)
-        if self._options.compression is not None:
-            config = TopicConfig({**config.stored, "compression.type": self._options.compression})
         batch_bytes = config.number("batch.size")
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
-                      durable=self._options.durable, summed=self._is_numbered())  # fmt: skip
+                      durable=self._options.durable, summed=self._is_numbered(),
+                      codec=self._options.compression)  # fmt: skip
 
     def _is_numbered(self) -> bool:
         """Return whether the commit has a writer id, and so needs the records' checksum (rule R6)."""

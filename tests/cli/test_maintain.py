@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog import commit_log as topics
 from pyspark_commitlog.cli import app as app_module
+from pyspark_commitlog.cli.app import _pause
 from pyspark_commitlog.commit_log import CommitLog as Log
-from pyspark_commitlog.errors import StorageFullError
+from pyspark_commitlog.errors import ConfigError, StorageFullError
 from pyspark_commitlog.groups import groups as groups_module
 from pyspark_commitlog.groups.described import MaintainedGroup
 from pyspark_commitlog.groups.group import GroupLog
@@ -152,6 +153,27 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
         append(log.topic("flights"), batch_of([b"c"]))
         wait_for(lambda: log.describe("flights").partitions[0].unsettled == 0)
         process.send_signal(number)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_root_says_how_often_it_goes_round_unless_the_command_line_does(root: str, log: Log) -> None:
+    """Kafka: ``log.retention.check.interval.ms``."""
+    assert _pause(log, None) == 300
+    log.alter_defaults({"log.retention.check.interval.ms": 200})
+    assert (_pause(log, None), _pause(log, 7.5)) == (0.2, 7.5)
+    assert "log.retention.check.interval.ms" not in log.describe("flights").config
+    with pytest.raises(ConfigError, match=r"log\.retention\.check\.interval\.ms=0 is not allowed"):
+        log.alter_defaults({"log.retention.check.interval.ms": 0})
+    process = subprocess.Popen([*COMMAND, "maintain", root], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "flights: settled 2 records\n"
+        append(log.topic("flights"), batch_of([b"c"]))
+        wait_for(lambda: log.describe("flights").partitions[0].unsettled == 0)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     finally:
         process.kill()

@@ -462,12 +462,37 @@ def test_a_topic_made_again_with_fewer_partitions_has_no_lag_in_the_others(world
 # --- calls --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("reset", "then"), [("earliest", 0), ("latest", 20), ("none", None)])
+def test_a_position_beyond_the_end_is_what_was_sought_until_the_next_poll(
+    world: World, reset: str, then: int | None
+) -> None:
+    """Kafka: ``position`` asks nobody; the fetch finds OFFSET_OUT_OF_RANGE, and ``auto.offset.reset`` says where to."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    each = consumer(world, auto_offset_reset=reset)
+    each.assign([at()])
+    each.seek(at(), 1000)
+    assert [each.position(at()) for _ in range(2)] == [1000, 1000]
+    if then is None:
+        with pytest.raises(OffsetOutOfRangeError, match="position 1000 is beyond the log"):
+            each.poll()
+        assert each.position(at()) == 1000
+        return
+    first = each.poll(max_records=1)
+    assert [record.offset for record in first] == ([then] if then < 20 else [])
+    assert each.position(at()) == then + len(first)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"auto_offset_reset": "first"}, "auto_offset_reset='first' is not allowed"),
         ({"max_poll_records": 0}, "max_poll_records=0 is not allowed"),
         ({"fetch_max_bytes": 1.5}, "fetch_max_bytes=1.5 is not allowed"),
+        ({"enable_auto_commit": "false", "group_id": "g"}, "enable_auto_commit='false' is not allowed"),
+        ({"enable_auto_commit": 0}, "enable_auto_commit=0 is not allowed"),
+        ({"session_timeout_ms": 45_000.0}, "session_timeout_ms=45000.0 is not allowed"),
+        ({"heartbeat_interval_ms": True}, "heartbeat_interval_ms=True is not allowed"),
         ({"auto_commit_interval_ms": -1}, "auto_commit_interval_ms=-1 is not allowed: it takes 0"),
         ({"metadata_max_age_ms": True}, "metadata_max_age_ms=True"),
         ({"consumer_timeout_ms": -5}, "consumer_timeout_ms=-5"),

@@ -16,6 +16,9 @@ from tests.support.producers import options
     [
         ({"acks": 2}, r"acks=2 .* 'all' .*1 or 0"),
         ({"acks": True}, "acks=True"),
+        ({"acks": 1.0}, r"acks=1\.0"),
+        ({"acks": "1 "}, "acks='1 '"),
+        ({"linger_ms": 5.0}, r"linger_ms=5\.0"),
         ({"linger_ms": -1}, r"linger_ms=-1 .* 0 to 2147483647"),
         ({"linger_ms": 1.5}, r"linger_ms=1\.5 .* whole number"),
         ({"batch_size": "1"}, "batch_size='1'"),

@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
+from pyspark_commitlog.log.repair.dump import dump
 from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.log.write.partitioner import key_partitions
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
@@ -329,6 +330,30 @@ def test_round_robin_deals_records_out_whatever_their_keys(world: World) -> None
         chosen = [producer.send("t", b"", key=b"same").result().partition for _ in range(4)]
         chosen += [f.result().partition for f in [producer.send("t", b"", key=b"same") for _ in range(5)]]
     assert chosen == [(chosen[0] + n) % 3 for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "stored"),
+    [
+        ({}, None, "lz4"),
+        ({}, "zstd", "zstd"),
+        ({"compression.type": "producer"}, None, "lz4"),
+        ({"compression.type": "producer"}, "zstd", "zstd"),
+        ({"compression.type": "none"}, "zstd", "none"),
+        ({"compression.type": "lz4"}, "zstd", "lz4"),
+    ],
+)
+def test_the_topic_says_how_frames_are_compressed_or_leaves_it_to_the_writer(
+    world: World, config: dict[str, str], asked: str | None, stored: str
+) -> None:
+    """Kafka: ``compression.type``; settled, joined and compacted frames too."""
+    world.create(1, {**_INLINE, **config})
+    with producer_on(world, compression=asked) as producer:
+        for _ in range(3):
+            producer.send("t", bytes(100)).result()
+    world.maintain()
+    (path,) = world.files(".log")
+    assert {row["codec"] for row in dump(world.storage(), path)} == {stored}
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "sticky"])

@@ -254,3 +254,36 @@ def test_a_producer_asks_when_it_opens_a_topic(ruled: World, monkeypatch: pytest
             unnamed.send("orders-eu", b"y")
         monkeypatch.setenv("COMMITLOG_PRINCIPAL", "etl")
         assert unnamed.send("orders-eu", b"y").result(30).offset == 2
+
+
+# --- clients that are open --------------------------------------------------------------------------------
+
+
+def test_a_consumer_notices_a_rule_that_is_gone_and_one_that_is_back(ruled: World) -> None:
+    reader = consumer(ruled, "t", principal="web", metadata_max_age_ms=1000)
+    assert len(reader.poll()) == 1
+    acting(ruled, "ops").access.revoke("web", "read", "*")
+    append(ruled.handle(), batch_of([b"y"]))
+    ruled.clock.advance(999)
+    assert [record.value for record in reader.poll()] == [b"y"]
+    append(ruled.handle(), batch_of([b"z"]))
+    ruled.clock.advance(1)
+    for _ in range(2):
+        with pytest.raises(AccessDeniedError, match="'web' may not read topic 't'"):
+            reader.poll()
+    acting(ruled, "ops").access.allow("web", "read", "t")
+    assert [record.value for record in reader.poll()] == [b"z"]
+
+
+def test_a_producer_notices_a_rule_that_is_gone_and_one_that_is_back(ruled: World) -> None:
+    with Producer.on(ruled.storage(), options(metadata_max_age_ms=1000), principal="etl") as writer:
+        assert writer.send("orders-eu", b"1").result().offset == 1
+        acting(ruled, "ops").access.revoke("etl", "write", "orders-*")
+        ruled.clock.advance(999)
+        assert writer.send("orders-eu", b"2").result().offset == 2
+        ruled.clock.advance(1)
+        for _ in range(2):
+            error = writer.send("orders-eu", b"3").exception()
+            assert isinstance(error, AccessDeniedError)
+        acting(ruled, "ops").access.allow("etl", "write", "orders-eu")
+        assert writer.send("orders-eu", b"4").result().offset == 3

@@ -6,6 +6,8 @@ both sides of it; a settler at work; a config changed meanwhile.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
@@ -43,7 +45,8 @@ def active(base: int, end: int, length: int = 100, at: int = 0) -> SettledPartit
 def planned(sealed: list[Sealed], row: SettledPartition, now: int = 0, start: int = 0, **config: int) -> int:
     """Return the log start offset under a config."""
     stored = {"retention.ms": "-1", **{name.replace("_", "."): str(value) for name, value in config.items()}}
-    return plan_log_start(sealed, row, start, TopicConfig(stored), now)
+    files = dict.fromkeys((each.stem for each in (*sealed, row.active)), 0)
+    return plan_log_start(sealed, row, start, TopicConfig(stored), now, files)
 
 
 THREE = [segment(0, 10), segment(10, 20), segment(20, 30)]
@@ -67,6 +70,28 @@ def test_size_counts_before_age_and_what_was_deleted_does_not_count() -> None:
     assert planned(THREE, active(30, 40, at=500), 500, retention_bytes=300, retention_ms=100) == 30
     assert planned(THREE, active(30, 40), start=10, retention_bytes=300) == 10
     assert planned(THREE, active(30, 40), start=25, retention_bytes=100) == 30
+
+
+@pytest.mark.parametrize(("at", "start"), [(-1, 0), (0, 0), (1, 10)])
+def test_a_segment_without_a_timestamp_is_as_old_as_its_file(at: int, start: int) -> None:
+    """Such segments went at the first run, whenever they were written."""
+    sealed, row, config = [segment(0, 10, at=at)], active(10, 20, at=1000), TopicConfig({"retention.ms": "100"})
+    young, old = {"00000000000000000000": 900}, {"00000000000000000000": 899}
+    assert plan_log_start(sealed, row, 0, config, 1000, young) == start
+    assert plan_log_start(sealed, row, 0, config, 1000, old) == 10
+    assert plan_log_start(sealed, row, 0, config, 1000, {}) == start, "no file, no age"
+
+
+def test_records_that_say_0_stay_for_as_long_as_their_file_is_young(world: World) -> None:
+    topic = world.create(1, {**CONFIG, "retention.ms": KEPT_MS})
+    for number in range(3):
+        append(topic, batch_of([b"%d" % number + b"x" * 900], timestamp=[0]))
+        settle(topic, topic.newest()[1].topic_id)
+    now = world.clock.now_ms()
+    for path, age in zip(world.files(".log"), (KEPT_MS + 1, KEPT_MS, 0), strict=True):
+        os.utime(world.path / path, ns=((now - age) * 1_000_000,) * 2)
+    assert world.maintain().retained.log_start == {0: (0, 1)}
+    assert numbers(world) == [1, 2]
 
 
 def test_an_empty_active_segment_stays() -> None:

@@ -7,6 +7,7 @@ when no retained settle entry names them any more (rule R13), so a reader that i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
@@ -32,20 +33,34 @@ class Retained:
 
 
 def plan_log_start(
-    sealed: Sequence[Sealed], row: SettledPartition, log_start: int, config: TopicConfig, now_ms: int
+    sealed: Sequence[Sealed],
+    row: SettledPartition,
+    log_start: int,
+    config: TopicConfig,
+    now_ms: int,
+    file_ms: Mapping[str, int],
 ) -> int:
     """Return a partition's log start offset under ``retention.bytes``, then ``retention.ms`` (pure).
 
     With ``cleanup.policy=compact`` alone, neither counts.
 
     Oldest segment first, up to the first that stays; what lies below the log start offset already does not count. The
-    active segment may go too, in Kafka by a roll before (``UnifiedLog.deleteOldSegments``).
+    active segment may go too, in Kafka by a roll before (``UnifiedLog.deleteOldSegments``). A segment without a
+    timestamp above 0 is as old as its file (``LogSegment.largestTimestamp``, which takes 0 for one).
+
+    Args:
+        sealed: the sealed segments, in order.
+        row: the partition as settled.
+        log_start: its log start offset.
+        config: of the topic.
+        now_ms: the present time.
+        file_ms: segment's stem -> its file's time, of those without such a timestamp; one that is missing stays.
     """
     if not config.has_policy("delete"):
         return log_start
-    left = [(s.end_offset, s.length, s.max_timestamp) for s in sealed if s.end_offset > log_start]
+    left = [(s.end_offset, s.length, _latest(s, file_ms, now_ms)) for s in sealed if s.end_offset > log_start]
     if row.active.length and row.settled > log_start:
-        left.append((row.settled, row.active.length, row.active.max_timestamp))
+        left.append((row.settled, row.active.length, _latest(row.active, file_ms, now_ms)))
     limit, age = config.number("retention.bytes"), config.number("retention.ms")
     excess = sum(length for _, length, _ in left) - limit
     while limit >= 0 and left and excess >= left[0][1]:
@@ -54,6 +69,24 @@ def plan_log_start(
     while age >= 0 and left and now_ms - left[0][2] > age:
         log_start, _, _ = left.pop(0)
     return log_start
+
+
+def _latest(segment: Sealed | Active, file_ms: Mapping[str, int], otherwise_ms: int) -> int:
+    return segment.max_timestamp if segment.max_timestamp > 0 else file_ms.get(segment.stem, otherwise_ms)
+
+
+def _file_times(
+    topic: TopicLog, topic_id: str, partition: int, segments: Sequence[Sealed], row: SettledPartition
+) -> dict[str, int]:
+    """Return the times (ms) of the files of segments whose records do not tell; one that is not there is left out."""
+    found = {}
+    named: list[Sealed | Active] = [*segments, row.active]
+    for each in named:
+        if each.max_timestamp <= 0 and each.length:
+            with suppress(FileNotFoundError):
+                path = topic.paths(topic_id).segment_file(partition, each.stem, "log")
+                found[each.stem] = topic.storage.info(path).modified_ms
+    return found
 
 
 def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
@@ -150,13 +183,14 @@ def _raise_log_start(
     topic: TopicLog, topic_id: str, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> None:
     now = topic.storage.clock.now_ms()
+    files = {p: _file_times(topic, topic_id, p, each, settled.partition(p)) for p, each in sealed.items()}
 
     def plan(base: Stored | None, slot: Slot) -> Draft | None:
         _, state = topic.newest_at(base, topic_id)
-        starts = list(state.log_start)
+        starts, config = list(state.log_start), topic.config(state)
         for partition, segments in sealed.items():
             row = settled.partition(partition)
-            starts[partition] = plan_log_start(segments, row, starts[partition], topic.config(state), now)
+            starts[partition] = plan_log_start(segments, row, starts[partition], config, now, files[partition])
         return _raised(state, tuple(starts))
 
     topic.journal.append(plan)

@@ -367,7 +367,7 @@ def _settle_partition(
     """Return the partition's row to publish, and whether its indexes were rebuilt."""
     paths = topic.paths(state.topic_id)
     writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
-    merger = Merger(config.number("batch.size"), config.text("compression.type"), state.topic_id, partition)
+    merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
     voids, epoch = state.voids_of(partition), state.leader_epoch
     lost: list[Void] = []
     try:

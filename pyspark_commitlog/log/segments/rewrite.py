@@ -78,7 +78,7 @@ class Rules:
             index_bytes=config.number("segment.index.bytes"),
             interval_bytes=config.number("index.interval.bytes"),
             frame_bytes=min(config.number("batch.size"), config.number("segment.bytes")),
-            compression=config.text("compression.type"),
+            compression=config.codec(),
         )
 
 

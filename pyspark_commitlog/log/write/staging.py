@@ -111,6 +111,7 @@ class Stager:
         config: of the topic.
         durable: whether chunks must survive power loss (all but acks=0; rule R5).
         aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
+        codec: what the writer asks frames to be compressed by; None: nothing.
         summed: whether to make the records' checksum: a commit under a ``Transaction`` needs it (rule R6).
     """
 
@@ -126,6 +127,7 @@ class Stager:
         durable: bool = True,
         aside: Callable[[Encode], Encode] | None = None,
         summed: bool = True,
+        codec: str | None = None,
     ) -> None:
         self._checksum = 0 if summed else None
         self._durable, self._aside = durable, aside
@@ -133,7 +135,7 @@ class Stager:
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)
         self._frame_bytes = config.number("batch.size")
-        self._codec = config.text("compression.type")
+        self._codec = config.codec(codec)
         self._inline_bytes = config.number("inline.max.bytes")
         self._gathered: list[tuple[pa.RecordBatch, Ints]] = []
         self._gathered_rows = self._gathered_bytes = 0
