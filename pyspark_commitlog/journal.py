@@ -539,7 +539,7 @@ class Journal:
         return OutcomeUnknownError(
             f"{self._path(slot.sequence)}: cannot tell whether this {kind!r} landed ({why}). "
             "Run it again with the same writer id (a streaming query: restart it; a batch: the same txnAppId and "
-            "txnVersion): it will be committed once."
+            "txnVersion): it will be committed once"
         )
 
     def _back_off(self, attempt: int) -> None:

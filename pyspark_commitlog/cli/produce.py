@@ -185,7 +185,7 @@ def _parsed(lines: Sequence[bytes], first: int, shape: Shape) -> _Batches:
     from pyspark_commitlog.cli.lines import parse_lines
 
     batch, error = parse_lines(lines, first, shape)
-    yield batch, f"lines {first} to {first + batch.num_rows - 1}"
+    yield batch, f"line {first}" if batch.num_rows == 1 else f"lines {first} to {first + batch.num_rows - 1}"
     if error is not None:
         raise error
 
@@ -274,7 +274,8 @@ class _Sent:
         try:
             done = future.result()
         except InvalidRecordError as error:
-            raise InvalidRecordError(f"{what}: none of them was sent: {error}") from error
+            unsent = "it was not sent" if what.startswith("line ") else "none of them was sent"
+            raise InvalidRecordError(f"{what}: {unsent}: {error}") from error
         self._records += done.records
         for number, (start, end) in sorted(done.offsets.items()):
             if end > start:

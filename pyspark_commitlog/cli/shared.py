@@ -74,7 +74,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line."
 
 
 def beside(path: str) -> tuple[Storage, str]:
-    """Return the door to the directory of a file that a command line names, and the file's name in it."""
+    """Return the door to the directory of a file that a command line names, and the file's name in it.
+
+    Raises:
+        UsageError: it names no file.
+    """
+    if not path or path.endswith("/"):
+        raise UsageError(f"{path!r} names no file")
     directory, _, name = path.rpartition("/")
     return open_storage(directory or "/" * path.startswith("/") or "."), name
 

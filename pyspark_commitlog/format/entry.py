@@ -217,9 +217,9 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
     if version != FORMAT_VERSION:
         older = type(version) is int and version < FORMAT_VERSION
         remedy = (
-            "Read the root with the release that wrote it, and write its records to a new root with this one."
+            "Read the root with the release that wrote it, and write its records to a new root with this one"
             if older
-            else "Use the release that wrote this root, or a newer one."
+            else "Use the release that wrote this root, or a newer one"
         )
         raise UnsupportedError(
             f"{where}: format version {version}, this release of pyspark-commitlog reads version {FORMAT_VERSION}. "

@@ -51,6 +51,7 @@ from pyspark_commitlog.producer.records import (
     without,
 )
 from pyspark_commitlog.producer.settler import Settler
+from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -60,7 +61,7 @@ _BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
 _JITTER = 0.2
 #: What is logged of records whose futures tell the same.
-NOT_COMMITTED = "topic %r: %d records were not committed: %s"
+NOT_COMMITTED = "topic %r: not committed: %s: %s"
 
 
 @dataclass
@@ -351,7 +352,7 @@ class Delivery:
             self._topic.name, damaged, "records for them were not committed, those for others go on without them"
         )
         rows = sum(item.rows for item in refused)
-        log.warning(NOT_COMMITTED, self._topic.name, rows, told)
+        log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), told)
         bundle.items, bundle.batch, bundle.staged = kept, None, None
         for item in refused:
             item.fail(told)
@@ -376,10 +377,10 @@ class Delivery:
 
     def give_up(self, rows: int) -> OutcomeUnknownError:
         """Return what records end with that storage does not answer for in time; a durable producer ends with them."""
-        name, limit = self._topic.name, self._options.delivery_timeout_ms
+        name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(rows, "record")
         told = OutcomeUnknownError(
-            f"topic {name!r}: storage does not answer, and delivery_timeout_ms={limit} is over: {rows} records may or "
-            "may not have landed, or land later. Look whether the disk or the mount hangs"
+            f"topic {name!r}: storage does not answer, and delivery_timeout_ms={limit} is over: {what} "
+            "may or may not have landed, or land later. Look whether the disk or the mount hangs"
         )
         if self._identity.durable:
             self.failed = told
@@ -397,7 +398,7 @@ class Delivery:
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
         told = self._told(bundle, error, closed)
-        log.warning(NOT_COMMITTED, self._topic.name, bundle.rows, told)
+        log.warning(NOT_COMMITTED, self._topic.name, counted(bundle.rows, "record"), told)
         if self._identity.durable:
             self.failed = told
         elif bundle.doubt:  # under another id the next batch can't be taken for this one
@@ -406,20 +407,20 @@ class Delivery:
 
     def _told(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
         """Return what the records' futures end with; its cause is ``error``."""
-        name, limit = self._topic.name, self._options.delivery_timeout_ms
+        name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(bundle.rows, "record")
         told: CommitLogError
         if isinstance(error, CommitLogError) and not is_retriable(error) and not bundle.doubt:
             return error
         if isinstance(error, ConflictError) and type(error) is not ConflictError:
             return error
         if bundle.doubt:
-            told = OutcomeUnknownError(f"topic {name!r}: {bundle.rows} records may or may not have landed: {error}")
+            told = OutcomeUnknownError(f"topic {name!r}: {what} may or may not have landed: {error}")
         elif closed:
-            told = ProducerClosedError(f"topic {name!r}: closed before {bundle.rows} records were sent: {error}")
+            told = ProducerClosedError(f"topic {name!r}: closed before sending {what}: {error}")
         else:
             told = DeliveryTimeoutError(
-                f"topic {name!r}: {bundle.rows} records could not be committed within delivery_timeout_ms={limit}: "
-                f"{error}. None of them is in the log"
+                f"topic {name!r}: {what} could not be committed within delivery_timeout_ms={limit}: "
+                f"{error}. Nothing of it is in the log"
             )
         told.__cause__ = error
         return told

@@ -41,6 +41,7 @@ from pyspark_commitlog.producer.records import (
     Whole,
 )
 from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -289,11 +290,11 @@ class Sender:
         under_way = self._sent - self._done
         if left or under_way:
             log.warning(
-                "topic %r: the producer was closed before %d records were sent; %d more are under way",
-                self._topic, left, under_way,
+                "topic %r: the producer was closed before sending %s; under way: %s",
+                self._topic, counted(left, "record"), counted(under_way, "record"),
             )  # fmt: skip
         return lambda: _fail(
-            items, ProducerClosedError(f"topic {self._topic!r}: closed before {left} records were sent")
+            items, ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
         )
 
     def join(self, timeout: float) -> None:
@@ -381,8 +382,8 @@ class Sender:
 
     def _not_sent(self, rows: int) -> DeliveryTimeoutError:
         return DeliveryTimeoutError(
-            f"topic {self._topic!r}: storage does not answer, and {rows} records waited behind others for "
-            f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. None of them is in the log"
+            f"topic {self._topic!r}: storage does not answer, and {counted(rows, 'record')} waited behind others for "
+            f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. Nothing of it is in the log"
         )
 
     def _dropped(self, count: int | None = None) -> list[Item]:

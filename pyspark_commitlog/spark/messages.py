@@ -45,6 +45,7 @@ class _Staged(Struct):
     inline: bytes
     keyless: bool
     checksum: Annotated[int, Meta(ge=0)] | None  # 64 bits
+    old: Whole
 
 
 class _Message(Struct):

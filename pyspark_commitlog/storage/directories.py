@@ -77,7 +77,7 @@ def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
             ) from error
         raise SyncFailedError(
             f"cannot change the directory {path}, which its sync needs after one that failed, or may have: "
-            f"{error.strerror}. Check the disk, then retry with the same writer id."
+            f"{error.strerror}. Check the disk, then retry with the same writer id"
         ) from error
 
 
@@ -106,7 +106,7 @@ def _sync(fd: int, directory: Path, path: str) -> None:
         _doubted[str(directory)] = os.fstat(fd).st_mtime_ns  # the clock of files is coarse: an equal time is no change
         raise SyncFailedError(
             f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
-            f"survive power loss. Check the disk, then retry with the same writer id."
+            f"survive power loss. Check the disk, then retry with the same writer id"
         ) from error
     _doubted.pop(str(directory), None)
 

@@ -111,3 +111,8 @@ def test_zeros_behind_the_frames_of_a_log_are_no_fault(root: Path) -> None:
         assert dumped(path)[-1] == {"position": len(whole), "zeroBytes": zeros}
     path.write_bytes(whole + bytes(20 * 2**20) + b"x")
     assert dumped(path, code=1)[-1]["bytes"] == 20 * 2**20 + 1
+
+
+@pytest.mark.parametrize("path", ["", "somewhere/"])
+def test_a_path_that_names_no_file_is_refused_by_its_name(path: str) -> None:
+    assert f"error: {path!r} names no file" in run("dump", path, code=2)[1]

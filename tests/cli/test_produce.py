@@ -139,6 +139,9 @@ def test_where_records_went_is_told_as_json(root: str, log: Log) -> None:
 def test_what_the_topic_refuses_is_named(root: str, log: Log) -> None:
     errors = produce(b"a\n" + b"b" * 101 + b"\n", root, "small", code=1)
     assert "lines 1 to 2: none of them was sent: " in errors
+    errors = produce(b"x" * 1000, root, "small", code=1)
+    assert "error: line 1: it was not sent: topic 'small': " in errors
+    assert "alter_topic" not in errors, "what a shell has not"
     assert "max.message.bytes" in errors
     assert "small: sent 0 records to 0 partitions" in errors
     assert "partition 7 does not exist" in produce(b"a\n", root, "t", "-p", "7", code=1)

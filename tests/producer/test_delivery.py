@@ -114,7 +114,7 @@ def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) ->
     with producer_on(world, hook) as producer:
         started = world.clock.monotonic()
         with pytest.raises(
-            DeliveryTimeoutError, match=r"1 records could not .*delivery_timeout_ms=120000.* no disk"
+            DeliveryTimeoutError, match=r"1 record could not .*delivery_timeout_ms=120000.* no disk"
         ) as told:
             producer.send("t", b"lost").result()
         assert isinstance(told.value.__cause__, StorageError)
@@ -139,10 +139,10 @@ def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
         assert not under_way.done()
         assert not behind.done()
         world.clock.sleep(0.2)
-        with pytest.raises(OutcomeUnknownError, match=r"'t': .* delivery_timeout_ms=200 is over: 1 records may or"):
+        with pytest.raises(OutcomeUnknownError, match=r"'t': .* delivery_timeout_ms=200 is over: 1 record may or"):
             under_way.result(60)
         with pytest.raises(
-            DeliveryTimeoutError, match=r"'t': .*1 records waited .*ms=200\. None of them is in the log"
+            DeliveryTimeoutError, match=r"'t': .*1 record waited .*ms=200\. Nothing of it is in the log"
         ):
             behind.result(60)
         assert producer.flush(60) == 0
@@ -281,7 +281,7 @@ def test_failures_are_logged_with_their_number(world: World, caplog: pytest.LogC
     world.create()
     with producer_on(world, on_path("/staged/", "create", raising(StorageError("no disk")), times=10**6)) as producer:
         producer.send("t", b"lost")
-    assert "topic 't': 1 records were not committed" in caplog.text
+    assert "topic 't': not committed: 1 record: " in caplog.text
     assert {record.name for record in caplog.records} == {"pyspark_commitlog.producer"}
 
 
@@ -384,7 +384,7 @@ def test_what_can_not_be_told_in_time_is_told_as_unknown_and_what_follows_is_not
             raise io_error()
 
     with producer_on(world, hook) as producer:
-        with pytest.raises(OutcomeUnknownError, match="1 records may or may not have landed"):
+        with pytest.raises(OutcomeUnknownError, match="1 record may or may not have landed"):
             producer.send("t", b"landed").result()
         broken.clear()
         assert producer.send("t", b"next").result().offset == 1
@@ -408,7 +408,7 @@ def test_closing_in_time_ends_the_tries(world: World) -> None:
     assert gate.reached.wait(60)
     producer.close(0)
     gate.release()
-    with pytest.raises(ProducerClosedError, match="closed before 1 records were sent: injected"):
+    with pytest.raises(ProducerClosedError, match="closed before sending 1 record: injected"):
         future.result(60)
     assert stuck == [True]
 

@@ -97,7 +97,7 @@ def test_what_no_thread_comes_for_to_try_it_again_fails_in_time(
             hanging = producer.send("h", b"3")
             assert trouble.hangs.wait(20)
             world.clock.advance(25_000)
-            with pytest.raises(OutcomeUnknownError, match=r"'f': 1 records may or may not have landed: .*no disk"):
+            with pytest.raises(OutcomeUnknownError, match=r"'f': 1 record may or may not have landed: .*no disk"):
                 failing.result(20)
             with pytest.raises(NotSentError if durable else DeliveryTimeoutError):
                 behind.result(20)

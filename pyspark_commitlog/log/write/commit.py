@@ -42,6 +42,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import added
 from pyspark_commitlog.log.write.staging import Group, Staged
 from pyspark_commitlog.log.write.writers import PRODUCER, remember
+from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.log")
 
@@ -49,6 +50,9 @@ _REMEMBERED_RANGES = 5
 #: Characters of a writer id at most: what entries may hold (``shape.Text``).
 MAX_WRITER_ID = 4096
 _MARKS_PER_RETENTION = 24
+#: Lives of topics that were warned of already, and how many are remembered.
+_told_old: dict[str, None] = {}
+_MOST_TOLD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +394,24 @@ def commit(
         return Draft("append", topic_id, body, inline, {**sides, **tables.sides})
 
     entry = topic.journal.append(plan)
-    return Committed(None, rows) if entry is None else Committed(entry.sequence, rows, ranges)
+    if entry is None:
+        return Committed(None, rows)
+    _tell_old(topic, topic_id, sum(task.old for task in staged), rows)
+    return Committed(entry.sequence, rows, ranges)
+
+
+def _tell_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
+    """Warn, once per topic and process, where most of what was committed is older than is kept."""
+    if 2 * old <= rows or topic_id in _told_old:
+        return
+    _told_old[topic_id] = None
+    while len(_told_old) > _MOST_TOLD:
+        del _told_old[next(iter(_told_old))]
+    log.warning(
+        "topic %r: of %s just written %s older than the topic's retention.ms: maintain will delete what is. To keep "
+        "records whatever their age, set retention.ms=-1 for the topic",
+        topic.name, counted(rows, "record"), "1 is" if old == 1 else f"{old:,} are",
+    )  # fmt: skip
 
 
 def _checksum(staged: Sequence[Staged]) -> int:

@@ -270,7 +270,7 @@ def _check_sizes(sizes: Ints, limits: Limits) -> None:
     if largest > limits.max_message_bytes:
         raise InvalidRecordError(
             f"topic {limits.topic!r}: record {int(sizes.argmax())} of its batch has {largest} bytes, "
-            f"max.message.bytes is {limits.max_message_bytes}; raise it with alter_topic or store the value elsewhere. "
+            f"max.message.bytes is {limits.max_message_bytes}: raise it for the topic, or store the value elsewhere. "
             "Nothing staged"
         )
 

@@ -38,6 +38,7 @@ PIECE_BYTES = 8 * 2**20
 #: Frames that another thread may be behind with, and the rows, in bytes, that are worth handing to it.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
+_US_PER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Group:
 class Staged:
     """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
 
-    ``keyless`` tells whether some of the task's records have no key. ``checksum`` is theirs (``log.write.checksum``);
-    None where nobody will compare it.
+    ``keyless`` tells whether some of the task's records have no key, ``old`` how many are older than ``retention.ms``.
+    ``checksum`` is theirs (``log.write.checksum``); None where nobody will compare it.
     """
 
     topic: str
@@ -68,6 +69,7 @@ class Staged:
     inline: bytes = b""
     keyless: bool = False
     checksum: int | None = None
+    old: int = 0
 
     @property
     def rows(self) -> int:
@@ -150,7 +152,8 @@ class Stager:
         self._output: OutputFile | None = None
         self._groups: list[Group] = []
         self._position = 0
-        self._keyless = False
+        self._keyless, self._old = False, 0
+        self._retention_ms = config.number("retention.ms") if config.has_policy("delete") else -1
         self._checked: pa.Schema | None = None
 
     def add(self, batch: pa.RecordBatch) -> Placed:
@@ -169,6 +172,9 @@ class Stager:
         if self._checksum is not None:
             self._checksum = added(self._checksum, checksum(records.batch, records.given))
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
+        if self._retention_ms >= 0:
+            oldest = self._storage.clock.now_ms() - self._retention_ms
+            self._old += int(np.count_nonzero(columns.instants(placed.timestamps) < oldest * _US_PER_MS))
         size = records.batch.nbytes
         if self._gathered_bytes + size > columns.TOGETHER_BYTES:
             self._distribute()
@@ -296,7 +302,9 @@ class Stager:
 
     def _staged(self, chunk: ChunkRef | None, inline: bytes = b"") -> Staged:
         groups = tuple(self._groups)
-        return Staged(self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless, self._checksum)
+        return Staged(
+            self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless, self._checksum, self._old
+        )
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
