@@ -14,6 +14,8 @@ from pyspark_commitlog.errors import ConfigError
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
+#: How frames can be compressed.
+COMPRESSIONS = ("none", "lz4", "zstd")
 #: The value of ``compression.type`` that leaves it to the writer.
 PRODUCERS = "producer"
 FLAG = ("false", "true")
@@ -95,7 +97,7 @@ KEYS: dict[str, Key] = _keys(
     Key(
         "compression.type",
         "lz4",
-        choices=("none", "lz4", "zstd", PRODUCERS),
+        choices=(*COMPRESSIONS, PRODUCERS),
         doc="Arrow body compression of new frames, whatever their writer asks for; producer, or not set: as that asks.",
     ),
     Key("batch.size", "1048576", 1024, 2**30, doc="Aimed size of a frame before compression, bytes."),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark_commitlog.config import COMPRESSIONS
 from pyspark_commitlog.errors import OptionError
 
 #: Chooses a record's partition: (key, number of partitions) -> partition.
 ChoosePartition = Callable[[bytes | None, int], int]
 PARTITIONERS = ("murmur2", "roundrobin", "sticky")
-COMPRESSIONS = ("none", "lz4", "zstd")
 _INT_MAX = 2**31 - 1
 _MAX_BUFFER = 2**40
 _MAX_ID_LENGTH = 256

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS, PRINCIPAL_VARIABLE, PRODUCERS, check_config
+from pyspark_commitlog.config import COMPRESSIONS, LONG_MAX, MAX_PARTITIONS, PRINCIPAL_VARIABLE, check_config
 from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name, is_text
 from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
@@ -433,12 +433,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 def _compression(given: _Given) -> str | None:
     """Return the codec of this writer's frames; None for the topic's."""
     text = given.text("compression")
-    if text is not None and text.lower() == PRODUCERS:
-        raise OptionError(f"option 'compression'={text!r}: use none, lz4 or zstd; 'producer' is for compression.type")
-    try:
-        return None if text is None else check_config({"compression.type": text.lower()})["compression.type"]
-    except ConfigError as error:
-        raise OptionError(f"option 'compression'={text!r}: {error}") from None
+    if text is not None and text.lower() not in COMPRESSIONS:
+        raise OptionError(f"option 'compression'={text!r}: use one of {', '.join(COMPRESSIONS)}")
+    return None if text is None else text.lower()
 
 
 def _new_topic(given: _Given) -> NewTopic | None:

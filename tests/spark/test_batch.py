@@ -55,14 +55,17 @@ def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root:
     assert read(spark, root, TOPIC).count() == 4
 
 
-def test_compression_is_this_writer_s(spark: SparkSession, root: str, log: CommitLog) -> None:
-    log.create_topic(TOPIC, config={"retention.ms": -1, "compression.type": "zstd"})
+@pytest.mark.parametrize(("own", "found"), [("producer", ["none", "lz4", "lz4"]), ("zstd", ["zstd"] * 3)])
+def test_compression_is_this_writer_s_where_the_topic_leaves_it_to_that(
+    spark: SparkSession, root: str, log: CommitLog, own: str, found: list[str]
+) -> None:
+    """Kafka: ``compression.type``."""
+    log.create_topic(TOPIC, config={"retention.ms": -1, "compression.type": own})
     for codec in ("none", "LZ4", None):
         write(frame(spark, [[Sent(value=b"a")]]), root, TOPIC, **({} if codec is None else {"compression": codec}))
     topic = log.topic(TOPIC)
     inline = [pa.py_buffer(topic.journal.inline(topic.journal.read(n).entry)) for n in (2, 3, 4)]
-    found = [codec_of(parsed) for each in inline if (parsed := parse(each, 0))]
-    assert found == ["none", "lz4", "zstd"]
+    assert [codec_of(parsed) for each in inline if (parsed := parse(each, 0))] == found
 
 
 def codec_of(stored: Frame) -> str:

@@ -87,6 +87,7 @@ def test_a_reader_refuses_wrong_options(
         (ONE, {"topic": "__groups"}, "names that start with '__' are reserved"),
         (ONE, {"topic": TOPIC, "acks": "2"}, "option 'acks'='2': use all"),
         (ONE, {"topic": TOPIC, "compression": "gzip"}, "option 'compression'='gzip': .*none, lz4, zstd"),
+        (ONE, {"topic": TOPIC, "compression": "producer"}, "option 'compression'='producer': .*none, lz4, zstd"),
         (ONE, {"topic": TOPIC, "partitioner": "random"}, "option 'partitioner'='random': use one of sticky, round"),
         (ONE, {"topic": TOPIC, "txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
         (ONE, {"topic": TOPIC, "txnVersion": "1"}, "'txnAppId' and 'txnVersion' go together: give both or none"),
