@@ -174,7 +174,8 @@ class Stager:
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
         if self._retention_ms >= 0:
             oldest = self._storage.clock.now_ms() - self._retention_ms
-            self._old += int(np.count_nonzero(columns.instants(placed.timestamps) < oldest * _US_PER_MS))
+            stamps = columns.instants(placed.timestamps)  # one that is not above 0 does not count for retention
+            self._old += int(np.count_nonzero((stamps < oldest * _US_PER_MS) & (stamps > 0)))
         size = records.batch.nbytes
         if self._gathered_bytes + size > columns.TOGETHER_BYTES:
             self._distribute()
