@@ -53,13 +53,17 @@ def killed_before(number: int) -> Iterator[None]:
 
 @contextmanager
 def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
-    """Tell of every changing call, before it is made; ``link`` and ``rename`` are told with their target."""
+    """Tell of every changing call, before it is made; ``link`` and ``rename`` are told with their target.
+
+    Of ``open`` only where it may make a file: to look for one that is not there changes nothing.
+    """
 
     def wrap(name: str) -> Callable[..., Any]:
         real = getattr(os, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            tell(name, path_of(args[1 if name in ("link", "rename") else 0]))
+            if name != "open" or (len(args) > 1 and args[1] & os.O_CREAT):
+                tell(name, path_of(args[1 if name in ("link", "rename") else 0]))
             return real(*args, **kwargs)
 
         return call
