@@ -179,9 +179,9 @@ def test_of_many_members_none_is_passed_over(tmp_path: Path) -> None:
     """A round that takes longer than the pause between two goes on where it is: the last ones have their turn."""
     members = [joined(tmp_path / f"r{number % 3}") for number in range(60)]
     with beating(*members):
-        wait_until(lambda: all(each.beats >= 3 for each in members))
+        wait_until(lambda: all(each.beats >= 12 for each in members))
         most, least = max(each.beats for each in members), min(each.beats for each in members)
-        assert most <= 6 * least  # a loaded machine deals unevenly
+        assert most <= 2 * least
         assert len(workers()) <= MAX_WORKERS
 
 
