@@ -131,7 +131,7 @@ test-kafka: install ## Run the tests against Kafka's own tools
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
 	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)
 
-soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/soak.md)
+soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 check: $(INSTALLED) ## Check style, formatting, types and the direction of imports

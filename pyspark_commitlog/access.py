@@ -1,7 +1,7 @@
 """Who may do what with which topic: a root's allow rules, in a journal of their own, checked by every client.
 
 As Kafka's ACLs (``kafka-acls``), with allow rules only. They keep people who mean well from mistakes. Nobody stands
-between a client and the files, so the border that holds is the storage's own permissions (README, "Access").
+between a client and the files, so the border that holds is the storage's own permissions (docs/how-to/access.md).
 """
 
 from __future__ import annotations

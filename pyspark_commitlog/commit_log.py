@@ -133,7 +133,7 @@ class CommitLog(Root):
         Args:
             name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
             partitions: 1 to 10,000; it can grow later, never shrink.
-            config: Kafka's topic configs, and ours (README, "Topic configs").
+            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md).
             if_not_exists: do nothing where the topic is there already, whatever its partitions and configs.
 
         Raises:

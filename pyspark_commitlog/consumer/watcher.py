@@ -2,7 +2,7 @@
 
 On local disks the system tells of the next entry (``storage.events``). Elsewhere, or where a user has no more of such
 watches, the thread looks for its name, often behind a commit and less often the longer nothing comes.
-docs/design/waking.md has what either costs.
+docs/explanation/design/waking.md has what either costs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A root that is restored from a copy goes on with the same topic ids, offsets and sequences, and other records. The
 lineage of an entry is a hash over the write ids of all entries up to it: two journals that have it in common at a
-sequence are the same up to there. docs/design/restored-roots.md has the interleavings.
+sequence are the same up to there. docs/explanation/design/restored-roots.md has the interleavings.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A shape is a ``Shape`` or any other type that msgspec knows: types, ranges, lengths and texts are checked in C, before
 anything is made of the values, and nothing is allocated by a number that a file claims. Members that a shape does not
 declare are passed over: another release of this format version may write more; what a reader has to know is a feature
-of the entry (``readFeatures``). docs/design/validated-json.md has why msgspec.
+of the entry (``readFeatures``). docs/explanation/design/validated-json.md has why msgspec.
 """
 
 from __future__ import annotations

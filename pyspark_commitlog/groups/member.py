@@ -1,7 +1,7 @@
 """One member of a group: it joins, tells that it lives, notices who does not, and learns what is assigned to it.
 
-docs/design/group-membership.md has the protocol. Safety does not hang on this module: each commit is checked against
-the newest entry (``GroupLog.advance``).
+docs/explanation/design/group-membership.md has the protocol. Safety does not hang on this module: each commit
+is checked against the newest entry (``GroupLog.advance``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a rebalance makes of a group's members: the state machine, without a coordinator. Pure.
 
-docs/design/group-membership.md tells why; ``tests/model`` explores it.
+docs/explanation/design/group-membership.md tells why; ``tests/model`` explores it.
 """
 
 from __future__ import annotations

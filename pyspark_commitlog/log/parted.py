@@ -1,7 +1,7 @@
 """Whether a topic is still the history that somebody has seen, and up to which offsets it is.
 
 A root that was restored from a copy has the same topic ids and offsets, and other records behind some entry
-(docs/design/restored-roots.md; Kafka: KIP-320).
+(docs/explanation/design/restored-roots.md; Kafka: KIP-320).
 """
 
 from __future__ import annotations

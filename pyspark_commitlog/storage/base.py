@@ -204,7 +204,8 @@ class Storage(ABC):
         Args:
             directory: its path.
             fresh: for whoever acknowledges names that others made: hold also where their own sync failed and they were
-                told, which a sync alone may not (docs/design/failed-fsync.md). It needs to be allowed to write there.
+                told, which a sync alone may not (docs/explanation/design/failed-fsync.md). It needs to be allowed to
+                write there.
 
         Raises:
             FileNotFoundError: there is no such directory.

@@ -2,7 +2,7 @@
 
 A failed fsync is told once, and what could not be written counts as written from then on: the next fsync of the same
 directory may succeed and write nothing. So a sync that follows a failed one proves nothing of what was there before,
-unless the directory was changed in between (docs/design/failed-fsync.md).
+unless the directory was changed in between (docs/explanation/design/failed-fsync.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the package may take of a process at most, whatever the number of topics, partitions and roots.
 
-An operation beyond a limit waits, or goes on with less: it never fails because of one. docs/limits.md has what counts.
+An operation beyond a limit waits, or goes on with less: it never fails because of one.
+docs/reference/limits.md has what counts.
 """
 
 from __future__ import annotations

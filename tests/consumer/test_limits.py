@@ -1,4 +1,4 @@
-"""What a process takes at most, whatever the number of topics: threads, open files, caches (docs/limits.md)."""
+"""What a process takes at most, whatever the number of topics: threads, open files, caches (docs/reference/limits.md)."""
 
 from __future__ import annotations
 

@@ -583,7 +583,7 @@ def test_a_root_must_be_named() -> None:
 
 
 def test_the_umask_decides_who_may_write_any_file(tmp_path: Path) -> None:
-    """Several users of one group write one root (docs/access.md): each must be able to append to another's segments."""
+    """Several users of one group write one root (docs/how-to/access.md): each must be able to append to another's segments."""
     before = os.umask(0o007)
     try:
         log = CommitLog(str(tmp_path / "log"))

@@ -1,6 +1,6 @@
 """``python -m tests.mutants [--workers N] [--docs] [WORD …]``: run the mutants that have one of the words in their entry.
 
-Exit code 1 when one of them is not killed. ``--docs`` writes docs/guards.md instead, and runs nothing.
+Exit code 1 when one of them is not killed. ``--docs`` writes docs/explanation/guards.md instead, and runs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Take guards out, one at a time.")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only entries that have one of these anywhere")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time (2)")
-    parser.add_argument("--docs", action="store_true", help="write docs/guards.md instead of running")
+    parser.add_argument("--docs", action="store_true", help="write docs/explanation/guards.md instead of running")
     asked = parser.parse_args()
     mutants = load()
     if asked.docs:

@@ -1,4 +1,4 @@
-"""The list of mutants: what the files here say, where each applies, and the table in docs/guards.md. Runs nothing."""
+"""The list of mutants: what the files here say, where each applies, and the table in docs/explanation/guards.md. Runs nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PACKAGE = "pyspark_commitlog"
 _Span = tuple[int, int]
-DOCUMENT = REPOSITORY / "docs/guards.md"
+DOCUMENT = REPOSITORY / "docs/explanation/guards.md"
 
 _HEAD = """# Guards, and the tests that hold them
 
 Each line is a guard of the code: a comparison, a bound, an order, an fsync, a second look. `make mutants` takes them out
 one at a time, in a copy, and runs the test that stands beside it: the test must fail. The list is
-[tests/mutants](../tests/mutants/README.md), this table is made of it.
+[tests/mutants](../../tests/mutants/README.md), this table is made of it.
 """
 
 
@@ -145,7 +145,7 @@ def load(directory: Path = HERE) -> list[Mutant]:
 
 
 def document(mutants: Sequence[Mutant]) -> str:
-    """Return the text of docs/guards.md."""
+    """Return the text of docs/explanation/guards.md."""
     lines = [_HEAD]
     for room in dict.fromkeys(mutant.room for mutant in mutants):
         lines += [f"## {room}\n", "| guard | where | rule | test |", "|---|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Records for a damaged partition fail; those for the others land (docs/design/damaged-partitions.md)."""
+"""Records for a damaged partition fail; those for the others land (docs/explanation/design/damaged-partitions.md)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_what_is_said_of_two_histories_holds(lengths: tuple[int, int, int], as_p
 @settings(deadline=None)
 @given(st.integers(0, 100), st.integers(1, 60), st.integers(0, 600))
 def test_a_loss_is_noticed_until_eight_times_as_much_was_committed(shared: int, lost: int, since: int) -> None:
-    """docs/design/restored-roots.md: what can't be noticed."""
+    """docs/explanation/design/restored-roots.md: what can't be noticed."""
     start = grown(NO_LINEAGE, "shared", shared)
     seen = Lineage.of_position(grown(start, "mine", lost).position)
     assert seen is not None

@@ -1,6 +1,6 @@
 """A partition whose storage is damaged: commits to it are refused, and everything goes on with the others (R3, R11).
 
-docs/design/damaged-partitions.md has the interleavings.
+docs/explanation/design/damaged-partitions.md has the interleavings.
 """
 
 from __future__ import annotations

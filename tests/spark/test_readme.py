@@ -1,4 +1,4 @@
-"""What README shows works as it stands there: its blocks of Python, one after the other, as one program."""
+"""What the documents show works as it stands there: their blocks of Python, one after the other, as one program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,25 @@ from tests.spark.conftest import REPOSITORY
 from tests.spark.test_examples import without_the_venv
 
 FLIGHTS = "examples/data/nycflights-2013.parquet"
+#: The pages whose blocks make the program, in this order.
+PAGES = (
+    "README.md",
+    "docs/reference/producer.md",
+    "docs/reference/consumer.md",
+    "docs/reference/logging.md",
+    "docs/how-to/watch-lag.md",
+    "docs/tutorials/first-topic.md",
+)
+#: Pages with blocks that tests of their own run.
+ELSEWHERE = {"docs/how-to/sail.md": "tests/sail"}
+#: Pages whose blocks are parts of programs, with names that the text gives.
+PARTS = {
+    "docs/explanation/groups.md",
+    "docs/how-to/access.md",
+    "docs/how-to/maintenance.md",
+    "docs/reference/limits.md",
+}
+_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 #: What the text leaves to its reader.
 GIVEN = """
 import pyarrow
@@ -23,11 +42,23 @@ lines = ["first", "second"]
 """
 
 
-def test_the_python_of_readme_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
-    here = [block for block in blocks if "pysail" not in block]  # tests/sail runs that one
-    assert len(blocks) == len(here) + 1
-    program = "".join((GIVEN, *here)).replace('"/data/', f'"{tmp_path}/')
+def test_every_page_with_python_is_run() -> None:
+    found = {
+        page.relative_to(REPOSITORY).as_posix()
+        for page in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")]
+        if _BLOCK.search(page.read_text())
+    }
+    assert found == {*PAGES, *ELSEWHERE, *PARTS}
+    for page in PARTS:
+        for block in _BLOCK.findall((REPOSITORY / page).read_text()):
+            compile(block, page, "exec")
+
+
+def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
+    blocks = [block for page in PAGES for block in _BLOCK.findall((REPOSITORY / page).read_text())]
+    (orders,) = re.findall(r"```csv\n(.*?)```", (REPOSITORY / PAGES[-1]).read_text(), re.DOTALL)
+    (tmp_path / "orders.csv").write_text(orders)
+    program = "".join((GIVEN, *blocks)).replace('"/data/', f'"{tmp_path}/')
     endless = 'group_id="billing", '
     assert program.count(endless) == 1
     program = program.replace(endless, f"{endless}consumer_timeout_ms=1000, ")
@@ -47,3 +78,4 @@ def test_the_python_of_readme_runs(tmp_path: Path) -> None:
         ["send", "table", "first", "second"]
     )
     assert len(done.stdout.splitlines()) >= len(flights)  # the consumer's, from the start
+    assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1

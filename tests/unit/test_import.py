@@ -22,7 +22,7 @@ def run(code: str) -> str:
 
 
 def test_modules_log_under_the_name_of_their_room() -> None:
-    """README, "Logging": who turns a room's logger up or down hears all of that room, and nothing else."""
+    """docs/reference/logging.md: who turns a room's logger up or down hears all of that room, and nothing else."""
     package = Path(pyspark_commitlog.__file__).parent
     named = [
         (path.relative_to(package).parts[0], name)

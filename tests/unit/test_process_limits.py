@@ -1,4 +1,4 @@
-"""What a process may take: how it is set, and what holds to it (docs/limits.md)."""
+"""What a process may take: how it is set, and what holds to it (docs/reference/limits.md)."""
 
 from __future__ import annotations
 
