@@ -57,7 +57,9 @@ class TestSqlite(UpsertStories):
 
 
 def test_what_the_document_says_runs(tmp_path: Path) -> None:
-    (commands,) = re.findall(r"## Try it\n+```\n(.*?)```", (REPOSITORY / "docs/how-to/upserts.md").read_text(), re.DOTALL)
+    (commands,) = re.findall(
+        r"## Try it\n+```\n(.*?)```", (REPOSITORY / "docs/how-to/upserts.md").read_text(), re.DOTALL
+    )
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["sh", "-e", "-c", commands.replace("/tmp/", f"{tmp_path}/").replace("users.txt", f"{tmp_path}/users.txt")],
