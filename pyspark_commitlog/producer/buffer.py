@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Condition, Lock, get_ident
+from contextlib import contextmanager, suppress
+from threading import Condition, RLock, get_ident
 from typing import Protocol
 
 from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError, UsageError
@@ -38,7 +38,7 @@ class Buffer:
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
-        self.lock = Lock()
+        self.lock = RLock()  # it knows its owner, so nobody releases what another thread holds
         self.room, self.progress = Condition(self.lock), Condition(self.lock)
         self.waiting: dict[Hurried, None] = {}
         self.watched: Callable[[], None] = lambda: None
@@ -92,9 +92,22 @@ class Buffer:
         try:
             self._hurry()
             enough = lambda: self.closed or self._used + size <= self.limit  # noqa: E731
-            return self.room.wait_for(enough, self._max_block_ms / 1000)
+            return self.wait_for(self.room, enough, self._max_block_ms / 1000)
         finally:
             self.blocked -= 1
+
+    def wait_for(self, condition: Condition, is_met: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for a condition of the lock, which is held, and is held again behind it whatever interrupts.
+
+        ``Condition.wait`` comes back without the lock where a second Ctrl-C meets it as it takes the lock back.
+        """
+        try:
+            return condition.wait_for(is_met, timeout)
+        except BaseException:
+            while not self.lock._is_owned():  # type: ignore[attr-defined]
+                with suppress(KeyboardInterrupt):
+                    self.lock.acquire()
+            raise
 
     def _hurry(self) -> None:
         for each in list(self.waiting):  # nobody lingers for more while somebody has to wait

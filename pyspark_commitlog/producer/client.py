@@ -294,7 +294,7 @@ class Producer(Gathering):
             def left() -> int:
                 return sum(sender.left(target) for sender, target in waiting)
 
-            self._buffer.progress.wait_for(lambda: not left(), timeout)
+            self._buffer.wait_for(self._buffer.progress, lambda: not left(), timeout)
             return left()
 
     async def aflush(self, timeout: float | None = None) -> int:

@@ -555,9 +555,9 @@ def test_close_in_time_fails_what_was_not_sent_and_says_how_many(
     left[0].add_done_callback(lambda _: called.append(producer.flush(0) >= 0))  # no lock is held
     producer.close(timeout=0.01)
     for future in left:
-        with pytest.raises(ProducerClosedError, match="closed before 7 records were sent"):
+        with pytest.raises(ProducerClosedError, match="closed before sending 7 records"):
             future.result(60)
-    assert "topic 't': the producer was closed before 7 records were sent" in caplog.text
+    assert "topic 't': the producer was closed before sending 7 records" in caplog.text
     assert called == [True]
     gate.release()
     assert under_way.result(60).offset == 0
