@@ -78,8 +78,8 @@ def drawn(events: Sequence[dict[str, Any]], zero: float, whole: float) -> Iterat
         begin, end = started["began"] - zero, max(event["at"] for event in group) - zero
         imports = _imports(group)
         bar = " " * round(begin / whole * _WIDTH) + "█" * max(1, round((end - begin) / whole * _WIDTH))
-        print_name = _name(started["arguments"])
-        yield f"{begin:5.2f} – {end:5.2f}  {bar:<{_WIDTH + 1}} {print_name}{imports}"
+        purpose = _purpose(started["arguments"])
+        yield f"{begin:5.2f} – {end:5.2f}  {bar:<{_WIDTH + 1}} {purpose}{imports}"
 
 
 def _family(events: Sequence[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
@@ -99,7 +99,8 @@ def _imports(group: Sequence[dict[str, Any]]) -> str:
     return f" (imports: {told})" if told else ""
 
 
-def _name(arguments: Sequence[str]) -> str:
+def _purpose(arguments: Sequence[str]) -> str:
+    """Return what Spark starts a Python with these arguments for."""
     last = arguments[-1].rpartition(".")[2] if arguments else ""
     whole = arguments[-1] if arguments else ""
     return _WHAT.get(whole, _WHAT.get(last, "asks for Python's version" if "version_info" in whole else whole[-60:]))

@@ -33,15 +33,13 @@ def _write(event: str, **more: Any) -> None:
 
 
 def _watch_imports() -> None:
-    usual, depth = builtins.__import__, 0
+    usual = builtins.__import__
 
     def watched(name: str, *args: Any, **named: Any) -> Any:
-        nonlocal depth
-        began, depth = time.perf_counter(), depth + 1
+        began = time.perf_counter()
         try:
             return usual(name, *args, **named)
         finally:
-            depth -= 1
             took = time.perf_counter() - began
             if took > _LEAST and (name in ("pyarrow", "pyspark") or name.startswith("pyspark_commitlog")):
                 _write("import", name=name, seconds=took)
