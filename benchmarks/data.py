@@ -1,4 +1,4 @@
-"""The records that are measured: skewed user keys of 8 to 16 bytes, JSON events of about 200 bytes. Made once."""
+"""The records that are measured: skewed user keys of 8 to 16 bytes, JSON events of about 200 bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from pyspark_commitlog import CommitLog, Producer
 
 #: Microseconds between the first records of two seeds.
 APART = 500_000_000
@@ -38,6 +40,14 @@ def events(count: int, seed: int) -> pa.Table:
         "timestamp": pa.array(instants, pa.timestamp("us", "UTC")),
     }
     return pa.table(columns)
+
+
+def make_small_topic(root: str, topic: str, records: int, partitions: int) -> None:
+    """Make a topic in ``root`` with so many records of a few bytes each, written by one ``send_batch``."""
+    CommitLog(root).create_topic(topic, partitions)
+    values = pa.array([b"%d" % number for number in range(records)], pa.binary())
+    with Producer(root) as producer:
+        producer.send_batch(topic, pa.table({"value": values})).result()
 
 
 def prepare(directory: Path, records: int, per_file: int) -> Path:

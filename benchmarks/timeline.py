@@ -18,9 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from pyspark_commitlog import CommitLog, Producer
+from data import make_small_topic
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "t"
@@ -43,19 +41,12 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         root, said = f"{work}/root", f"{work}/timeline"
-        _fill(root, args.records)
+        make_small_topic(root, TOPIC, args.records, 4)
         ended, took = _run(args.kind, root, f"{work}/checkpoint", said)
         events = [json.loads(line) for line in Path(said).read_text().splitlines()]
     print(f"{args.kind}, {args.records:,} records: {took:.2f} s after getOrCreate()\n")
     for line in drawn(events, ended - took, took):
         print(line)
-
-
-def _fill(root: str, records: int) -> None:
-    CommitLog(root).create_topic(TOPIC, 4)
-    table = pa.table({"value": pa.array([b"%d" % number for number in range(records)], pa.binary())})
-    with Producer(root) as producer:
-        producer.send_batch(TOPIC, table).result()
 
 
 def _run(kind: str, root: str, checkpoint: str, said: str) -> tuple[float, float]:

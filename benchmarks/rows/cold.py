@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 from bench import TOPIC, Bench
-
-from pyspark_commitlog import CommitLog, Producer
+from data import make_small_topic
 
 JOB = Path(__file__).resolve().parents[1] / "cold_job.py"
 FEW = 5
@@ -21,7 +19,8 @@ _OF_THE_BENCH = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 
 def cold(bench: Bench) -> None:
     """Five records, all of them in a batch, all of them as a stream; after ``getOrCreate()``."""
-    few, many = _few(bench), bench.settled
+    few, many = bench.directory(keep=True), bench.settled
+    make_small_topic(few, TOPIC, FEW, 4)
     places = {"": ("commitlog", few, many)}
     topics = {"": (TOPIC, TOPIC)}
     if (kafka := bench.kafka) is not None:
@@ -38,14 +37,6 @@ def cold(bench: Bench) -> None:
                 runs[name].append(_run(source, kind, topics[name][which], where[which], bench.directory()))
         bench.clean()
         bench.table.compare(f"cold job: {told}", SECONDS, runs)
-
-
-def _few(bench: Bench) -> str:
-    root = bench.directory(keep=True)
-    CommitLog(root).create_topic(TOPIC, 4)
-    with Producer(root) as producer:
-        producer.send_batch(TOPIC, pa.table({"value": pa.array([b"%d" % n for n in range(FEW)], pa.binary())})).result()
-    return root
 
 
 def _run(source: str, kind: str, topic: str, place: str, checkpoint: str) -> float:

@@ -6,11 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 from bench import TOPIC, Bench
 from compare import MILLISECONDS, just
-
-from pyspark_commitlog import CommitLog, Producer
+from data import make_small_topic
 
 FEW = 5
 #: What each program does between two looks at the clock.
@@ -26,10 +24,7 @@ PROGRAMS = {
 def startup(bench: Bench) -> None:
     """Programs in fresh processes, then the first row in a session that is there, next to Parquet's."""
     root = bench.directory(keep=True)
-    CommitLog(root).create_topic(TOPIC, 1)
-    table = pa.table({"value": pa.array([b"%d" % number for number in range(FEW)], pa.binary())})
-    with Producer(root) as producer:
-        producer.send_batch(TOPIC, table).result()
+    make_small_topic(root, TOPIC, FEW, 1)
     for told, code in PROGRAMS.items():
         runs = [1000 * _seconds(code, root) for _ in range(bench.table.runs + 1)][1:]
         bench.table.compare(told, MILLISECONDS, {"": runs})
