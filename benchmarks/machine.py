@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 #: Spark's Kafka connector and Delta, and Kafka itself: ``make bench-peers`` fetches both.
 PEERS_POM = HERE / "jars" / "pom.xml"
 KAFKA_POM = HERE.parent / "tests" / "kafka" / "pom.xml"
+#: What ``session.py`` sets for the Spark session of a run.
+_OF_A_SESSION = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 _WRITES = 64 << 20
 _SYNCS = 20
 
@@ -24,6 +26,11 @@ _SYNCS = 20
 def peers_are_there() -> bool:
     """Return whether the peers' jars have been fetched."""
     return fetched(PEERS_POM) and fetched(KAFKA_POM)
+
+
+def environment_without_session() -> dict[str, str]:
+    """Return the environment for a process of its own, without what the Spark session of this run has set."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_SESSION}
 
 
 def commit() -> str:

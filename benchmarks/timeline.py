@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from data import make_small_topic
+from machine import environment_without_session
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "t"
-_OF_A_SESSION = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 _WHAT = {
     "lookup_data_sources": "looks for data sources",
     "create_data_source": "makes the source, checks its options",
@@ -51,7 +51,7 @@ def main() -> None:
 
 def _run(kind: str, root: str, checkpoint: str, said: str) -> tuple[float, float]:
     """Return when the job ended, and what it took."""
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_SESSION}
+    environment = environment_without_session()
     paths = [str(HERE / "recorder"), environment.get("PYTHONPATH", "")]
     environment |= {"TIMELINE": said, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
     command = [sys.executable, str(HERE / "cold_job.py"), "commitlog", kind, TOPIC, root, checkpoint]

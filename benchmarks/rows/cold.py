@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from bench import TOPIC, Bench
 from data import make_small_topic
+from machine import environment_without_session
 
 JOB = Path(__file__).resolve().parents[1] / "cold_job.py"
 FEW = 5
 SECONDS = "s"
-#: What the bench's own session set: a job says for itself what it needs.
-_OF_THE_BENCH = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 
 
 def cold(bench: Bench) -> None:
@@ -41,8 +39,7 @@ def cold(bench: Bench) -> None:
 
 def _run(source: str, kind: str, topic: str, place: str, checkpoint: str) -> float:
     command = [sys.executable, str(JOB), source, kind, topic, place, checkpoint]
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_THE_BENCH}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment_without_session(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     return float(done.stdout.split("seconds")[-1].split()[0])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 from bench import TOPIC, Bench
 from compare import just
+from machine import environment_without_session
 from sail_job import aggregated
 
 JOB = Path(__file__).resolve().parents[1] / "sail_job.py"
 PYTHON = JOB.parents[1] / ".venv-sail" / "bin" / "python"
-#: What the bench's own session set: Sail has nothing to do with it.
-_OF_SPARK = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 
 
 def sail(bench: Bench) -> None:
@@ -23,9 +21,8 @@ def sail(bench: Bench) -> None:
         return
     root = bench.settled
     spark = just(lambda: aggregated(bench.spark.read.format("commitlog").option("subscribe", TOPIC).load(root)))
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_SPARK}
     command = [str(PYTHON), str(JOB), root, TOPIC]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen(command, env=environment_without_session(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as job:  # fmt: skip
 
         def ask() -> None:
