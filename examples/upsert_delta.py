@@ -13,9 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from upserts import arguments, follow
-
-from pyspark_commitlog import configure
+from upserts import arguments, run
 
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -55,12 +53,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--table", required=True, help="directory of the Delta table")
     args = parser.parse_args()
-    builder = configure(SparkSession.builder).appName("upsert-delta")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    follow(spark, args, Users(spark, args.table).upsert)
-    spark.stop()
+    run("upsert-delta", args, lambda spark: Users(spark, args.table).upsert, SETTINGS)
 
 
 if __name__ == "__main__":

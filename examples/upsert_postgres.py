@@ -14,10 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import psycopg
-from pyspark.sql import DataFrame, SparkSession
-from upserts import arguments, follow
-
-from pyspark_commitlog import configure
+from pyspark.sql import DataFrame
+from upserts import arguments, run
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS users (id text PRIMARY KEY, name text, city text);
@@ -65,9 +63,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--database", required=True, help="connection string of the Postgres database")
     args = parser.parse_args()
-    spark = configure(SparkSession.builder).appName("upsert-postgres").getOrCreate()
-    follow(spark, args, Users(args.database).upsert)
-    spark.stop()
+    run("upsert-postgres", args, lambda _: Users(args.database).upsert)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
-from upserts import arguments, follow
-
-from pyspark_commitlog import configure
+from pyspark.sql import DataFrame
+from upserts import arguments, run
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS users (id TEXT PRIMARY KEY NOT NULL, name TEXT, city TEXT);
@@ -62,9 +60,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--database", required=True, help="file of the SQLite database")
     args = parser.parse_args()
-    spark = configure(SparkSession.builder).appName("upsert-sqlite").getOrCreate()
-    follow(spark, args, Users(args.database).upsert)
-    spark.stop()
+    run("upsert-sqlite", args, lambda _: Users(args.database).upsert)
 
 
 if __name__ == "__main__":

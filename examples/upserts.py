@@ -7,10 +7,12 @@ A topic of users, keyed by id: the value is JSON, ``{"name": …, "city": …}``
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+
+from pyspark_commitlog import configure
 
 #: What the values hold; other fields of theirs are left out.
 SCHEMA = "name string, city string"
@@ -28,6 +30,21 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--per-batch", type=int, default=100_000, help="records at a time at most (default: 100000)")
     parser.add_argument("--follow", action="store_true", help="do not end at what is there")
     return parser
+
+
+def run(
+    name: str,
+    args: argparse.Namespace,
+    open_table: Callable[[SparkSession], Upsert],
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Keep a table in a session of its own, with the settings of Spark that the table needs."""
+    builder = configure(SparkSession.builder).appName(name)
+    for setting, value in (settings or {}).items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    follow(spark, args, open_table(spark))
+    spark.stop()
 
 
 def follow(spark: SparkSession, args: argparse.Namespace, upsert: Upsert) -> None:
