@@ -139,6 +139,7 @@ check: $(INSTALLED) ## Check style, formatting, types and the direction of impor
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	-@.venv/bin/python scripts/measure_code.py
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
