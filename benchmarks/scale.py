@@ -23,7 +23,8 @@ from history import TOPIC, unsynced
 from pyspark_commitlog.log.maintain import settle as settling
 from pyspark_commitlog.log.maintain.collect import SETTLE_TABLES
 from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.state import Sealed, Segments, TopicState
+from pyspark_commitlog.log.settle_state import Sealed, Segments
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.limits import prorate
 from pyspark_commitlog.spark.offsets import SourceOffset

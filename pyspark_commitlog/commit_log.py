@@ -34,9 +34,10 @@ from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp, void
-from pyspark_commitlog.log.state import Active, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
-from pyspark_commitlog.log.write.commit import former_queries
+from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.root import Root
 

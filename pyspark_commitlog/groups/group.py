@@ -38,7 +38,8 @@ from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.parted import check_parted, parted
-from pyspark_commitlog.log.state import TopicState, place_tables
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import Storage

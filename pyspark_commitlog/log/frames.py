@@ -13,7 +13,7 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import THINNED, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.

@@ -15,6 +15,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.settle_state import Damage, Manifest, Sealed, Segments, SettledPartition, SettleState
 from pyspark_commitlog.log.shapes import (
     Chunks,
     DamagedRows,
@@ -30,20 +31,14 @@ from pyspark_commitlog.log.shapes import (
 )
 from pyspark_commitlog.log.state import (
     ChunkRef,
-    Damage,
     Extent,
-    Manifest,
-    Sealed,
-    Segments,
-    SettledPartition,
-    SettleState,
     TopicState,
     WriterRow,
-    place_tables,
     read_chunks,
     read_extents,
     read_writer_rows,
 )
+from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.storage import Holder, Storage
 from pyspark_commitlog.storage.caches import Shelf
 

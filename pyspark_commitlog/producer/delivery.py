@@ -32,11 +32,11 @@ from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import ProducerBatch, commit, storage_error
+from pyspark_commitlog.log.write.commit import commit, storage_error
 from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.write.producers import landed_ranges
 from pyspark_commitlog.log.write.staging import Placed, Staged, Stager
-from pyspark_commitlog.log.write.writers import TRANSIENT
+from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch
 from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.records import (

@@ -24,7 +24,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.maintain.compact import Compacted, Job, groups_of, latest_before
 from pyspark_commitlog.log.maintain.compact import compact as compact_topic
 from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.storage import open_storage
 
 #: Offsets in one bitmap of ``bitmap_construct_agg``.

@@ -37,7 +37,7 @@ _PASS = ("checkpointlocation", "queryname")
 #: How the sink places records without a key (``log.write.partitioner``).
 PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
-#: A writer id has 4,096 characters at most (``log.write.commit``), of which some are ours.
+#: A writer id has 4,096 characters at most (``log.write.writers``), of which some are ours.
 _MAX_APP_ID = 4000
 #: Spark hands a sink all options of the query.
 _PASS_TO_SINK = (*_PASS, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",

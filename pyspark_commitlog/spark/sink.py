@@ -28,10 +28,11 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import QUERY, Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
+from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task

@@ -18,7 +18,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.log.maintain.collect import collect, sweep
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.faults import Hook
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify

@@ -23,13 +23,14 @@ from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import state
+from pyspark_commitlog.log import settle_state
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import staging, writers
-from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage
@@ -126,7 +127,7 @@ def _text(data: bytes | None) -> str | None:
 @contextmanager
 def small_tables() -> Iterator[None]:
     """Have even small tables go to side files."""
-    with mock.patch.object(state, "TABLE_BYTES", 16), mock.patch.object(writers, "WRITER_ROWS", 1):
+    with mock.patch.object(side_tables, "TABLE_BYTES", 16), mock.patch.object(writers, "WRITER_ROWS", 1):
         yield
 
 
@@ -241,18 +242,18 @@ def rewrite_first(maker: Maker, partition: int) -> None:
     table = [*kept, *others]
     data = to_json_bytes([sealed.to_json() for sealed in table])
     topic.storage.write_once(f"{topic.paths(now.topic_id).manifests}/{name}", data)
-    manifest = state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
+    manifest = settle_state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
     rows = list(before.partitions)
-    rows[partition] = state.SettledPartition(row.settled, row.active, manifest, cleaned=first.end_offset)
-    publish(topic, state.SettleState(now.topic_id, before.through, before.oldest_unsettled, tuple(rows)))
+    rows[partition] = settle_state.SettledPartition(row.settled, row.active, manifest, cleaned=first.end_offset)
+    publish(topic, settle_state.SettleState(now.topic_id, before.through, before.oldest_unsettled, tuple(rows)))
 
 
-def publish(topic: TopicLog, after: state.SettleState) -> None:
+def publish(topic: TopicLog, after: settle_state.SettleState) -> None:
     """Put a settle entry whose table lies in a side file."""
 
     def plan(_: Stored | None, slot: Slot) -> Draft:
         rows = [row.to_json() for row in after.partitions]
-        tables = state.place_tables({"partitions": rows}, slot.sequence, slot.write_id)
+        tables = side_tables.place_tables({"partitions": rows}, slot.sequence, slot.write_id)
         body = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
         return Draft("settle", after.topic_id, body, sides=tables.sides)
 
@@ -260,7 +261,9 @@ def publish(topic: TopicLog, after: state.SettleState) -> None:
         topic.settle_journal(after.topic_id).append(plan)
 
 
-def thinned(topic: TopicLog, topic_id: str, partition: int, old: state.Sealed) -> tuple[list[state.Sealed], Ints]:
+def thinned(
+    topic: TopicLog, topic_id: str, partition: int, old: settle_state.Sealed
+) -> tuple[list[settle_state.Sealed], Ints]:
     """Write a segment anew: every second row of frame 1 left, frame 2 gone, then whole ones, the last gone.
 
     Returns:

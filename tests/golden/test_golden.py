@@ -16,7 +16,7 @@ import pytest
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.log.maintain.recover import recover
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.golden import make_golden, read_golden

@@ -21,7 +21,7 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
 )
 from pyspark_commitlog.groups.groups import Groups
-from pyspark_commitlog.log import state as log_state
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.model import TopicPartition
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
 from tests.support.faults import on_path
@@ -161,7 +161,7 @@ def test_a_damaged_file_of_members_is_told_and_named(
     group: Group, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
 ) -> None:
     """I8."""
-    monkeypatch.setattr(log_state, "TABLE_BYTES", 10)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 10)
     group.join("a")
     group.run()
     (file,) = group.world.files("side/", root="groups")

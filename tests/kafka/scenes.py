@@ -20,7 +20,7 @@ from pyspark_commitlog.format.frame import THINNED
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.dump import Row, dump
-from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.kafka.frames import Frame
 from tests.support.records import append, batch_of, read_partition

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import (
     WriterFencedError,
 )
 from pyspark_commitlog.log.write import writers as module
-from pyspark_commitlog.log.write.commit import Transaction
+from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
 from tests.producer.test_delivery import lost_reply

@@ -26,14 +26,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.write import writers as writers_module
-from pyspark_commitlog.log.write.commit import Transaction
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.damage import newest, published
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import DELAY_MS, World
@@ -167,7 +167,7 @@ def written(
     path = Path(tempfile.mkdtemp(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None))
     try:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(state_module, "TABLE_BYTES", tables)
+            patched.setattr(side_tables, "TABLE_BYTES", tables)
             patched.setattr(writers_module, "WRITER_ROWS", 2)
             log = Log(World(path / "root"), partitions, [[] for _ in range(partitions)], [0] * partitions)
             log.world.create(partitions, config)

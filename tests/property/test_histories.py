@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_commitlog.errors import ConflictError, StagedExpiredError
-from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write import writers as writers_module
-from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.staging import Staged
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import World
@@ -78,7 +79,7 @@ class History(RuleBasedStateMachine):
     @initialize(config=_CONFIGS, partitions=st.integers(1, 4), tables=st.sampled_from([60, 16384]))
     def create(self, config: dict[str, object], partitions: int, tables: int) -> None:
         """Make the topic; small tables go to side files in some histories."""
-        self.patched.setattr(state_module, "TABLE_BYTES", tables)
+        self.patched.setattr(side_tables, "TABLE_BYTES", tables)
         self.patched.setattr(writers_module, "WRITER_ROWS", 2)
         self.world.create(partitions, config)
         self.topic = self.world.handle()

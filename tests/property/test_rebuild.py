@@ -18,7 +18,7 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.segments.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
-from pyspark_commitlog.log.state import Active, Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.property.strategies import quick
 

@@ -11,23 +11,19 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, Segments, SettledPartition
 from pyspark_commitlog.log.state import (
-    Active,
     ChunkRef,
     Extent,
-    Manifest,
     Mark,
-    Sealed,
-    Segments,
-    SettledPartition,
     TopicState,
     WriterRow,
     Writers,
     chunks_to_json,
-    place_tables,
     read_chunks,
     read_extents,
 )
+from pyspark_commitlog.log.tables import place_tables
 from tests.property.strategies import offsets, quick, sequences, uuids
 
 kinds = st.sampled_from(("extents", "chunks", "partitions"))

@@ -18,8 +18,9 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, Transaction, commit
+from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.staging import Staged
+from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage.base import NotPutError
 from tests.rules.test_r11_merging import rewrite
 from tests.support.faults import io_error, on_path

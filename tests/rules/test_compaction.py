@@ -29,7 +29,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.segments.rewrite import Where
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from tests.support.faults import on_path

@@ -17,13 +17,14 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, KafkaStorageError
-from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import retain
 from pyspark_commitlog.log.maintain.settle import Due, due, settle, settle_after_commit
-from pyspark_commitlog.log.state import SettleState
+from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
@@ -336,7 +337,7 @@ def test_a_damaged_manifest_stops_retention_of_its_partition_only(world: World) 
 def test_a_long_list_of_damage_lies_beside_the_entry_and_goes_with_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "TABLE_BYTES", 60)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 60)
     whole = damaged(world)
     with pytest.raises(KafkaStorageError, match="has 10 bytes"):
         write(world, 0, b"x")

@@ -10,9 +10,9 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.files import MemberFiles
 from pyspark_commitlog.groups.members import MemberFile, Profile
-from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import Transaction
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -26,7 +26,7 @@ HINTS = ("/settle/lock.holder", "/members/")
 @pytest.fixture
 def rich(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Two lives of a topic, all kinds of entries, tables and segments, settled and not; defaults, rules, a group; strays."""
-    monkeypatch.setattr(state_module, "TABLE_BYTES", 20)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 20)
     world.create(2, CONFIG)
     append(world.handle(), batch_of([b"of an earlier life"]))
     world.log().delete_topic("t")

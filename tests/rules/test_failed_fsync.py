@@ -20,7 +20,8 @@ from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.commit import Committed, commit
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage import directories, local
 from tests.support.faults import io_error, on_path
 from tests.support.power import Disk, losing

@@ -17,7 +17,7 @@ from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
-from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.batch import CommitLogReader
 from pyspark_commitlog.spark.filters import LimitTaker

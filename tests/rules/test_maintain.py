@@ -20,7 +20,7 @@ from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
 from tests.support.records import append, batch_of

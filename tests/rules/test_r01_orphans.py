@@ -8,10 +8,11 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
-from pyspark_commitlog.log import state
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.collect import collect, sweep
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once
@@ -156,7 +157,7 @@ def test_files_of_a_settle_attempt_under_way_are_not_collected(world: World) -> 
 
 def test_side_files_of_a_busy_topic_do_not_pile_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R1, R13: the two journals count apart: many commits per settle entry must not leave their tables for ever."""
-    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(partitions=4)
     for number in range(12):
         append(topic, batch_of([b"v"] * 4, partition=range(4)))

@@ -12,7 +12,8 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write import staging
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.spark.source import DefaultSource
 from tests.support.faults import Hook, io_error, on_path
 from tests.support.records import append, batch_of, stage

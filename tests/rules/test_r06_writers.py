@@ -14,8 +14,9 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import writers as module
-from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, World, once

@@ -11,7 +11,8 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import StagedExpiredError
 from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.write.commit import ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of, stage

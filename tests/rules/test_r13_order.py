@@ -123,9 +123,9 @@ def test_a_collector_that_dies_leaves_no_hole(world: World, deletes: int) -> Non
 
 def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: at any of its deletes another collector runs to the end, tables in side files: no error, nothing lost."""
-    from pyspark_commitlog.log import state
+    from pyspark_commitlog.log import tables as side_tables
 
-    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(3)
     for _ in range(3):
         for number in range(3):
@@ -151,9 +151,9 @@ def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: it sleeps over a delete; the next one removes settle entries, and tables, that it wants to keep."""
-    from pyspark_commitlog.log import state
+    from pyspark_commitlog.log import tables as side_tables
 
-    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(3)
     topic_id = topic.newest()[1].topic_id
     for number in range(6):
@@ -177,9 +177,9 @@ def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13, R4: another collector removes an entry's table while this one reads it: what it names is not known."""
-    from pyspark_commitlog.log import state
+    from pyspark_commitlog.log import tables as side_tables
 
-    monkeypatch.setattr(state, "TABLE_BYTES", 40)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
     topic_id = topic.newest()[1].topic_id
     for _ in range(3):

@@ -6,9 +6,9 @@ import pytest
 
 from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.write import commit as commits
 from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.records import append, batch_of
 from tests.support.syscalls import recording
 from tests.support.world import DELAY_MS, World, many
@@ -176,7 +176,7 @@ def test_queries_of_all_earlier_lives_are_remembered_within_a_bound(
 ) -> None:
     """R14: three lives; the table is in a snapshot; the oldest query goes first when there are too many."""
     monkeypatch.setattr(writers, "WRITER_ROWS", 2)
-    monkeypatch.setattr(commits, "FORMER_QUERIES", 5)
+    monkeypatch.setattr(writers, "FORMER_QUERIES", 5)
     for life in range(3):
         topic = world.create()
         for number in range(3):

@@ -16,7 +16,7 @@ from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.state import Active
+from pyspark_commitlog.log.settle_state import Active
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from tests.support.appends import TellingStorage

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.maintain.retention import collect_segments, plan_log_
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.state import Active, Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition

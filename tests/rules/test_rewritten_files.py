@@ -14,7 +14,7 @@ from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import CHUNKS, World

@@ -7,7 +7,7 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped, roll_limits
-from pyspark_commitlog.log.state import SettledPartition
+from pyspark_commitlog.log.settle_state import SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World

@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import to_json_bytes
-from pyspark_commitlog.log import state as log_state
+from pyspark_commitlog.log import tables as side_tables
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World, many
 
@@ -143,7 +143,7 @@ def use(world: World, part: str) -> None:
 
 @pytest.mark.parametrize("kind", ["extents", "chunks", "partitions", "writers", "manifests"])
 def test_tables_beside_entries_are_checked_too(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_state, "TABLE_BYTES", 10)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 10)
     if kind != "manifests":
         append(world.handle(), batch_of(many(4), partition=[0, 1] * 2))
         world.maintain()

@@ -13,13 +13,13 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
 from pyspark_commitlog.log import encoding
-from pyspark_commitlog.log import state as state_module
+from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.encoding import frame_times
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Transaction
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.rules.test_r11_merging import rewrite
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.faults import on_path
@@ -168,7 +168,7 @@ def test_a_topic_that_is_always_being_written_has_no_fault(world: World, topic: 
 def test_a_missing_table_of_the_newest_settle_entry_is_named_to_readers_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "TABLE_BYTES", 60)
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 60)
     topic = world.create(2, CONFIG)
     append(topic, batch_of([b"x"] * 8))
     settle(topic, topic.newest()[1].topic_id)

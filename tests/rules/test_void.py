@@ -14,7 +14,8 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read import unsettled
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Transaction, commit
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify

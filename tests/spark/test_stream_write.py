@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import TopicChangedError
-from pyspark_commitlog.log.write.commit import Transaction
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.spark.jobs import (
     PATIENCE_SECONDS,
     ended,

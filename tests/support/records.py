@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, ProducerBatch, Transaction, commit
+from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.staging import Staged, Stager
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 
 
 @dataclass(frozen=True)

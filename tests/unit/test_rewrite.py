@@ -19,7 +19,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.encoding import empty_frame
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.segments.rewrite import Rows, Rules, Where, encode_rows, rewrite, rows_of
-from pyspark_commitlog.log.state import Sealed
+from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.storage.local import LocalStorage
 
 ID = "00000000-0000-4000-8000-000000000001"

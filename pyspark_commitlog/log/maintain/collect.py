@@ -14,7 +14,8 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.read.unsettled import needed_chunks
-from pyspark_commitlog.log.state import ChunkRef, Mark, SettleState, TopicState
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
 #: How the names of the settle journal's side files end; all others belong to the topic's journal.

@@ -19,7 +19,7 @@ from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite, rows_of
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent, watched
 

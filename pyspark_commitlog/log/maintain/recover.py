@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import together, told_as
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.segments.indexes import Home, index_fault, mended
 from pyspark_commitlog.log.segments.writer import SegmentWriter, write_manifest
-from pyspark_commitlog.log.state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 
 

@@ -17,7 +17,8 @@ from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
 #: In place of an offset: up to the high watermark (Kafka: ``DeleteRecordsRequest.HIGH_WATERMARK``).

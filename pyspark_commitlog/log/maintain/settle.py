@@ -39,7 +39,8 @@ from pyspark_commitlog.log.read.unsettled import (
 )
 from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
-from pyspark_commitlog.log.state import Damage, SettledPartition, SettleState, TopicState, Void, earliest
+from pyspark_commitlog.log.settle_state import Damage, SettledPartition, SettleState, earliest
+from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Clock, Holder
 from pyspark_commitlog.storage.process import share_out

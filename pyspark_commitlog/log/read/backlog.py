@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.state import SettleState, TopicState
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog
 

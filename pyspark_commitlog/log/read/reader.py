@@ -36,16 +36,8 @@ from pyspark_commitlog.log.read.unsettled import (
     span_of,
     void_at,
 )
-from pyspark_commitlog.log.state import (
-    INLINE,
-    Active,
-    ChunkRef,
-    Extent,
-    Sealed,
-    SettledPartition,
-    SettleState,
-    TopicState,
-)
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Told

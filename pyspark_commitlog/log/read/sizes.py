@@ -16,7 +16,8 @@ from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
 from pyspark_commitlog.log.read.reader import View, read_view
 from pyspark_commitlog.log.read.unsettled import load_pending
-from pyspark_commitlog.log.state import Active, Extent, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
+from pyspark_commitlog.log.state import Extent
 from pyspark_commitlog.log.topic import TopicLog
 
 #: Entries of an offset index that are looked at: a 256th of a segment is near enough for a limit.

@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
-from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 
 _TRIES = 3

@@ -21,7 +21,8 @@ from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import Span, check_whole, crc_of, walk
 from pyspark_commitlog.log.read.damage import Piece, pieces_of
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, SettleState, TopicState, Void
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 

@@ -16,7 +16,8 @@ from pyspark_commitlog.log.frames import segment_span
 from pyspark_commitlog.log.read.damage import Piece, pieces_of
 from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.state import Active, Sealed, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
 #: Offsets [start, end).

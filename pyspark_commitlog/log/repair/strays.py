@@ -14,7 +14,8 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log.frames import crc_of
-from pyspark_commitlog.log.state import Active, ChunkRef, Sealed, SettledPartition, SettleState, TopicState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
 

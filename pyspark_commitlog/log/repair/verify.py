@@ -17,7 +17,8 @@ from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, s
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
 from pyspark_commitlog.log.repair.strays import Found
-from pyspark_commitlog.log.state import INLINE, Active, ChunkRef, Sealed, SettledPartition, SettleState, later
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, later
+from pyspark_commitlog.log.state import INLINE, ChunkRef
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
 

@@ -16,7 +16,8 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.read.damage import Piece
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 from pyspark_commitlog.log.repair.salvage import Range, salvaged, settled_pieces
-from pyspark_commitlog.log.state import SettleState, TopicState, Void, merged
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
 log = logging.getLogger("pyspark_commitlog.log")

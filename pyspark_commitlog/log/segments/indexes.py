@@ -22,7 +22,7 @@ from pyspark_commitlog.format.index import (
 )
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.frames import check, segment_span, walk
-from pyspark_commitlog.log.state import Active, Sealed
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog.log")

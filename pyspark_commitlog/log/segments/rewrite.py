@@ -25,7 +25,7 @@ from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, 
 from pyspark_commitlog.format.paths import TopicPaths, segment_stem
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, segment_span, walk
-from pyspark_commitlog.log.state import Sealed, earliest, later
+from pyspark_commitlog.log.settle_state import Sealed, earliest, later
 from pyspark_commitlog.storage import Storage
 
 Mask = npt.NDArray[np.bool_]

@@ -31,7 +31,7 @@ from pyspark_commitlog.format.index import (
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
 from pyspark_commitlog.log.segments.indexes import Home, mended
-from pyspark_commitlog.log.state import Active, Manifest, Sealed, SettledPartition, earliest, later
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, earliest, later
 from pyspark_commitlog.storage import AppendFile, Storage
 
 _WRITE_BYTES = 4 * 2**20

@@ -1,6 +1,6 @@
 """Commit: one journal entry makes what the tasks staged visible, in all partitions of a topic at once.
 
-``place_extents`` and ``judge`` decide and touch nothing; ``commit`` acts.
+``place_extents`` and ``writers.judge`` decide and touch nothing; ``commit`` acts.
 """
 
 from __future__ import annotations
@@ -8,91 +8,44 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
-from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import (
     CorruptionError,
     InvalidRecordError,
     KafkaStorageError,
-    OutcomeUnknownError,
     StagedExpiredError,
-    StaleBatchError,
-    TopicChangedError,
     UsageError,
-    WriterFencedError,
 )
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
-from pyspark_commitlog.format.paths import chunk_name, is_text, parse_chunk
+from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.encoding import restaged
 from pyspark_commitlog.log.read.unsettled import is_whole, needed_chunks, read_pending
-from pyspark_commitlog.log.state import (
-    INLINE,
-    ChunkRef,
-    Damage,
-    Extent,
-    TopicState,
-    WriterRow,
-    chunks_to_json,
-    place_tables,
-    with_mark,
-)
+from pyspark_commitlog.log.settle_state import Damage
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, chunks_to_json, with_mark
+from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import added
 from pyspark_commitlog.log.write.staging import Group, Staged
-from pyspark_commitlog.log.write.writers import PRODUCER, remember
+from pyspark_commitlog.log.write.writers import (
+    ProducerBatch,
+    Transaction,
+    Verdict,
+    check_life,
+    check_remembered,
+    check_writer,
+    judge,
+    remember,
+    row_of,
+)
 from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.log")
 
-_REMEMBERED_RANGES = 5
-#: Characters of a writer id at most: what entries may hold (``shape.Text``).
-MAX_WRITER_ID = 4096
 _MARKS_PER_RETENTION = 24
 #: Lives of topics that were warned of already, and how many are remembered.
 _told_old: dict[str, None] = {}
 _MOST_TOLD = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """A writer that numbers its commits upwards: a Spark query (its batch ids) or ``txnAppId``/``txnVersion``.
-
-    ``skip_older`` turns the error about an id below the last into a skip.
-    """
-
-    writer_id: str
-    version: int
-    skip_older: bool = False
-
-
-#: What the writer ids of streaming queries start with.
-QUERY = "spark:"
-#: Queries of earlier lives that are remembered: bounds an entry's size.
-FORMER_QUERIES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerBatch:
-    """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98).
-
-    ``since`` is for producers without an id of their own (``writers.TRANSIENT``), whose rows are soon forgotten: the
-    newest entry before the batch was tried first. None for durable ids.
-    """
-
-    writer_id: str
-    epoch: int
-    first: int
-    last: int
-    since: int | None = None
-
-
-class Verdict(Enum):
-    """What rule R6 says of a commit."""
-
-    COMMIT = "commit"
-    SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,148 +64,6 @@ class Committed:
     def skipped(self) -> bool:
         """Return whether no entry was put."""
         return self.sequence is None
-
-
-def judge(
-    row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, checksum: int | None, topic: str
-) -> Verdict:
-    """Return whether a commit is new or a repetition (rule R6; pure but for a warning).
-
-    Args:
-        row: what is remembered of the writer.
-        writer: whose commit it is.
-        rows: its number of records.
-        checksum: of its records, see ``log.write.checksum``; None for producers, whose numbers decide alone: a retry
-            brings the very same records, and others come under other numbers.
-        topic: its name.
-
-    Raises:
-        StaleBatchError: an id below the last one, or a gap in a producer's sequence.
-        WriterFencedError: a newer epoch of the producer has committed.
-    """
-    if isinstance(writer, ProducerBatch):
-        return _judge_producer(row, writer, topic)
-    if row is None or writer.version > row.last:
-        return Verdict.COMMIT
-    if writer.version == row.last:
-        if (rows, checksum) != (row.rows, row.checksum):
-            log.warning(
-                "topic %r: %s %d was committed before with %d records (checksum %s) and now has %d (checksum %s); it "
-                "is not written again. Either the query is not deterministic, or two writes share one txnVersion",
-                topic, writer.writer_id, writer.version, row.rows, _hex(row.checksum), rows, _hex(checksum),
-            )  # fmt: skip
-        return Verdict.SKIP
-    if writer.skip_older:
-        log.warning("topic %r: %s %d is below %d: skipped", topic, writer.writer_id, writer.version, row.last)
-        return Verdict.SKIP
-    raise StaleBatchError(
-        f"topic {topic!r}: {writer.writer_id} commits {writer.version}, but {row.last} is committed already. Spark "
-        "replays only its last batch, so the checkpoint was restored or made anew: start with a new checkpoint (a new "
-        "query id) or a new txnAppId; or set the option skipOlderBatches=true if these records are in the topic already"
-    )
-
-
-def _hex(checksum: int | None) -> str:
-    return "none" if checksum is None else f"{checksum:016x}"
-
-
-def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
-    if row is None and batch.since is not None:  # its earlier batches are certain, so their row may be forgotten
-        return Verdict.COMMIT
-    if row is None and batch.writer_id.startswith(PRODUCER):  # its row is made when it is opened
-        raise StaleBatchError(
-            f"topic {topic!r}: producer {batch.writer_id} is forgotten: nobody can tell "
-            f"whether the records {batch.first} to {batch.last} landed. Look for them in the topic, then make a new one"
-        )
-    if row is None or batch.epoch > row.epoch:
-        if batch.first != 0:
-            raise StaleBatchError(
-                f"topic {topic!r}: producer {batch.writer_id} starts epoch {batch.epoch} at sequence {batch.first}, "
-                "expected 0"
-            )
-        return Verdict.COMMIT
-    if batch.epoch < row.epoch:
-        raise WriterFencedError(
-            f"topic {topic!r}: producer {batch.writer_id} has epoch {batch.epoch}, epoch {row.epoch} has taken over"
-        )
-    if any(first <= batch.first and batch.last <= last for first, last in row.ranges):
-        return Verdict.SKIP
-    if batch.first != row.last + 1:
-        raise StaleBatchError(
-            f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}"
-        )
-    return Verdict.COMMIT
-
-
-def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int, topic: str) -> None:
-    """Refuse a batch of a producer without an id whose row may be forgotten already (R6; pure).
-
-    If it landed, then in an entry above ``batch.since``; and no row of an entry above ``forgotten`` is gone.
-
-    Raises:
-        OutcomeUnknownError: it may have landed before.
-    """
-    if row is None and batch.since is not None and forgotten > batch.since:
-        raise OutcomeUnknownError(
-            f"topic {topic!r}: cannot tell whether the records {batch.first} to {batch.last} of {batch.writer_id} "
-            f"landed: they were tried first behind entry {batch.since}, and producers without producer_id are "
-            f"forgotten up to entry {forgotten} (producer.id.expiration.ms). Look for them in the topic before they "
-            "are sent again"
-        )
-
-
-def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
-    """Return the streaming queries that a topic's next life refuses: those that wrote to this one or an earlier one."""
-    rows = {**topic.snapshot(state), **state.writers.rows}
-    queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].sequence)
-    return (*state.former_queries, *queries)[-FORMER_QUERIES:]
-
-
-def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
-    """Refuse a writer that the table of writers can't hold: nobody could read the topic behind its commit (pure).
-
-    Raises:
-        UsageError: its id is too long, or no text; or its number is negative, or needs more than 64 bits.
-    """
-    name = writer.writer_id
-    if not 0 < len(name) <= MAX_WRITER_ID or not is_text(name):
-        raise UsageError(
-            f"topic {topic!r}: writer id {name[:80]!r} has {len(name)} characters: it takes 1 to {MAX_WRITER_ID} of "
-            "Unicode; nothing was committed"
-        )
-    last = writer.version if isinstance(writer, Transaction) else writer.last
-    if not 0 <= last <= LONG_MAX:
-        raise UsageError(
-            f"topic {topic!r}: {name} commits under number {last}, allowed are 0 to {LONG_MAX}; nothing was committed"
-        )
-
-
-def check_life(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
-    """Refuse a query that wrote to an earlier life of the topic: its batches would go on (R14; pure).
-
-    Raises:
-        TopicChangedError: start with a new checkpoint.
-    """
-    if writer.writer_id in state.former_queries:
-        raise TopicChangedError(
-            f"topic {topic!r} was deleted and made again since {writer.writer_id} wrote to it; nothing was committed: "
-            "start the query with a new checkpoint if it shall write to the new topic"
-        )
-
-
-def _row(
-    writer: Transaction | ProducerBatch,
-    before: WriterRow | None,
-    rows: int,
-    checksum: int | None,
-    slot: Slot,
-    at_ms: int,
-) -> WriterRow:
-    if isinstance(writer, Transaction):
-        return WriterRow(writer.version, rows, slot.sequence, at_ms, checksum=checksum)
-    kept = before.ranges if before is not None and before.epoch == writer.epoch else ()
-    ranges = (*kept, (writer.first, writer.last))[-_REMEMBERED_RANGES:]
-    return WriterRow(writer.last, rows, slot.sequence, at_ms, writer.epoch, ranges)
 
 
 def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[list[ChunkRef], list[Extent], list[int]]:
@@ -338,7 +149,7 @@ def commit(
 
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
-        StagedExpiredError, StaleBatchError, WriterFencedError: see ``judge`` and ``check_floor``.
+        StagedExpiredError, StaleBatchError, WriterFencedError: see ``check_floor`` and ``judge``.
         UsageError: see ``check_writer``.
         InvalidRecordError: records without a key, in a topic that is compacted by now.
         KafkaStorageError: a partition's storage is damaged; nothing was committed.
@@ -381,7 +192,9 @@ def commit(
         after = replace(state, log_end=tuple(ends), unsynced_from=unsynced)
         sides: dict[str, bytes] = {}
         if writer:
-            row = _row(writer, before, rows, checksum, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms()))
+            row = row_of(
+                writer, before, rows, checksum, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms())
+            )
             after, sides = remember(topic, stored, after, slot, writer.writer_id, row)
         retention = topic.config(state).number("staged.retention.ms")
         after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import ProducerBatch
-from pyspark_commitlog.log.write.writers import remember
+from pyspark_commitlog.log.write.writers import ProducerBatch, remember
 
 
 def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
