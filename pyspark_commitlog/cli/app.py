@@ -126,13 +126,13 @@ def maintain(
 
 
 def _pause(log: CommitLog, every: float | None) -> float:
-    """Return how long to wait for the next round, seconds; what the root says is asked each time."""
+    """Return how long to wait for the next round, seconds; without ``every`` the root's default, asked each time."""
+    if every is not None:
+        return every
     given: Mapping[str, str] = {}
-    if every is None:
-        with suppress(Exception):  # told in the next round
-            given = log.defaults()
-    interval = given.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default)
-    return int(interval) / 1000 if every is None else every
+    with suppress(Exception):  # the next round reports it
+        given = log.defaults()
+    return int(given.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default)) / 1000
 
 
 def _stop_on_signals() -> threading.Event:
