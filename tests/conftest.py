@@ -1,8 +1,14 @@
-"""What all tests share: how long they may take."""
+"""What all tests share: how long they may take, and an empty root."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.world import World
 
 pytest.register_assert_rewrite("tests.support")
 
@@ -16,3 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, seconds in _LONG.items():
             if item.get_closest_marker(name) and not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(seconds))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty root under a clock that stands still: the one meaning of this name."""
+    from tests.support.world import World  # behind what rewrites its asserts; not for runs without such tests
+
+    return World(tmp_path / "root")

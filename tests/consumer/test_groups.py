@@ -15,6 +15,8 @@ from tests.support.world import World, raising
 
 INTERVAL_MS = 5000
 
+pytestmark = pytest.mark.usefixtures("numbered_records")
+
 
 def test_a_consumer_starts_where_its_group_is_and_by_its_policy_elsewhere(world: World) -> None:
     world.log().groups.commit("g", {"t": {0: 17}})

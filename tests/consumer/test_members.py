@@ -22,6 +22,8 @@ BEAT_MS = 100
 SESSION_MS = 300
 COOPERATIVE = ["cooperative-sticky"]
 
+pytestmark = pytest.mark.usefixtures("numbered_records")
+
 
 class Still(heartbeats.Heartbeats):
     """No thread: members live as long as they poll."""

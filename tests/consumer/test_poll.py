@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,12 +35,6 @@ from tests.support.consumers import SMALL, at, by_partition, consumer, damage_fr
 from tests.support.faults import on_path
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """An empty root under a clock that stands still."""
-    return World(tmp_path / "root")
 
 
 def test_a_record_comes_with_all_that_was_written(world: World) -> None:

@@ -27,7 +27,7 @@ def filled(world: World) -> World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def open_root() -> Iterator[World]:
     """A root that others can get to, as they can't to ``tmp_path``."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
@@ -40,12 +40,12 @@ def beside(tmp_path: Path) -> str:
     return str(filled(World(tmp_path / "beside")).path)
 
 
-def outcome(world: World, act: Act, beside: str) -> object:
+def outcome(open_root: World, act: Act, beside: str) -> object:
     """Return what an act gives another user, or the name of its error and what it says."""
 
     def tried() -> object:
         try:
-            return act(str(world.path))
+            return act(str(open_root.path))
         except Exception as error:  # noqa: BLE001 told to the parent
             return f"{type(error).__name__}: {error}"
 
@@ -53,9 +53,9 @@ def outcome(world: World, act: Act, beside: str) -> object:
     return as_another(tried)
 
 
-def content(world: World) -> dict[str, bytes]:
+def content(open_root: World) -> dict[str, bytes]:
     """Return all files of a root."""
-    return {path: (world.path / path).read_bytes() for path in world.files(root="")}
+    return {path: (open_root.path / path).read_bytes() for path in open_root.files(root="")}
 
 
 WRITES: dict[str, Act] = {
@@ -68,14 +68,14 @@ WRITES: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("act", WRITES.values(), ids=list(WRITES))
-def test_who_may_not_write_is_told_and_changes_nothing(world: World, act: Act, beside: str) -> None:
-    before = content(world)
-    with read_only(world.path):
-        told = outcome(world, act, beside)
+def test_who_may_not_write_is_told_and_changes_nothing(open_root: World, act: Act, beside: str) -> None:
+    before = content(open_root)
+    with read_only(open_root.path):
+        told = outcome(open_root, act, beside)
     assert isinstance(told, str)
     assert told.startswith("StorageReadOnlyError: cannot ")
     assert "Permission denied. Nothing was committed; make it writable for this user." in told
-    assert content(world) == before
+    assert content(open_root) == before
 
 
 READS: dict[str, Act] = {
@@ -88,25 +88,25 @@ READS: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("act", READS.values(), ids=list(READS))
-def test_who_may_only_read_reads(world: World, act: Act, beside: str) -> None:
-    with read_only(world.path):
-        assert outcome(world, act, beside) == ["settled", "not settled"]
+def test_who_may_only_read_reads(open_root: World, act: Act, beside: str) -> None:
+    with read_only(open_root.path):
+        assert outcome(open_root, act, beside) == ["settled", "not settled"]
 
 
 @pytest.mark.parametrize("part", ["t/journal/", "/settle/", ".log", ".chunk"])
-def test_what_may_not_be_read_is_told_as_that(world: World, part: str, beside: str) -> None:
+def test_what_may_not_be_read_is_told_as_that(open_root: World, part: str, beside: str) -> None:
     """No topic that is missing, no end of the log, no damage: the file is named, and what to do."""
-    hidden = [path for path in world.files(part) if "/lock" not in path][-1]
-    with read_only(world.path):
-        (world.path / hidden).chmod(0)
-        told = outcome(world, READS["a read"], beside)
+    hidden = [path for path in open_root.files(part) if "/lock" not in path][-1]
+    with read_only(open_root.path):
+        (open_root.path / hidden).chmod(0)
+        told = outcome(open_root, READS["a read"], beside)
     assert isinstance(told, str)
-    assert told.startswith(f"StorageUnreadableError: cannot read {hidden} under {world.path}: Permission denied")
+    assert told.startswith(f"StorageUnreadableError: cannot read {hidden} under {open_root.path}: Permission denied")
     assert told.endswith("make it readable for this user")
 
 
-def test_a_list_leaves_out_what_may_not_be_read(world: World, beside: str) -> None:
-    world.create(name="u")
-    with read_only(world.path):
-        (world.path / "topics" / "t").chmod(0)
-        assert outcome(world, lambda root: CommitLog(root).topics(), beside) == ["u"]
+def test_a_list_leaves_out_what_may_not_be_read(open_root: World, beside: str) -> None:
+    open_root.create(name="u")
+    with read_only(open_root.path):
+        (open_root.path / "topics" / "t").chmod(0)
+        assert outcome(open_root, lambda root: CommitLog(root).topics(), beside) == ["u"]

@@ -32,14 +32,13 @@ from tests.support.world import DELAY_MS, Recorder, World, raising, several
 _JOURNAL = "groups/g/journal"
 
 
-@pytest.fixture
-def world(world: World) -> World:
+@pytest.fixture(autouse=True)
+def twenty_records(world: World) -> None:
     """A topic with ten records in each of two partitions, the last a minute after the others."""
     topic = world.create(2)
     now = world.clock.now_ms()
     times = [now * 1000] * 18 + [(now + 60_000) * 1000] * 2
     append(topic, batch_of([b"x"] * 20, partition=[0, 1] * 10, timestamp=times))
-    return world
 
 
 def commit(world: World, offsets: dict[int, int], hook: Hook | None = None, generation: int | None = None) -> None:

@@ -21,12 +21,10 @@ def times(world: World, *days: float | None) -> list[int]:
     return [0 if day is None else int(world.clock.now_ms() - day * DAY_MS) * 1000 for day in days]
 
 
-@pytest.fixture
-def world(tmp_path: Any) -> World:
-    """An empty root, some years after 1970."""
-    world = World(tmp_path / "root")
+@pytest.fixture(autouse=True)
+def years_after_1970(world: World) -> None:
+    """Leave room for records that are older than now."""
     world.clock.advance(1_000 * DAY_MS)
-    return world
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ def newest(world: World, part: str) -> Path:
     return max(path for path in world.path.rglob("*.json") if part in str(path))
 
 
-@pytest.fixture
-def world(world: World) -> World:
+@pytest.fixture(autouse=True)
+def every_kind_of_file(world: World) -> None:
     """A topic with a sealed segment, an active one and unsettled chunks, a group with a member's row, rules, defaults."""
     topic = world.create(2, {**CHUNKS, "segment.bytes": 3000, "batch.size": 1024, "compression.type": "none"})
     for _ in range(3):
@@ -73,7 +73,6 @@ def world(world: World) -> World:
     log.groups.commit("g", {"t": {0: 1}})
     log.alter_defaults({"log.retention.hours": 5})
     log.access.allow("*", "admin", "*")
-    return world
 
 
 JOURNAL, SETTLE, GROUP = "topics/t/journal/", "/settle/", "groups/g/journal/"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -25,12 +24,6 @@ from tests.support.world import CHUNKS, Recorder, World
 ONE_EACH = {**CHUNKS, "segment.bytes": 1024, "batch.size": 1024, "compression.type": "none"}
 EXPECTED = json.loads(make_golden.EXPECTED.read_text())["golden"]
 GOLDEN = {int(number): rows for number, rows in EXPECTED.items()}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """An empty root under a clock that stands still."""
-    return World(tmp_path / "root")
 
 
 def numbered(world: World, count: int = 9) -> list[bytes]:
