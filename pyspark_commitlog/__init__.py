@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.model import Record, TopicPartition
-    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer import Producer
     from pyspark_commitlog.spark.configure import configure
     from pyspark_commitlog.spark.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
@@ -41,7 +41,7 @@ _HOMES = {
     "Consumer": "pyspark_commitlog.consumer",
     "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
     "DefaultSource": "pyspark_commitlog.spark.source",
-    "Producer": "pyspark_commitlog.producer.client",
+    "Producer": "pyspark_commitlog.producer",
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
     "configure": "pyspark_commitlog.spark.configure",

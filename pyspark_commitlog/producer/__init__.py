@@ -1,1 +1,25 @@
-"""The Python client that writes: ``Producer`` (Kafka: ``KafkaProducer``). No Spark needed."""
+"""The Python client that writes: ``Producer`` (Kafka: ``KafkaProducer``), and what its futures return. No Spark needed.
+
+Names are loaded when they are first used: a module of this room does not wait for all the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
+
+_HOMES = {"BatchMetadata": "records", "Producer": "client", "RecordMetadata": "records"}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -39,7 +39,7 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.producer.waiting import Turns
+    from pyspark_commitlog.producer.waiting import AppendOrder
 
 _MS_US = 1000
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ class Gathering:
         self._opening = Lock()
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
-        self._turns: Turns | None = None
+        self._order: AppendOrder | None = None
 
     def _record(
         self,
@@ -118,15 +118,15 @@ class Gathering:
         """Give something to a topic's sender when it is its turn and there is room."""
         import asyncio
 
-        from pyspark_commitlog.producer.waiting import Turns
+        from pyspark_commitlog.producer.waiting import AppendOrder
 
-        if self._turns is None:
-            self._turns = Turns(self._buffer)
+        if self._order is None:
+            self._order = AppendOrder(self._buffer)
         until = asyncio.get_running_loop().time() + self._options.max_block_ms / 1000
-        async with self._turns.of(topic):
+        async with self._order.of(topic):
             while True:
                 sender = await self._asender(topic)
-                sent = await self._turns.take(partial(give, sender), until)
+                sent = await self._order.take(partial(give, sender), until)
                 if sent is not None:
                     return sent
 

@@ -16,8 +16,8 @@ from pyspark_commitlog.producer.buffer import Buffer, BufferFullError
 _T = TypeVar("_T")
 
 
-class Turns:
-    """Who is next to give a topic's records to its sender: of each event loop and topic one coroutine at a time."""
+class AppendOrder:
+    """The order of the calls of ``asend``: one coroutine at a time of each event loop and topic appends its records."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer

@@ -38,6 +38,25 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded == "[]"
 
 
+def test_the_producers_room_exports_what_programs_use_and_loads_it_when_it_is_used() -> None:
+    code = (
+        "import sys, pyspark_commitlog.producer as p\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])\n"
+        "from pyspark_commitlog import Producer\n"
+        "from pyspark_commitlog.producer import BatchMetadata, Producer as exported, RecordMetadata\n"
+        "print(p.__all__, exported is Producer, RecordMetadata.__name__, BatchMetadata.__name__)"
+    )
+    exported = "['BatchMetadata', 'Producer', 'RecordMetadata'] True RecordMetadata BatchMetadata"
+    assert run(code) == f"[]\n{exported}"
+
+
+def test_a_name_that_the_producers_room_has_not_is_an_attribute_error() -> None:
+    from pyspark_commitlog import producer
+
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = producer.nope
+
+
 def test_the_python_client_needs_no_pyspark() -> None:
     assert run("import sys; from pyspark_commitlog import CommitLog; print('pyspark' in sys.modules)") == "False"
 
