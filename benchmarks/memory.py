@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from tests.spark.test_memory import TOPIC, measured, write_task
+from tests.spark.tasks import TOPIC, measured, write_task
 
 HERE = Path(__file__).resolve().parent
 PARTITIONS = (1, 100, 1_000)

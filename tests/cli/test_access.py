@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
-from tests.cli.test_app import completions
-from tests.support.commands import run, run_bytes
+from tests.support.commands import completions, run, run_bytes
 
 
 def test_rules_are_set_shown_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, __version__
-from tests.support.commands import COMMAND, run, run_bytes
+from tests.support.commands import COMMAND, completions, run
 
 
 @pytest.fixture
@@ -18,18 +18,6 @@ def root(tmp_path: Path) -> str:
         log.create_topic(name)
     log.groups.commit("reports", {"orders": {0: 0}})
     return str(tmp_path / "root")
-
-
-def completions(*words: str) -> list[str]:
-    """Return what a shell offers for the last of the words."""
-    told = {
-        "_COMMITLOG_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(["commitlog", *words]),
-        "COMP_CWORD": f"{len(words)}",
-    }
-    done = run_bytes(env=told)
-    assert done.stderr == b""
-    return done.stdout.decode().split()
 
 
 def test_names_of_topics_and_groups_are_completed(root: str) -> None:

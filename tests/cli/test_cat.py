@@ -19,7 +19,7 @@ from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from pyspark_commitlog.cli.cat import _is_done, _Request, _run
 from pyspark_commitlog.cli.starts import Span
 from pyspark_commitlog.commit_log import CommitLog as Log
-from tests.support.commands import COMMAND, run, run_bytes
+from tests.support.commands import COMMAND, cat, run
 from tests.support.records import append, batch_of
 
 #: 2020-01-01T00:00:00Z, in ms.
@@ -40,14 +40,6 @@ def log(tmp_path: Path) -> Log:
 @pytest.fixture
 def root(log: Log, tmp_path: Path) -> str:
     return str(tmp_path / "root")
-
-
-def cat(*arguments: str, code: int = 0) -> bytes:
-    """Return the bytes that cat writes."""
-    done = run_bytes("cat", *arguments)
-    assert done.returncode == code, done.stderr
-    assert b"Traceback" not in done.stderr
-    return done.stdout
 
 
 def test_any_bytes_are_written_as_they_are_and_told_in_json(root: str, log: Log) -> None:

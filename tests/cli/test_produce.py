@@ -17,8 +17,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.commit_log import CommitLog as Log
-from tests.cli.test_cat import cat
-from tests.support.commands import COMMAND, run_bytes
+from tests.support.commands import COMMAND, cat, run_bytes
 from tests.support.records import Record, read_topic
 
 

@@ -12,8 +12,7 @@ from pyspark_commitlog.log.write.commit import Committed
 from pyspark_commitlog.producer import delivery as module
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.records import BatchMetadata
-from tests.producer.test_delivery import lost_reply
-from tests.support.producers import producer_on
+from tests.support.producers import lost_reply, producer_on
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 

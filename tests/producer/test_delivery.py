@@ -32,7 +32,7 @@ from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import Hook, io_error, on_path
-from tests.support.producers import Gate, producer_on, wait_until
+from tests.support.producers import Gate, lost_reply, producer_on, wait_until
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising, several
 
@@ -41,26 +41,6 @@ _HOUR_MS = 3_600_000
 #: A watchdog that looks every 20 ms.
 _SHORT = {"request_timeout_ms": 50, "delivery_timeout_ms": 200}
 _CONFIGS = pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
-
-
-def lost_reply(then: Any = None) -> Hook:
-    """Return a hook under which the first put of an entry lands, and whoever put it can't tell.
-
-    ``then`` happens before it tries again.
-    """
-    landed: list[bool] = []
-
-    def hook(operation: str, path: str, moment: str) -> None:
-        if operation == "put_if_absent" and _JOURNAL in path and moment == "after" and not landed:
-            landed.append(True)
-            raise io_error()
-        if operation == "fetch" and _JOURNAL in path and moment == "before" and landed == [True]:
-            landed.append(True)
-            if then is not None:
-                then()
-            raise io_error()
-
-    return hook
 
 
 # --- trying again -----------------------------------------------------------------------------------------

@@ -23,9 +23,8 @@ from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
-from tests.producer.test_delivery import lost_reply
 from tests.support.faults import on_path
-from tests.support.producers import producer_on
+from tests.support.producers import lost_reply, producer_on
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World, once, several
 

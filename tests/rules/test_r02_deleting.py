@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
-from pyspark_commitlog.spark.source import DefaultSource
-from tests.support.faults import Hook, io_error, on_path
+from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of, stage
+from tests.support.sources import Source
 from tests.support.world import World, raising
 
 _SCHEMA = StructType([StructField("value", BinaryType())])
 _FULL = StorageFullError("no space")
-
-
-class Source(DefaultSource):
-    """The data source with a driver whose storage is told to a hook."""
-
-    world: World
-    hook: Hook | None = None
-
-    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
-        """Return the log of the world."""
-        return self.world.log(self.hook)
 
 
 def source(world: World) -> Source:

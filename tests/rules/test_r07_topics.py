@@ -10,9 +10,9 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.spark.messages import StagedMessage
-from tests.rules.test_r02_deleting import Source
 from tests.support.faults import on_path
 from tests.support.records import batch_of
+from tests.support.sources import Source
 from tests.support.world import Recorder, World, raising, several
 
 _SCHEMA = StructType([StructField("value", BinaryType()), StructField("topic", StringType())])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-import google_crc32c
 import pyarrow as pa
 import pytest
 
@@ -21,6 +18,7 @@ from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.read.unsettled import Unsettled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
+from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import CHUNKS, World
 
@@ -98,15 +96,6 @@ def test_a_chunk_in_the_place_of_another_of_the_same_topic_is_not_taken(world: W
     with pytest.raises(CorruptionError, match="the file was swapped"):
         settle(topic, topic.newest()[1].topic_id)
     assert settled(topic) == [0]
-
-
-def rewrite(path: Path, change: Callable[[dict[str, object]], None]) -> None:
-    """Change an entry and make its CRC fit: a wrong entry that passes for a whole one."""
-    fields = json.loads(path.read_text())
-    del fields["crc"]
-    change(fields)
-    covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
-    path.write_bytes(covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered))
 
 
 def test_an_extent_with_other_rows_than_its_frames_is_not_taken(world: World) -> None:

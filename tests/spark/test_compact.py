@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.maintain import compact as engine
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.spark.compact import compact
-from tests.spark.test_examples import submit
+from tests.spark.submitted import submit
 from tests.support.records import Record, append, batch_of, read_topic
 from tests.support.verify import verify
 

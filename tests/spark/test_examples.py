@@ -16,47 +16,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
+from tests.spark.submitted import EXAMPLES, submit, without_the_venv
 from tests.support.records import read_topic
 
-EXAMPLES = REPOSITORY / "examples"
 FLIGHTS = EXAMPLES / "data" / "nycflights-2013.parquet"
 TOPIC = "flights"
 
 
 #: Where the parts begin that are ingested. The second holds the year's one flight between 1 and 2: it was cancelled.
 PIECES = (0, 186_000)
-
-
-def submit(job: str, *arguments: object) -> str:
-    """Run a job with spark-submit; return what it printed."""
-    spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    conf = ["--properties-file", str(REPOSITORY / "spark-conf" / "spark-defaults.conf"), "--master", "local[2]"]
-    done = subprocess.run(
-        [spark_submit, *conf, EXAMPLES / job, *map(str, arguments)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def without_the_venv(tmp_path: Path) -> dict[str, str]:
-    """Return an environment that names this Python nowhere; python3 in PATH is another one, without this package."""
-    (tmp_path / "bin").mkdir()
-    for name in ("python", "python3"):
-        (tmp_path / "bin" / name).write_text("#!/bin/sh\necho this Python knows no commitlog >&2\nexit 1\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    unset = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
-    env = {name: value for name, value in os.environ.items() if name not in unset}
-    path = [part for part in env["PATH"].split(os.pathsep) if not (Path(part) / "spark-submit").exists()]
-    return env | {"PATH": os.pathsep.join([str(tmp_path / "bin"), *path])}
 
 
 @pytest.fixture(scope="module")

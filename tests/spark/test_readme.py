@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
-from tests.spark.test_examples import without_the_venv
+from tests.spark.submitted import without_the_venv
 
 FLIGHTS = "examples/data/nycflights-2013.parquet"
 #: The pages whose blocks make the program, in this order.

@@ -97,6 +97,26 @@ def run(*arguments: str, code: int = 0) -> tuple[list[str], str]:
     return done.stdout.decode().splitlines(), done.stderr.decode()
 
 
+def cat(*arguments: str, code: int = 0) -> bytes:
+    """Return the bytes that cat writes."""
+    done = run_bytes("cat", *arguments)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stdout
+
+
+def completions(*words: str) -> list[str]:
+    """Return what a shell offers for the last of the words."""
+    told = {
+        "_COMMITLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["commitlog", *words]),
+        "COMP_CWORD": f"{len(words)}",
+    }
+    done = run_bytes(env=told)
+    assert done.stderr == b""
+    return done.stdout.decode().split()
+
+
 def serve(number: int) -> None:
     """Return in a child for each command that is asked for; never in this process, which ends when nobody can ask.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.options import ProducerOptions
-from tests.support.faults import Hook
+from tests.support.faults import Hook, io_error
 from tests.support.world import World
 
 #: Nothing lingers; times go by the world's clock, which backing off moves on.
@@ -43,6 +43,26 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def lost_reply(then: Any = None) -> Hook:
+    """Return a hook under which the first put of an entry lands, and whoever put it can't tell.
+
+    ``then`` happens before it tries again.
+    """
+    landed: list[bool] = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "topics/t/journal/" in path and moment == "after" and not landed:
+            landed.append(True)
+            raise io_error()
+        if operation == "fetch" and "topics/t/journal/" in path and moment == "before" and landed == [True]:
+            landed.append(True)
+            if then is not None:
+                then()
+            raise io_error()
+
+    return hook
 
 
 class Gate:

@@ -1,0 +1,21 @@
+"""The data source of Spark on a world's root, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.spark.source import DefaultSource
+from tests.support.faults import Hook
+from tests.support.world import World
+
+
+class Source(DefaultSource):
+    """The data source with a driver whose storage is told to a hook."""
+
+    world: World
+    hook: Hook | None = None
+
+    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
+        """Return the log of the world."""
+        return self.world.log(self.hook)
