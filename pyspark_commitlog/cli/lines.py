@@ -15,7 +15,7 @@ from pyspark_commitlog.cli.shared import parse_instant
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
-from pyspark_commitlog.producer.records import MAX_TIMESTAMP_MS
+from pyspark_commitlog.producer.batches import MAX_TIMESTAMP_MS
 
 _US_PER_MS = 1000
 _Header = tuple[str, bytes | None]

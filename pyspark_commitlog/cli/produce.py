@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_commitlog.cli.lines import Shape
+    from pyspark_commitlog.producer.batches import BatchMetadata
     from pyspark_commitlog.producer.client import Producer
-    from pyspark_commitlog.producer.records import BatchMetadata
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -212,7 +212,7 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
     import pyarrow as pa
     import pyarrow.parquet as pq  # a tenth of a second that no other command needs
 
-    from pyspark_commitlog.producer.records import BATCH_ROWS
+    from pyspark_commitlog.producer.batches import BATCH_ROWS
 
     try:
         storage, name = beside(path)

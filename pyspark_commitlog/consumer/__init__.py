@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.consumer import Consumer
+from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
 
 __all__ = ["Consumer", "ConsumerRebalanceListener"]

@@ -9,11 +9,11 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Reset, check_flag, check_number, checked
+from pyspark_commitlog.consumer.fetcher import Taken
+from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.positions import Positions
-from pyspark_commitlog.consumer.reading import Taken
-from pyspark_commitlog.consumer.rows import RECORD_COLUMNS, Piece, to_records, to_table
-from pyspark_commitlog.consumer.settings import Reset, Settings, check_flag, check_number, checked
-from pyspark_commitlog.consumer.watcher import Shared
+from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignors import check_assignors
 from pyspark_commitlog.groups.config import MemberConfig
@@ -68,7 +68,7 @@ class Consumer(Positions):
 
     def __init__(
         self,
-        root: str | Shared,
+        root: str | SharedRoot,
         *topics: str,
         group_id: str | None = None,
         client_id: str | None = None,
@@ -88,7 +88,7 @@ class Consumer(Positions):
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        settings = Settings(
+        settings = ConsumerConfig(
             reset=Reset.of(auto_offset_reset),
             group_id=group_id,
             client_id=client_id or f"consumer-{group_id or 'none'}",
@@ -105,7 +105,7 @@ class Consumer(Positions):
             ),
             principal=principal,
         )
-        shared = root if isinstance(root, Shared) else Shared.open(str(root), storage_options)
+        shared = root if isinstance(root, SharedRoot) else SharedRoot.open(str(root), storage_options)
         super().__init__(shared, checked(settings))
         if topics:
             self.subscribe(topics)
@@ -113,7 +113,7 @@ class Consumer(Positions):
     @classmethod
     def on(cls, storage: Storage, *topics: str, **settings: object) -> Consumer:
         """Return a consumer on an open storage (tests inject clocks and faults this way)."""
-        return cls(Shared(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
+        return cls(SharedRoot(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Consumer({self._shared.storage.url!r}, client_id={self._settings.client_id!r})"
@@ -179,7 +179,7 @@ class Consumer(Positions):
         names, left = stored_columns(schema), _ALL if max_records is None else self._most(max_records)
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
-        def convert(pieces: Sequence[Piece]) -> pa.Table:
+        def convert(pieces: Sequence[PolledRows]) -> pa.Table:
             for piece in pieces:
                 begun.setdefault(piece.place, (self._reading.places[piece.place].topic_id, piece.rows.offset_of(0)))
             return to_table(pieces, schema)
@@ -231,7 +231,7 @@ class Consumer(Positions):
         timeout: float,
         names: tuple[str, ...],
         most: int,
-        convert: Callable[[Sequence[Piece]], _T],
+        convert: Callable[[Sequence[PolledRows]], _T],
         *,
         certain: bool = False,
         then: Callable[[_T], object] | None = None,
@@ -263,7 +263,7 @@ class Consumer(Positions):
         timeout: float,
         names: tuple[str, ...],
         most: int,
-        convert: Callable[[Sequence[Piece]], _T],
+        convert: Callable[[Sequence[PolledRows]], _T],
         *,
         certain: bool = False,
         then: Callable[[_T], object] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark_commitlog.consumer.settings import Reset
+from pyspark_commitlog.consumer.consumer_config import Reset
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.model import TopicPartition

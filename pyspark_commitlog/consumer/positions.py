@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from pyspark_commitlog.consumer.reading import backlog
-from pyspark_commitlog.consumer.settings import check_number, check_places
+from pyspark_commitlog.consumer.consumer_config import check_number, check_places
+from pyspark_commitlog.consumer.fetcher import backlog
 from pyspark_commitlog.consumer.subscriber import Subscriber
 from pyspark_commitlog.errors import GroupResetError, TopicChangedError, UsageError
 from pyspark_commitlog.groups.state import NEVER, Position

@@ -13,12 +13,18 @@ from weakref import WeakMethod
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.consumer.assignment import ConsumerRebalanceListener, Given, Sole
-from pyspark_commitlog.consumer.offsets import GroupOffsets
-from pyspark_commitlog.consumer.reading import Reading
-from pyspark_commitlog.consumer.settings import Settings, Subscription, check_places, pattern_text, subscription
-from pyspark_commitlog.consumer.shared import SharedTopic
-from pyspark_commitlog.consumer.watcher import Shared
+from pyspark_commitlog.consumer.consumer_config import (
+    ConsumerConfig,
+    Subscription,
+    check_places,
+    pattern_text,
+    subscription,
+)
+from pyspark_commitlog.consumer.fetcher import Fetcher
+from pyspark_commitlog.consumer.group_offsets import GroupOffsets
+from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, Given, Sole
+from pyspark_commitlog.consumer.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import FencedInstanceIdError, UnknownTopicError, UsageError
 from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.groups import heartbeats
@@ -56,7 +62,7 @@ class Subscriber:
     The assigned partitions come from one place, ``self._membership``, which is asked on every poll.
     """
 
-    def __init__(self, shared: Shared, settings: Settings) -> None:
+    def __init__(self, shared: SharedRoot, settings: ConsumerConfig) -> None:
         self._shared, self._settings = shared, settings
         self._log = CommitLog.on(shared.storage, settings.principal)
         groups, group_id = self._log.groups, settings.group_id
@@ -65,7 +71,7 @@ class Subscriber:
         )
         self._clock = shared.storage.clock
         # Weakly: no cycle, so what a closed consumer held goes at once, not with some garbage collection.
-        self._reading = Reading(_weak(self._opened), settings, _weak(self._group_state), _weak(self._forget_ahead))
+        self._reading = Fetcher(_weak(self._opened), settings, _weak(self._group_state), _weak(self._forget_ahead))
         self._membership: Membership | None = None
         self._subscription: Subscription | None = None
         self._listener = ConsumerRebalanceListener()

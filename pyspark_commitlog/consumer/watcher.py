@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from pyspark_commitlog.consumer.shared import RECHECK_SECONDS, SharedTopic
+from pyspark_commitlog.consumer.shared_topic import RECHECK_SECONDS, SharedTopic
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.events import Events
@@ -196,14 +196,14 @@ def _begin_anew() -> None:
 after_fork(_begin_anew)
 
 
-class Shared:
+class SharedRoot:
     """A root, as the consumers of this process share it."""
 
     def __init__(self, storage: Storage, key: object) -> None:
         self.storage, self._key = storage, key
 
     @classmethod
-    def open(cls, root: str, storage_options: Mapping[str, object] | None) -> Shared:
+    def open(cls, root: str, storage_options: Mapping[str, object] | None) -> SharedRoot:
         """Return a root by its URL."""
         storage = open_storage(root, storage_options)
         return cls(storage, (storage.url, repr(sorted((storage_options or {}).items()))))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
     from pyspark_commitlog.producer.client import Producer
-    from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 
-_HOMES = {"BatchMetadata": "records", "Producer": "client", "RecordMetadata": "records"}
+_HOMES = {"BatchMetadata": "batches", "Producer": "client", "RecordMetadata": "batches"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,10 +12,10 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.producer.batches import BatchMetadata, Headers, RecordMetadata
 from pyspark_commitlog.producer.gathering import Gathering
-from pyspark_commitlog.producer.options import ChoosePartition, ProducerOptions
 from pyspark_commitlog.producer.parts import Together
-from pyspark_commitlog.producer.records import BatchMetadata, Headers, RecordMetadata
+from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import process_id
 
@@ -71,7 +71,7 @@ class Producer(Gathering):
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        options = ProducerOptions(
+        options = ProducerConfig(
             acks=acks,
             linger_ms=linger_ms,
             batch_size=batch_size,
@@ -87,13 +87,13 @@ class Producer(Gathering):
         self._start(open_storage(str(root), storage_options), options, principal)
 
     @classmethod
-    def on(cls, storage: Storage, options: ProducerOptions, principal: str | None = None) -> Producer:
+    def on(cls, storage: Storage, options: ProducerConfig, principal: str | None = None) -> Producer:
         """Return a producer on an open storage (tests inject clocks and faults this way)."""
         producer = cls.__new__(cls)
         producer._start(storage, options.check(), principal)
         return producer
 
-    def _start(self, storage: Storage, options: ProducerOptions, principal: str | None) -> None:
+    def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         super()._start(storage, options, principal)
         _open.add(self)
 

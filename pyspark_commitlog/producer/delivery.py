@@ -37,9 +37,7 @@ from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.write.producers import landed_ranges
 from pyspark_commitlog.log.write.staging import Placed, Staged, Stager
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch
-from pyspark_commitlog.producer.options import ProducerOptions
-from pyspark_commitlog.producer.pools import of_process
-from pyspark_commitlog.producer.records import (
+from pyspark_commitlog.producer.batches import (
     UNKNOWN,
     BatchMetadata,
     Item,
@@ -50,6 +48,8 @@ from pyspark_commitlog.producer.records import (
     halves,
     without,
 )
+from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.settler import Settler
 from pyspark_commitlog.text import counted
 
@@ -65,7 +65,7 @@ NOT_COMMITTED = "topic %r: not committed: %s: %s"
 
 
 @dataclass
-class Identity:
+class ProducerIdentity:
     """Under which id a topic's batches are committed, and up to which sequence number they are.
 
     ``topic_id`` is the life of the topic that a durable id was opened in; None for producers without such an id, who
@@ -146,9 +146,9 @@ class Delivery:
     def __init__(
         self,
         topic: TopicLog,
-        identity: Identity,
+        identity: ProducerIdentity,
         partitions: int,
-        options: ProducerOptions,
+        options: ProducerConfig,
         allowed: Callable[[], object],
     ) -> None:
         self._topic, self._identity, self._options, self._allowed = topic, identity, options, allowed
@@ -402,7 +402,7 @@ class Delivery:
         if self._identity.durable:
             self.failed = told
         elif bundle.doubt:  # under another id the next batch can't be taken for this one
-            self._identity = Identity(f"{TRANSIENT}{self._topic.storage.new_id()}")
+            self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
         return told
 
     def _told(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:

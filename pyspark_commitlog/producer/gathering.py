@@ -18,11 +18,7 @@ from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.records import narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
-from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.delivery import Delivery, Identity
-from pyspark_commitlog.producer.options import ProducerOptions
-from pyspark_commitlog.producer.parts import Part, parted, size_of
-from pyspark_commitlog.producer.records import (
+from pyspark_commitlog.producer.batches import (
     BatchMetadata,
     HeaderList,
     Headers,
@@ -33,6 +29,10 @@ from pyspark_commitlog.producer.records import (
     as_pieces,
     sizes_of,
 )
+from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
+from pyspark_commitlog.producer.parts import Part, parted, size_of
+from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.storage import Storage
@@ -50,7 +50,7 @@ Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, i
 class Gathering:
     """The senders of a producer, and the way to them; ``Producer`` has what is public."""
 
-    def _start(self, storage: Storage, options: ProducerOptions, principal: str | None) -> None:
+    def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options = storage, options
         self._log = CommitLog.on(storage, principal)
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
@@ -163,10 +163,10 @@ class Gathering:
         name = self._options.producer_id
         landed: int | None = None
         if name is None:
-            identity = Identity(f"{TRANSIENT}{self._storage.new_id()}")
+            identity = ProducerIdentity(f"{TRANSIENT}{self._storage.new_id()}")
         else:
             topic_id, row = init_producer(handle, f"{PRODUCER}{name}")
-            identity, landed = Identity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
+            identity, landed = ProducerIdentity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
         _, state = handle.newest()
         with self._buffer.lock:
             self._buffer.check_open()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import bounded
-from pyspark_commitlog.producer.records import RECORD_BYTES, BatchMetadata, SentFuture
+from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, SentFuture
 
 #: Of ``buffer_memory``, so that one part is committed while the next one is gathered.
 _SHARE = 4

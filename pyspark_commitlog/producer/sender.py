@@ -23,12 +23,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     UsageError,
 )
-from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.delivery import Delivery, behind
-from pyspark_commitlog.producer.options import ProducerOptions
-from pyspark_commitlog.producer.parts import size_of
-from pyspark_commitlog.producer.pools import of_process
-from pyspark_commitlog.producer.records import (
+from pyspark_commitlog.producer.batches import (
     RECORD_BYTES,
     RUN_BYTES,
     UNKNOWN,
@@ -40,6 +35,11 @@ from pyspark_commitlog.producer.records import (
     SentFuture,
     Whole,
 )
+from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.delivery import Delivery, behind
+from pyspark_commitlog.producer.parts import size_of
+from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.text import counted
 
@@ -86,7 +86,7 @@ class Sender:
         delivery: Delivery,
         buffer: Buffer,
         clock: Clock,
-        options: ProducerOptions,
+        options: ProducerConfig,
         landed: int | None,
     ) -> None:
         self.root = root

@@ -12,8 +12,8 @@ from contextlib import suppress
 from threading import Event
 
 from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.options import ProducerOptions
 from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
@@ -31,7 +31,7 @@ class Watchdog:
         senders: its topics, as they come; changed under the buffer's lock.
     """
 
-    def __init__(self, buffer: Buffer, clock: Clock, options: ProducerOptions, senders: dict[str, Sender]) -> None:
+    def __init__(self, buffer: Buffer, clock: Clock, options: ProducerConfig, senders: dict[str, Sender]) -> None:
         self._buffer, self._clock, self._senders = buffer, clock, senders
         self.tick = min(max(options.delivery_timeout_ms / 1000 * _PART, _SHORTEST), _LONGEST)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, ConsumerRebalanceListener
-from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.shared_topic import Fetched, FrameCache, FrameKey
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.read.reader import Rows
@@ -154,6 +154,6 @@ def test_the_cache_counts_what_a_small_frame_takes(rows: int) -> None:
     for start in range(0, 2000 * rows, rows):
         batch = columns.decode(message, thinned=False, names=NAMES)
         rest = Fetched(Rows(rows, start, None, batch.slice(0, rows), False), start + rows)
-        cache.put(Key("an id", 0, 0, NAMES, start), rest)
+        cache.put(FrameKey("an id", 0, 0, NAMES, start), rest)
     real = taken() - before
     assert real <= kept.size_bytes

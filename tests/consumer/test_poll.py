@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
 from pyspark_commitlog.cli import cat
-from pyspark_commitlog.consumer import shared
+from pyspark_commitlog.consumer import shared_topic
 from pyspark_commitlog.errors import (
     CorruptionError,
     OffsetOutOfRangeError,
@@ -699,7 +699,7 @@ def test_no_end_is_found_where_what_comes_next_is_collected(
     world: World, end: Callable[[Consumer], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anchor rule: the number behind the entry that was seen last is free, as it is when nothing has come."""
-    monkeypatch.setattr(shared, "RECHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(shared_topic, "RECHECK_SECONDS", 3600.0)
     world.create(1, {**SMALL, "file.delete.delay.ms": 0})
     put(world, numbered(0, 5))
     each = Consumer.on(LocalStorage(world.path), "t", auto_offset_reset="earliest", consumer_timeout_ms=20)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.consumer.consumer import Consumer
-from pyspark_commitlog.consumer.shared import Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.shared_topic import Fetched, FrameCache, FrameKey
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.read.reader import Rows
@@ -27,7 +27,7 @@ def test_frames_without_columns_are_dropped_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(limits, "_limits", limits.ProcessLimits(cache_bytes=32 * 2**20))
     cache = FrameCache()
     for number in range(100_000):
-        cache.put(Key("id", 0, 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
+        cache.put(FrameKey("id", 0, 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
     kept = caches.of_process()
     assert len(kept._items) < 100_000
     assert kept.size_bytes <= 32 * 2**20

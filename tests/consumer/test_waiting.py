@@ -15,7 +15,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Record
 from pyspark_commitlog.consumer import watcher
-from pyspark_commitlog.consumer.shared import ENTRY_BYTES, Fetched, FrameCache, Key
+from pyspark_commitlog.consumer.shared_topic import ENTRY_BYTES, Fetched, FrameCache, FrameKey
 from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
@@ -127,8 +127,8 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     kept = Cache(lambda: most)
     cache = FrameCache(kept)
 
-    def key(start: int) -> Key:
-        return Key("id", 0, 0, ("value",), start)
+    def key(start: int) -> FrameKey:
+        return FrameKey("id", 0, 0, ("value",), start)
 
     def fetched(start: int, size: int) -> Fetched:
         return Fetched(Rows(1, start, None, batch_of([b"x" * size]), False), start + 1)
@@ -142,7 +142,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     assert cache.get(key(4)) is None
     cache.put(key(3), fetched(3, 100))
     assert kept.size_bytes <= most
-    assert cache.get(Key("other", 0, 0, ("value",), 3)) is None
+    assert cache.get(FrameKey("other", 0, 0, ("value",), 3)) is None
 
 
 def test_pauses_grow_to_their_limit_and_start_over_with_news() -> None:

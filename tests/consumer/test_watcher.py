@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.consumer import watcher as module
-from pyspark_commitlog.consumer.shared import SharedTopic
+from pyspark_commitlog.consumer.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.watcher import Waiter, Watcher
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local import LocalStorage

@@ -28,8 +28,8 @@ from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.producers import init_producer, opened
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction, check_remembered
+from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
-from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from tests.support.faults import Hook, io_error, on_path
 from tests.support.producers import Gate, lost_reply, producer_on, wait_until

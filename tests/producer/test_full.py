@@ -16,8 +16,8 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     StorageFullError,
 )
+from pyspark_commitlog.producer.batches import Run, SentFuture, Whole, divided
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.producer.records import Run, SentFuture, Whole, divided
 from tests.support.faults import FaultyStorage, io_error, on_path
 from tests.support.full import SmallDisk
 from tests.support.producers import options

@@ -26,8 +26,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.log.repair.dump import dump
 from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.log.write.partitioner import key_partitions
+from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
-from pyspark_commitlog.producer.records import BatchMetadata, RecordMetadata
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import batch_of, read_partition, read_topic
 from tests.support.world import CHUNKS, World, many
@@ -635,7 +635,7 @@ def test_nobody_waits_for_ever_when_the_thread_dies(world: World, monkeypatch: p
 
 
 def test_timestamps_of_a_datetime_are_exact() -> None:
-    from pyspark_commitlog.producer.records import as_microseconds
+    from pyspark_commitlog.producer.batches import as_microseconds
 
     east = datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=UTC) - timedelta(hours=2)
     assert as_microseconds(east) == 1

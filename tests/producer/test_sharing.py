@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import DeliveryTimeoutError, NotSentError, OutcomeUnknownError
 from pyspark_commitlog.producer import pools
-from pyspark_commitlog.producer.records import RecordMetadata
+from pyspark_commitlog.producer.batches import RecordMetadata
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import Pool
 from tests.support.producers import producer_on, wait_until

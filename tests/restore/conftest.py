@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer
-from pyspark_commitlog.consumer import shared
+from pyspark_commitlog.consumer import shared_topic
 from tests.support.consumers import DEFAULTS, drain
 from tests.support.records import append, batch_of
 from tests.support.restores import Copy
@@ -68,13 +68,13 @@ class Scene:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have consumers that poll on look at the newest entry every time, not once a second."""
-    monkeypatch.setattr(shared, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(shared_topic, "RECHECK_SECONDS", 0.0)
 
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have consumers that poll on never look at the newest entry of themselves."""
-    monkeypatch.setattr(shared, "RECHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(shared_topic, "RECHECK_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.producer.options import ProducerOptions
+from pyspark_commitlog.producer.producer_config import ProducerConfig
 from tests.support.faults import Hook, io_error
 from tests.support.world import World
 
@@ -27,9 +27,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def options(**changed: Any) -> ProducerOptions:
+def options(**changed: Any) -> ProducerConfig:
     """Return options, not checked yet."""
-    return ProducerOptions(**{**DEFAULTS, **changed})
+    return ProducerConfig(**{**DEFAULTS, **changed})
 
 
 def producer_on(world: World, hook: Hook | None = None, **changed: Any) -> Producer:

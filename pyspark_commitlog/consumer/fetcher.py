@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Reset
 from pyspark_commitlog.consumer.partition_state import (
     Place,
     first_position,
@@ -14,9 +15,8 @@ from pyspark_commitlog.consumer.partition_state import (
     out_of_range,
     reset_position,
 )
-from pyspark_commitlog.consumer.rows import Piece, cut
-from pyspark_commitlog.consumer.settings import Reset, Settings
-from pyspark_commitlog.consumer.shared import SharedTopic, bytes_of
+from pyspark_commitlog.consumer.polled_rows import PolledRows, cut
+from pyspark_commitlog.consumer.shared_topic import SharedTopic, bytes_of
 from pyspark_commitlog.errors import (
     CorruptionError,
     LogTruncationError,
@@ -61,14 +61,14 @@ class Taken:
     topics' ids, once it is applied.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PolledRows] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     before: dict[TopicPartition, tuple[str | None, int | None]] = field(default_factory=dict)
     rest: _Rest | None = None
     last: TopicPartition | None = None
 
 
-class Reading:
+class Fetcher:
     """The partitions that are assigned to a consumer.
 
     Args:
@@ -81,7 +81,7 @@ class Reading:
     def __init__(
         self,
         opened: Callable[[str], SharedTopic],
-        settings: Settings,
+        settings: ConsumerConfig,
         group_state: Callable[[], GroupState | None],
         forget: Callable[[Collection[TopicPartition]], None],
     ) -> None:
@@ -423,7 +423,7 @@ class Reading:
     ) -> Rows:
         head, tail = cut(rows, max_records)
         position = behind if tail is None else head.offset_of(head.count - 1) + 1
-        taken.pieces.append(Piece(key, head, position))
+        taken.pieces.append(PolledRows(key, head, position))
         taken.positions[key], taken.last, taken.rest = position, key, None
         if tail is not None:
             taken.rest = _Rest(key, view.topic.topic_id, view.history, names, position, tail, behind)

@@ -32,7 +32,7 @@ def _slice(rows: Rows, start: int, end: int) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PolledRows:
     """Rows that are handed out, and the position behind them."""
 
     place: TopicPartition
@@ -40,7 +40,7 @@ class Piece:
     next_offset: int
 
 
-def to_records(pieces: Sequence[Piece]) -> list[Record]:
+def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
     """Return the rows as records."""
     found: list[Record] = []
     for piece in pieces:
@@ -48,7 +48,7 @@ def to_records(pieces: Sequence[Piece]) -> list[Record]:
     return found
 
 
-def to_table(pieces: Sequence[Piece], schema: pa.Schema) -> pa.Table:
+def to_table(pieces: Sequence[PolledRows], schema: pa.Schema) -> pa.Table:
     """Return the rows as a table, a chunk for every frame: nothing is copied."""
     batches = [to_batch(piece.place.topic, piece.place.partition, piece.rows, schema) for piece in pieces]
     return pa.Table.from_batches(batches, schema)

@@ -36,7 +36,7 @@ class Reset(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsumerConfig:
     """A consumer's settings, in Kafka's names; see ``Consumer``."""
 
     reset: Reset
@@ -54,7 +54,7 @@ class Settings:
     principal: str | None
 
 
-def checked(settings: Settings) -> Settings:
+def checked(settings: ConsumerConfig) -> ConsumerConfig:
     """Return the settings.
 
     Raises:

@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerConfig:
     """A producer's options, as ``Producer`` tells them; sizes in bytes, times in ms."""
 
     acks: str | int
@@ -48,7 +48,7 @@ class ProducerOptions:
         """Return whether records must survive power loss: all but acks=0."""
         return str(self.acks) != "0"
 
-    def check(self) -> ProducerOptions:
+    def check(self) -> ProducerConfig:
         """Return these options, if they are right one by one and together.
 
         Raises:

@@ -53,7 +53,7 @@ class Fetched:
     next_offset: int
 
 
-class Key(NamedTuple):
+class FrameKey(NamedTuple):
     """What the cache knows rows by: the offset that was asked for is the first one's, or lies in the gap before it."""
 
     topic_id: str
@@ -71,13 +71,13 @@ class FrameCache:
     """
 
     def __init__(self, cache: Cache | None = None) -> None:
-        self._shelf: Shelf[Key, Fetched] = Shelf(cache)
+        self._shelf: Shelf[FrameKey, Fetched] = Shelf(cache)
 
-    def get(self, key: Key) -> Fetched | None:
+    def get(self, key: FrameKey) -> Fetched | None:
         """Return what was put, if it is still there."""
         return self._shelf.get(key)
 
-    def put(self, key: Key, fetched: Fetched) -> None:
+    def put(self, key: FrameKey, fetched: Fetched) -> None:
         """Keep what was read; what is larger than all of the cache is not."""
         self._shelf.put(key, fetched, ENTRY_BYTES + bytes_of(fetched.rows))
 
@@ -158,7 +158,7 @@ class SharedPartition:
             CorruptionError: the frame there is damaged.
             TopicChangedError: this life of the topic is over.
         """
-        key = Key(self._id, self._history, self._partition, self._names, start)
+        key = FrameKey(self._id, self._history, self._partition, self._names, start)
         found = self._cache.get(key)
         if found is not None:
             return found
