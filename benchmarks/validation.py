@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark_commitlog.format.shape import checked_json
-from pyspark_commitlog.groups.members import MemberFile, Profile
-from pyspark_commitlog.groups.shapes import File
+from pyspark_commitlog.groups.state.group_shapes import File
+from pyspark_commitlog.groups.state.members import MemberFile, Profile
 from pyspark_commitlog.log.shapes import TopicEntry, check_topic_entry
 from pyspark_commitlog.log.state import TopicState
 

@@ -23,7 +23,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import former_lives

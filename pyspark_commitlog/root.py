@@ -17,7 +17,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.groups.group import GroupLog
+    from pyspark_commitlog.groups.state.group_log import GroupLog
 
 #: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
 _MARKER_BYTES = 2**16
@@ -104,7 +104,7 @@ class Root:
             RootNotFoundError, UnsupportedError: the root can't be used.
             UsageError: a name that is not allowed.
         """
-        from pyspark_commitlog.groups.group import GroupLog
+        from pyspark_commitlog.groups.state.group_log import GroupLog
 
         self._check_root()
         return GroupLog(self._storage, name)

@@ -68,7 +68,7 @@ def set_offsets(
 
     Stop the query first: one that runs does not look at its checkpoint, and overwrites it.
     """
-    from pyspark_commitlog.groups.target import target_of
+    from pyspark_commitlog.groups.reset_target import target_of
     from pyspark_commitlog.spark.checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 
     with opened(root) as log:

@@ -10,7 +10,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.text import backlog_line, counted, table
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.groups.described import GroupDescription, MaintainedGroup, Moved
+    from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, Moved
     from pyspark_commitlog.log.maintain.run import Maintained
     from pyspark_commitlog.log.repair.verify import Report
     from pyspark_commitlog.log.repair.void import GivenUp

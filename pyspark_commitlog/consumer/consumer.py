@@ -15,9 +15,9 @@ from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, t
 from pyspark_commitlog.consumer.positions import Positions
 from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.groups.assignors import check_assignors
-from pyspark_commitlog.groups.config import MemberConfig
-from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.groups.assignment.assignors import check_assignors
+from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage

@@ -25,7 +25,7 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
 )
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.groups.state import NEVER, GroupState
+from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
 from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.read.reader import Rows, View
 from pyspark_commitlog.log.topic import check_partition

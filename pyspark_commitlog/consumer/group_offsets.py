@@ -14,9 +14,9 @@ from pyspark_commitlog.errors import (
     StorageDeniedError,
     StorageError,
 )
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.member import GroupMember
-from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import GroupState, Position
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

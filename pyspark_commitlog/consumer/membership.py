@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from pyspark_commitlog.groups.assignment import Assignment, Places
+from pyspark_commitlog.groups.assignment.assignment import Assignment, Places
 from pyspark_commitlog.model import TopicPartition
 
 

@@ -9,7 +9,7 @@ from pyspark_commitlog.consumer.consumer_config import check_number, check_place
 from pyspark_commitlog.consumer.fetcher import backlog
 from pyspark_commitlog.consumer.subscriber import Subscriber
 from pyspark_commitlog.errors import GroupResetError, TopicChangedError, UsageError
-from pyspark_commitlog.groups.state import NEVER, Position
+from pyspark_commitlog.groups.state.group_state import NEVER, Position
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import check_partition

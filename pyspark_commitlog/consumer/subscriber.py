@@ -27,10 +27,10 @@ from pyspark_commitlog.consumer.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import FencedInstanceIdError, UnknownTopicError, UsageError
 from pyspark_commitlog.format.paths import is_topic_name
-from pyspark_commitlog.groups import heartbeats
-from pyspark_commitlog.groups.assignment import Assignment, Membership
-from pyspark_commitlog.groups.member import GroupMember
-from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.groups.assignment.assignment import Assignment, Membership
+from pyspark_commitlog.groups.membership import heartbeats
+from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import Record, TopicPartition

@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.groups.groups import moved_to
-from pyspark_commitlog.groups.target import Target
+from pyspark_commitlog.groups.consumer_groups import moved_to
+from pyspark_commitlog.groups.reset_target import Target
 from pyspark_commitlog.log.parted import Parted, lost, parted
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root

@@ -20,8 +20,8 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.state import GroupState, Position
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.log.parted import lost, parted, truncated
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog

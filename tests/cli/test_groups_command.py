@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.commit_log import CommitLog as Log
-from pyspark_commitlog.groups.config import MemberConfig
-from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage import process_name
 from tests.support.commands import run
 from tests.support.records import append, batch_of

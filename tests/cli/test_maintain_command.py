@@ -22,11 +22,11 @@ from pyspark_commitlog.cli import app as app_module
 from pyspark_commitlog.cli.app import _pause
 from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import ConfigError, StorageFullError
-from pyspark_commitlog.groups import groups as groups_module
-from pyspark_commitlog.groups.described import MaintainedGroup
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.groups import Groups
-from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.groups import consumer_groups as groups_module
+from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.groups.descriptions import MaintainedGroup
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.maintain import run as maintenance
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import Settled

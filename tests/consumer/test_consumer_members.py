@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_commitlog import Consumer, ConsumerRebalanceListener, Record, TopicPartition
 from pyspark_commitlog.errors import CommitFailedError, FencedInstanceIdError, StorageUnreadableError, UsageError
-from pyspark_commitlog.groups import heartbeats
+from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.storage import process
 from tests.support.consumers import SMALL, at, consumer, numbered, put, values
 from tests.support.world import World

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pyspark_commitlog.groups.assignment import Assignment
-from pyspark_commitlog.groups.config import MemberConfig
-from pyspark_commitlog.groups.member import GroupMember
-from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.groups.assignment.assignment import Assignment
+from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.model import TopicPartition
 from tests.support.faults import Hook
 from tests.support.records import append, batch_of

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import (
     NonEmptyGroupError,
     OutcomeUnknownError,
 )
-from pyspark_commitlog.groups.groups import Groups
+from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.model import TopicPartition
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import FencedInstanceIdError, UsageError
-from pyspark_commitlog.groups import member as module
+from pyspark_commitlog.groups.membership import member as module
 from tests.groups.conftest import Group
 
 

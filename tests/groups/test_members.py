@@ -17,9 +17,9 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     UsageError,
 )
-from pyspark_commitlog.groups import matching
-from pyspark_commitlog.groups.members import MemberFile, Phase, Profile
-from pyspark_commitlog.groups.rebalance import is_due
+from pyspark_commitlog.groups.assignment.rebalance import is_due
+from pyspark_commitlog.groups.membership import topic_pattern
+from pyspark_commitlog.groups.state.members import MemberFile, Phase, Profile
 from tests.groups.conftest import BEAT_MS, COOPERATIVE, EAGER, SESSION_MS, Driven, Group, places, told
 from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of
@@ -272,7 +272,7 @@ def test_a_rebalance_between_look_and_put_refuses_the_commit(group: Group) -> No
 
     handle = group.world.log(on_path(_JOURNAL, "put_if_absent", meanwhile)).groups.open("g")
     topic_id = group.state().members.topics["t"].topic_id
-    from pyspark_commitlog.groups.state import Position
+    from pyspark_commitlog.groups.state.group_state import Position
 
     with pytest.raises(CommitFailedError):
         handle.advance([Position("t", topic_id, 0, 9)], member=a.member.tenure)
@@ -435,7 +435,7 @@ def test_a_member_that_sees_nothing_new_works_nothing_out(group: Group, monkeypa
 
     two(group)
     group.run(ms=LONG)
-    monkeypatch.setattr("pyspark_commitlog.groups.member.is_due", counting)
+    monkeypatch.setattr("pyspark_commitlog.groups.membership.member.is_due", counting)
     group.run(ms=BEAT_MS * 20)
     assert worked_out == 0
     group.world.log().add_partitions("t", 6)
@@ -587,7 +587,7 @@ def test_a_member_with_no_assignor_in_common_is_told_and_kept_out(group: Group) 
     ],
 )
 def test_what_is_wrong_is_refused(group: Group, wrong: dict[str, object], match: str) -> None:
-    from pyspark_commitlog.groups.member import GroupMember
+    from pyspark_commitlog.groups.membership.member import GroupMember
 
     with pytest.raises(UsageError, match=match):
         GroupMember(group.world.log().groups.open("g"), **{"topics": ["t"] * ("pattern" not in wrong), **wrong})  # type: ignore[arg-type]
@@ -705,9 +705,11 @@ def test_a_member_evaluates_its_own_pattern_alone(group: Group, monkeypatch: pyt
     """One that can't be compiled, or that takes for ever, harms nobody else."""
     group.world.create(1, name="u")
     looked: list[str] = []
-    real = matching.TopicPattern.among
+    real = topic_pattern.TopicPattern.among
     monkeypatch.setattr(
-        matching.TopicPattern, "among", lambda self, names: looked.append(self._pattern.pattern) or real(self, names)
+        topic_pattern.TopicPattern,
+        "among",
+        lambda self, names: looked.append(self._pattern.pattern) or real(self, names),
     )
     group.join("a", ["t"])
     b = group.join("b", pattern="u")
@@ -745,9 +747,9 @@ def test_a_topic_that_comes_to_match_makes_one_generation_for_all_that_have_the_
 
 
 def test_a_name_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pattern, seen = matching.TopicPattern("a.*"), list[str]()
-    real = matching.TopicPattern._finds
-    monkeypatch.setattr(matching.TopicPattern, "_finds", lambda self, name: seen.append(name) or real(self, name))
+    pattern, seen = topic_pattern.TopicPattern("a.*"), list[str]()
+    real = topic_pattern.TopicPattern._finds
+    monkeypatch.setattr(topic_pattern.TopicPattern, "_finds", lambda self, name: seen.append(name) or real(self, name))
     assert pattern.among(["b", "ab", "a"]) == ("a", "ab")
     assert pattern.among(["b", "ab", "ac"]) == ("ab", "ac")
     assert seen == ["b", "ab", "a", "ac"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.groups.groups import GroupDescription
+from pyspark_commitlog.groups.consumer_groups import GroupDescription
 from tests.crash.processes import start
 from tests.groups.processes import consume, read_by_all
 from tests.support.records import append, batch_of

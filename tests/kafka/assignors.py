@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from pyspark_commitlog.groups.assignors import Assigned, Subscriber
+from pyspark_commitlog.groups.assignment.assignors import Assigned, Subscriber
 from pyspark_commitlog.model import TopicPartition
 from tests.kafka.toolchain import TOOL_FLAGS, Java
 from tests.support.rounds import Round, rounds

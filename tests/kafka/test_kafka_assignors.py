@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pyspark_commitlog.groups.assignors import ASSIGNORS, Assigned, Subscriber
+from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assigned, Subscriber
 from pyspark_commitlog.model import TopicPartition
 from tests.kafka.assignors import KafkaAssignors, kafka_assignors
 from tests.kafka.make_assignments import text

@@ -21,8 +21,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pyspark_commitlog.groups.members import NEVER_IN, Members, Phase, Profile, TopicLife
-from pyspark_commitlog.groups.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.state.members import NEVER_IN, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.model import TopicPartition
 
 _EVER = 10**6

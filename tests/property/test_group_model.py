@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced, reset, without_topic
+from pyspark_commitlog.groups.state.group_state import (
+    GroupState,
+    Position,
+    committed,
+    ended,
+    fenced,
+    reset,
+    without_topic,
+)
 from tests.property.strategies import quick
 
 PARTITIONS = 3

@@ -14,7 +14,7 @@ from pyspark_commitlog import CommitLog, Consumer, DefaultSource, Producer
 from pyspark_commitlog.consumer.shared_topic import SharedTopic
 from pyspark_commitlog.errors import LogTruncationError, StaleBatchError, TopicChangedError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
-from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.read.lossy import read_kept
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog

@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.access import Operation, Rule, allows
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
-from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.producer.client import Producer
 from tests.support.consumers import consumer
 from tests.support.faults import on_path

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.groups.files import MemberFiles
-from pyspark_commitlog.groups.members import MemberFile, Profile
+from pyspark_commitlog.groups.membership.member_files import MemberFiles
+from pyspark_commitlog.groups.state.members import MemberFile, Profile
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.writers import Transaction

@@ -21,10 +21,10 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.entry import to_json_bytes
-from pyspark_commitlog.groups import group
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.groups import GroupPartition, Moved
-from pyspark_commitlog.groups.state import Position
+from pyspark_commitlog.groups.consumer_groups import GroupPartition, Moved
+from pyspark_commitlog.groups.state import group_log
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import Position
 from tests.support.faults import Hook, io_error, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import DELAY_MS, Recorder, World, raising, several
@@ -131,7 +131,7 @@ def test_what_is_too_much_for_an_entry_is_refused(world: World, monkeypatch: pyt
     with pytest.raises(UsageError, match="metadata has 4098 bytes"):
         world.log().groups.commit("g", {"t": {0: 2}}, metadata="ü" * 2049)
     size = len((world.path / _JOURNAL / f"{1:020d}.json").read_bytes())
-    monkeypatch.setattr(group, "MAX_STATE_BYTES", size)
+    monkeypatch.setattr(group_log, "MAX_STATE_BYTES", size)
     world.create(name="u" * 249)
     with pytest.raises(UsageError, match=rf"offsets would take \d+ bytes, at most {size} are allowed"):
         world.log().groups.commit("g", {"u" * 249: {0: 0}})
@@ -568,7 +568,7 @@ def test_a_commit_that_would_not_fit_forgets_deleted_topics_first(
     several_topics(world, "a", *gone)
     state = world.log().groups.open("g").newest()
     size = len(to_json_bytes(state.to_json()))
-    monkeypatch.setattr(group, "MAX_STATE_BYTES", size)
+    monkeypatch.setattr(group_log, "MAX_STATE_BYTES", size)
     with pytest.raises(UsageError, match="use several groups"):
         commit(world, {0: 1})
     world.log().delete_topic(gone[0])

@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.groups.files import MemberFiles
-from pyspark_commitlog.groups.members import MemberFile, Profile
+from pyspark_commitlog.groups.membership.member_files import MemberFiles
+from pyspark_commitlog.groups.state.members import MemberFile, Profile
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World, many
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark_commitlog.groups.assignors import ASSIGNORS, Assigned, Subscriber
-from pyspark_commitlog.groups.members import Member, Members, Phase, Profile, TopicLife
-from pyspark_commitlog.groups.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assigned, Subscriber
+from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.state.members import Member, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.model import TopicPartition
 
 #: What Kafka's assignors say, for tests without Kafka.

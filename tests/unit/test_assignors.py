@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.groups.assignors import ASSIGNORS, Subscriber, check_assignors, chosen
+from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Subscriber, check_assignors, chosen
 from pyspark_commitlog.model import TopicPartition
 from tests.property.strategies import quick
 from tests.support.rounds import Case, answer, stored

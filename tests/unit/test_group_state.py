@@ -7,8 +7,16 @@ from datetime import UTC, datetime
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.groups.state import GroupState, Position, committed, ended, fenced, reset, without_topic
-from pyspark_commitlog.groups.target import Target, Way, duration_ms, new_offset, target_of
+from pyspark_commitlog.groups.reset_target import Target, Way, duration_ms, new_offset, target_of
+from pyspark_commitlog.groups.state.group_state import (
+    GroupState,
+    Position,
+    committed,
+    ended,
+    fenced,
+    reset,
+    without_topic,
+)
 from pyspark_commitlog.model import TopicPartition
 
 PLACE = TopicPartition("t", 0)

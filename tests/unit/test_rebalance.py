@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.groups import rebalance
-from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
-from pyspark_commitlog.groups.rebalance import Seen, is_due, rebalanced, wanted_topics
-from pyspark_commitlog.groups.watch import AT_ONCE, Watch
+from pyspark_commitlog.groups.assignment import rebalance
+from pyspark_commitlog.groups.assignment.rebalance import Seen, is_due, rebalanced, wanted_topics
+from pyspark_commitlog.groups.membership.watch import AT_ONCE, Watch
+from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.model import TopicPartition
 from tests.property.strategies import quick
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
-from pyspark_commitlog.groups.config import MAX_SESSION_MS, MIN_SESSION_MS
+from pyspark_commitlog.groups.member_config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.log.shapes import Partition, Side
 
 Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
@@ -45,8 +45,8 @@ class GroupEntry(Shape):
     state: State
 
 
-class Who(Shape):
-    """Who a member is, and what it wants, but for the topics."""
+class MemberFields(Shape):
+    """MemberFields a member is, and what it wants, but for the topics."""
 
     client_id: str
     host: str
@@ -56,7 +56,7 @@ class Who(Shape):
     session_timeout_ms: Session
 
 
-class Row(Who):
+class MemberRow(MemberFields):
     """A member's row."""
 
     topics: Whole
@@ -75,10 +75,10 @@ class Table(Shape):
     protocol: str | None
     topics: dict[TopicName, tuple[Id, Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]]]
     wishes: tuple[tuple[str, ...], ...]
-    rows: dict[Id, Row]
+    rows: dict[Id, MemberRow]
 
 
-class File(Who):
+class File(MemberFields):
     """A member's file."""
 
     topics: tuple[str, ...]

@@ -17,7 +17,7 @@ from threading import Event
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.groups.member import GroupMember
+from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, monotonic, start_thread
 
 log = logging.getLogger("pyspark_commitlog.groups")

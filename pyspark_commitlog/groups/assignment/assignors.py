@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.groups.sticky import sticky
+from pyspark_commitlog.groups.assignment.sticky import sticky
 from pyspark_commitlog.model import TopicPartition
 
 #: member -> its partitions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.groups.members import Members
+from pyspark_commitlog.groups.state.members import Members
 
 #: Stands for "no offset is committed".
 NEVER = -1

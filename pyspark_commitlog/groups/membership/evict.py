@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark_commitlog.groups.files import MemberFiles, topic_lives
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.members import Members
-from pyspark_commitlog.groups.rebalance import Seen, rebalanced
-from pyspark_commitlog.groups.state import GroupState
-from pyspark_commitlog.groups.watch import Watch
+from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.membership.watch import Watch
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import GroupState
+from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.journal import Slot
 
 _PART_OF_SESSION = 20

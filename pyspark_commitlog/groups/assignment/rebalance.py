@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from pyspark_commitlog.groups.assignors import ASSIGNORS, Subscriber, chosen
-from pyspark_commitlog.groups.members import Member, Members, Phase, Places, Profile, TopicLife
+from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Subscriber, chosen
+from pyspark_commitlog.groups.state.members import Member, Members, Phase, Places, Profile, TopicLife
 
 #: Members of one group at most: bounds an entry's side file.
 MAX_MEMBERS = 10_000

@@ -19,7 +19,7 @@ from pyspark_commitlog.errors import (
     missing,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.groups.described import (
+from pyspark_commitlog.groups.descriptions import (
     DAMAGED,
     GroupDescription,
     GroupPartition,
@@ -27,11 +27,11 @@ from pyspark_commitlog.groups.described import (
     Moved,
     described_members,
 )
-from pyspark_commitlog.groups.evict import remove_silent
-from pyspark_commitlog.groups.files import MemberFiles
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.state import GroupState, Position, reset, without_topic
-from pyspark_commitlog.groups.target import Offsets, Target, Way, new_offset, target_of
+from pyspark_commitlog.groups.membership.evict import remove_silent
+from pyspark_commitlog.groups.membership.member_files import MemberFiles
+from pyspark_commitlog.groups.reset_target import Offsets, Target, Way, new_offset, target_of
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_commitlog.groups.members import Members, Phase
+from pyspark_commitlog.groups.state.members import Members, Phase
 from pyspark_commitlog.model import TopicPartition
 
 #: The state of a group whose newest entry can't be read.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import CorruptionError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.groups.group import GroupLog
-from pyspark_commitlog.groups.members import MemberFile, Profile, TopicLife
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicLife
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog.groups")

@@ -22,10 +22,9 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.format.shape import checked_json
-from pyspark_commitlog.groups.gone import gone_for_good
-from pyspark_commitlog.groups.members import Members
-from pyspark_commitlog.groups.shapes import check_group_entry, check_members
-from pyspark_commitlog.groups.state import (
+from pyspark_commitlog.groups.state.gone_topics import gone_for_good
+from pyspark_commitlog.groups.state.group_shapes import check_group_entry, check_members
+from pyspark_commitlog.groups.state.group_state import (
     GroupState,
     Position,
     committed,
@@ -34,6 +33,7 @@ from pyspark_commitlog.groups.state import (
     forgotten,
     without_lost,
 )
+from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed

@@ -22,16 +22,16 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.groups.assignment import Assignment
-from pyspark_commitlog.groups.assignors import check_assignors, chosen
-from pyspark_commitlog.groups.config import MemberConfig
-from pyspark_commitlog.groups.files import MemberFiles, topic_lives
-from pyspark_commitlog.groups.group import GroupLog, Tenure
-from pyspark_commitlog.groups.matching import TopicPattern
-from pyspark_commitlog.groups.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
-from pyspark_commitlog.groups.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
-from pyspark_commitlog.groups.state import GroupState, Position
-from pyspark_commitlog.groups.watch import Watch
+from pyspark_commitlog.groups.assignment.assignment import Assignment
+from pyspark_commitlog.groups.assignment.assignors import check_assignors, chosen
+from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
+from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.membership.topic_pattern import TopicPattern
+from pyspark_commitlog.groups.membership.watch import Watch
+from pyspark_commitlog.groups.state.group_log import GroupLog, Tenure
+from pyspark_commitlog.groups.state.group_state import GroupState, Position
+from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name

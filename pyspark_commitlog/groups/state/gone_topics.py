@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.groups.state import GroupState
+from pyspark_commitlog.groups.state.group_state import GroupState
 from pyspark_commitlog.log.topic import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.groups")

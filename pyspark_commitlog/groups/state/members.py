@@ -13,7 +13,7 @@ from enum import Enum
 
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json
 from pyspark_commitlog.format.shape import checked_json
-from pyspark_commitlog.groups.shapes import File
+from pyspark_commitlog.groups.state.group_shapes import File
 from pyspark_commitlog.model import TopicPartition
 
 #: The generation of a member's file before it was ever in the group.
