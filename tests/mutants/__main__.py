@@ -1,6 +1,6 @@
 """``python -m tests.mutants [--workers N] [--docs] [WORD …]``: run the mutants that have one of the words in their entry.
 
-Exit code 1 when one of them is not killed. ``--docs`` writes docs/explanation/guards.md instead, and runs nothing.
+Exit code 1 when one of them is not killed. ``--docs`` writes docs/explanation/guards.md and the tables of tests/README.md instead, and runs nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import astuple
 
+from tests import modules
 from tests.mutants.listed import DOCUMENT, document, load
 from tests.mutants.running import Outcome, run_all
 
@@ -24,6 +25,7 @@ def main() -> int:
     mutants = load()
     if asked.docs:
         DOCUMENT.write_text(document(mutants))
+        modules.write()
         return 0
     if asked.words:
         mutants = [each for each in mutants if any(word in "\n".join(astuple(each)) for word in asked.words)]
