@@ -142,10 +142,10 @@ class TimedSource(DefaultSource):
         return "timed"
 
     def reader(self, schema: StructType) -> CommitLogReader:
-        return TimedReader(self, source_options(self.options), schema)
+        return TimedReader(self.open_log, source_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> CommitLogWriter:
-        return TimedWriter(self, schema, overwrite)
+        return TimedWriter(self.open_log, self.options, schema, overwrite)
 
 
 class TimedReader(CommitLogReader):

@@ -16,12 +16,12 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.limits import Limits
+from pyspark_commitlog.spark.opening import OpenRoot
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.reading import Reading, check_end
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
-    from pyspark_commitlog.spark.source import DefaultSource
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -29,8 +29,8 @@ log = logging.getLogger("pyspark_commitlog.spark")
 class CommitLogReader(Reading, DataSourceReader):
     """Reads a fixed range of every partition of the subscribed topics."""
 
-    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(source, options, schema)
+    def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(open_root, options, schema)
         if options.starting == LATEST:
             raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
         check_end(options.ending)

@@ -18,6 +18,7 @@ from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import check_schema, chosen
+from pyspark_commitlog.spark.opening import OpenRoot, opened
 from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
 from pyspark_commitlog.spark.progress import Loss, Tell, error_of, outside
 from pyspark_commitlog.spark.splits import Split, longest_first, split
@@ -26,7 +27,6 @@ from pyspark_commitlog.storage.caches import Shelf, Told
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
     from pyspark_commitlog.spark.group_progress import GroupProgress, GroupStart
-    from pyspark_commitlog.spark.source import DefaultSource
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -45,7 +45,7 @@ Starting: TypeAlias = "Offsets | Times | GroupStart | None"
 class Reading:
     """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
 
-    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         check_schema(schema)
@@ -54,7 +54,7 @@ class Reading:
                 f"option 'columns'={', '.join(options.columns)!r} and the schema {', '.join(schema.fieldNames())!r} "
                 "exclude each other: give one of them"
             )
-        self._source, self._options = source, options
+        self._open_root, self._options = open_root, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._told = Told()
@@ -63,8 +63,7 @@ class Reading:
         return {**self.__dict__, "_topics": Shelf(), "_told": Told()}
 
     def _log(self) -> Root:
-        log = self._source.open_log(self._options.path, self._options.storage)
-        return log.acting_as(self._options.principal)
+        return opened(self._open_root, self._options)
 
     def _progress(self) -> GroupProgress | None:
         """Return what follows the query's group, if it has one."""

@@ -6,7 +6,7 @@ write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -34,18 +34,18 @@ from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.messages import StagedMessage, check_messages
+from pyspark_commitlog.spark.opening import OpenRoot, opened
 from pyspark_commitlog.spark.options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
-    from pyspark_commitlog.spark.source import DefaultSource
 
 
 class _Writing:
     """What batch and streaming writes share."""
 
-    def __init__(self, source: DefaultSource, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, open_root: OpenRoot, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if overwrite:
@@ -53,8 +53,8 @@ class _Writing:
                 "a log cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
                 "stream; to start over, delete the topic and create it again"
             )
-        self._source = source
-        self._options: SinkOptions = sink_options(source.options)
+        self._open_root = open_root
+        self._options: SinkOptions = sink_options(options)
         self._check(to_arrow_schema(schema, timezone="UTC"))
 
     def _check(self, schema: pa.Schema) -> None:
@@ -67,8 +67,7 @@ class _Writing:
             raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
 
     def _log(self) -> Root:
-        log = self._source.open_log(self._options.path, self._options.storage)
-        return log.acting_as(self._options.principal)
+        return opened(self._open_root, self._options)
 
     def _topic(self, log: Root, name: str) -> TopicLog:
         """Return the handle of a topic; one that is missing is made first, if the options say so."""
@@ -175,8 +174,8 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
 class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """``df.writeStream.format("commitlog")``: exactly once per topic by (query id, batch id)."""
 
-    def __init__(self, source: DefaultSource, schema: StructType, overwrite: bool) -> None:
-        super().__init__(source, schema, overwrite)
+    def __init__(self, open_root: OpenRoot, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(open_root, options, schema, overwrite)
         if self._options.txn:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
 

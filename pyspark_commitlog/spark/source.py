@@ -43,22 +43,22 @@ class DefaultSource(DataSource):
         """Return the batch reader."""
         from pyspark_commitlog.spark.batch import CommitLogReader
 
-        return CommitLogReader(self, source_options(self.options), as_spark(schema))
+        return CommitLogReader(self.open_log, source_options(self.options), as_spark(schema))
 
     def streamReader(self, schema: Schema) -> CommitLogStreamReader:
         """Return the micro-batch reader."""
         from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
-        return CommitLogStreamReader(self, source_options(self.options), as_spark(schema))
+        return CommitLogStreamReader(self.open_log, source_options(self.options), as_spark(schema))
 
     def writer(self, schema: Schema, overwrite: bool) -> Any:
         """Return the batch writer."""
         from pyspark_commitlog.spark.sink import CommitLogWriter
 
-        return CommitLogWriter(self, as_spark(schema), overwrite)
+        return CommitLogWriter(self.open_log, self.options, as_spark(schema), overwrite)
 
     def streamWriter(self, schema: Schema, overwrite: bool) -> Any:
         """Return the streaming writer."""
         from pyspark_commitlog.spark.sink import CommitLogStreamWriter
 
-        return CommitLogStreamWriter(self, as_spark(schema), overwrite)
+        return CommitLogStreamWriter(self.open_log, self.options, as_spark(schema), overwrite)

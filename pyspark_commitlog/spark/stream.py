@@ -19,6 +19,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.bounds import Bounds
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.opening import OpenRoot
 from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
 from pyspark_commitlog.spark.reading import Reading
@@ -26,14 +27,13 @@ from pyspark_commitlog.spark.throttle import Throttle
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.group_progress import GroupProgress
-    from pyspark_commitlog.spark.source import DefaultSource
 
 
 class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is committed, micro-batch by micro-batch."""
 
-    def __init__(self, source: DefaultSource, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(source, options, schema)
+    def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(open_root, options, schema)
         if options.push_down:
             raise OptionError("option 'pushDownPredicate' is for batch reads: Spark pushes no filters to a stream")
         if options.newest_per_key:

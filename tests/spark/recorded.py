@@ -39,12 +39,12 @@ class RecordedSource(DefaultSource):
     def streamReader(self, schema: StructType) -> RecordedReader:
         """Return the reader that takes notes."""
         note(self.options["path"], "streamReader")
-        return RecordedReader(self, source_options(self.options), schema)
+        return RecordedReader(self.open_log, source_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RecordedWriter:
         """Return the writer that takes notes."""
         note(self.options["path"], "streamWriter")
-        return RecordedWriter(self, schema, overwrite)
+        return RecordedWriter(self.open_log, self.options, schema, overwrite)
 
 
 class Noting:

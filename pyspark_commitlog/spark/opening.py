@@ -1,0 +1,28 @@
+"""How readers and writers open a root: with what the source gives them, as the principal that the options name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.root import Root
+
+#: Opens a root, by its path and the ``storage.*`` options. It is pickled with its reader or writer.
+OpenRoot: TypeAlias = "Callable[[str, Mapping[str, str]], Root]"
+
+
+class RootOptions(Protocol):
+    """The options that say which root to open."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def storage(self) -> Mapping[str, str]: ...
+    @property
+    def principal(self) -> str | None: ...
+
+
+def opened(open_root: OpenRoot, options: RootOptions) -> Root:
+    """Return the root that the options name."""
+    return open_root(options.path, options.storage).acting_as(options.principal)
