@@ -26,6 +26,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.collect import former_lives
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
@@ -260,7 +261,14 @@ class CommitLog(Root):
         damaged = {each.partition: each.why for each in settle_state.damaged}
         config = topic.config(state)
         return TopicDescription(
-            name, state.topic_id, config.resolved(), tuple(rows), waiting, damaged, tuple(sorted(config.stored))
+            name,
+            state.topic_id,
+            config.resolved(),
+            tuple(rows),
+            waiting,
+            damaged,
+            tuple(sorted(config.stored)),
+            since_maintained_ms(topic, state.topic_id),
         )
 
     def add_partitions(self, name: str, total: int) -> None:

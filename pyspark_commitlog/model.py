@@ -108,7 +108,8 @@ class TopicDescription:
     """What ``CommitLog.describe`` answers; printed as ``commitlog topics describe`` prints it.
 
     ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
-    maps partitions that can't be settled to what is damaged: commits to them are refused.
+    maps partitions that can't be settled to what is damaged: commits to them are refused. ``since_maintained_ms``: how
+    long ago ``maintain`` last ran; the first settling counts as a run; None where nothing was settled yet.
     """
 
     name: str
@@ -118,6 +119,7 @@ class TopicDescription:
     unsettled: Backlog = NOTHING_WAITS
     damaged: Mapping[int, str] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
+    since_maintained_ms: int | None = None
 
     def __str__(self) -> str:
         from pyspark_commitlog.text import topic_lines

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark_commitlog.model import Backlog, TopicDescription
 
+_HOUR_MS = 3_600_000
 _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
 
 
@@ -36,6 +37,13 @@ def backlog_line(waiting: Backlog) -> str:
     )
 
 
+def maintained_line(age_ms: int) -> str:
+    """Return when a topic was last maintained, and what to do where that is more than an hour ago."""
+    if age_ms < _HOUR_MS:
+        return f"maintained {age_ms // 1000:,} s ago"
+    return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
+
+
 def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
     """Yield what ``kafka-topics --describe`` shows that makes sense here: a head, and a row per partition.
 
@@ -58,5 +66,7 @@ def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterat
     ]
     yield from table(_HEAD.split(), rows)
     yield f"{found.name}: {backlog_line(found.unsettled)}"
+    if found.since_maintained_ms is not None:
+        yield f"{found.name}: {maintained_line(found.since_maintained_ms)}"
     for partition, why in sorted(found.damaged.items()):
         yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"

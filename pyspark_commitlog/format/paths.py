@@ -10,6 +10,7 @@
     groups/<group>/members/<member id>.json            what a member says: its heartbeat
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
+    topics/<topic>/<topic id>/settle/maintained        empty; its time: when `maintain` last ran
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
     topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
     topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
@@ -160,6 +161,11 @@ class TopicPaths:
     def lock(self) -> str:
         """Return the settler's lock file (rule R3)."""
         return f"{self.settle}/lock"
+
+    @property
+    def maintained(self) -> str:
+        """Return the file whose time is that of the last ``maintain``."""
+        return f"{self.settle}/maintained"
 
     @property
     def staged(self) -> str:

@@ -88,6 +88,8 @@ class TopicLog:
         self.busy: Holder | None = None
         #: When a writer last warned of it, by the monotonic clock.
         self.warned: float | None = None
+        #: When a writer last looked whether the topic is maintained, by the monotonic clock.
+        self.maintenance_checked: float | None = None
 
     # --- logical -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pyspark_commitlog.errors import TopicChangedError, together, told_as
+from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep
 from pyspark_commitlog.log.maintain.compact import Compacted, compact
 from pyspark_commitlog.log.maintain.recover import recover
@@ -60,6 +61,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
+    note_maintained(topic, topic_id)
     steps.tell(topic.name)
     return Maintained(
         topic=topic.name,

@@ -28,6 +28,7 @@ from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
+from pyspark_commitlog.log.last_maintained import start_note, warn_unless_maintained
 from pyspark_commitlog.log.read.unsettled import (
     Hole,
     Pending,
@@ -144,6 +145,7 @@ def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, ret
     with topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
+        start_note(topic, topic_id)
         done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False)
         if unsynced and any(isinstance(failure, CorruptionError) for failure in done.failures):
             void_unsynced(topic, topic_id)
@@ -161,6 +163,7 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     try:
         stored, state = topic.newest(topic_id)
         config = topic.config(state)
+        warn_unless_maintained(topic, topic_id)
         waiting = due(topic, stored, state)
         if not waiting.reached(config):
             return Settled(None)

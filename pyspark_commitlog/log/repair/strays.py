@@ -20,7 +20,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
 
 #: In the settle journal's directory besides its entries.
-_LOCK_FILES = {"lock", "lock.holder"}
+_NOTES = {"lock", "lock.holder", "maintained"}
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Found:
                     self._name(directory, name)
         for directory in (names.journal(topic.name), paths.settle):
             for name in storage.names(directory):
-                if names.parse_entry(name) is None and (directory != paths.settle or name not in _LOCK_FILES):
+                if names.parse_entry(name) is None and (directory != paths.settle or name not in _NOTES):
                     self._name(directory, name)
         ours = {"settle", "staged", "side", "manifests", *map(str, range(self.state.partitions))}
         for name in storage.names(paths.home):

@@ -1,0 +1,68 @@
+"""When ``maintain`` last went through a topic: the time of an empty file, which nobody needs but who looks after it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from pyspark_commitlog.config import CHECK_INTERVAL
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.topic import TopicLog
+
+log = logging.getLogger("pyspark_commitlog.log")
+
+#: A writer looks once in so many seconds, and warns when `maintain` has not run for as long.
+_WARN_SECONDS = 3600
+
+
+def note_maintained(topic: TopicLog, topic_id: str) -> None:
+    """Set the time to now. Not durable, and no failure counts: at worst a writer warns too early."""
+    with suppress(CommitLogError, OSError):
+        output = topic.storage.create(topic.paths(topic_id).maintained)
+        try:
+            output.close(durable=False)
+        except BaseException:
+            output.discard()
+            raise
+
+
+def start_note(topic: TopicLog, topic_id: str) -> None:
+    """Set the time to now where it is not known yet: the hour of a new topic begins when it is first settled."""
+    with suppress(CommitLogError, OSError):
+        if not topic.storage.exists(topic.paths(topic_id).maintained):
+            note_maintained(topic, topic_id)
+
+
+def since_maintained_ms(topic: TopicLog, topic_id: str) -> int | None:
+    """Return how long ago ``maintain`` last ran, or the topic was first settled; None where nobody knows."""
+    try:
+        last = topic.storage.info(topic.paths(topic_id).maintained).modified_ms
+    except (CommitLogError, OSError):
+        return None
+    return max(0, topic.storage.clock.now_ms() - last)
+
+
+def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
+    """Warn a writer of a topic that nobody maintains; looks, and warns, once an hour for each handle.
+
+    A root whose ``log.retention.check.interval.ms`` is longer is maintained as seldom: it gets two of these.
+    """
+    now = topic.storage.clock.monotonic()
+    if topic.maintenance_checked is not None and now - topic.maintenance_checked < _WARN_SECONDS:
+        return
+    topic.maintenance_checked = now
+    age_ms = since_maintained_ms(topic, topic_id)
+    if age_ms is not None and age_ms >= _WARN_SECONDS * 1000 and age_ms >= 2 * _interval_ms(topic):
+        log.warning(
+            "topic %r: maintenance has not run for %d minutes: retention, compaction and the removal of old files "
+            "wait for it. Run `commitlog maintain %s`, as a service or from cron, or call CommitLog.maintain()",
+            topic.name, age_ms // 60_000, topic.storage.url,
+        )  # fmt: skip
+
+
+def _interval_ms(topic: TopicLog) -> int:
+    """Return how often the root's ``maintain`` goes round."""
+    with suppress(CommitLogError, OSError):
+        return int(RootDefaults(topic.storage).as_given().get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
+    return 0
