@@ -26,9 +26,9 @@ from pyspark_commitlog.log.read import reader
 from pyspark_commitlog.log.write import partitioner, staging
 from pyspark_commitlog.spark import rows, sink
 from pyspark_commitlog.spark.batch import CommitLogReader
-from pyspark_commitlog.spark.options import source_options
 from pyspark_commitlog.spark.sink import CommitLogWriter, StagedMessage
 from pyspark_commitlog.spark.source import DefaultSource
+from pyspark_commitlog.spark.source_options import source_options
 from pyspark_commitlog.storage import local, local_files
 
 PLACE = "COMMITLOG_PARTS"

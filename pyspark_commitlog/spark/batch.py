@@ -17,8 +17,8 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.limits import Limits
 from pyspark_commitlog.spark.opening import OpenRoot
-from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.reading import Reading, check_end
+from pyspark_commitlog.spark.source_options import EARLIEST, LATEST, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows

@@ -19,8 +19,8 @@ from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.columns import check_schema, chosen
 from pyspark_commitlog.spark.opening import OpenRoot, opened
-from pyspark_commitlog.spark.options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
 from pyspark_commitlog.spark.progress import Loss, Tell, error_of, outside
+from pyspark_commitlog.spark.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
 from pyspark_commitlog.spark.splits import Split, longest_first, split
 from pyspark_commitlog.storage.caches import Shelf, Told
 

@@ -35,7 +35,7 @@ from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.opening import OpenRoot, opened
-from pyspark_commitlog.spark.options import SinkOptions, sink_options
+from pyspark_commitlog.spark.sink_options import SinkOptions, sink_options
 from pyspark_commitlog.spark.worker import enter_task
 
 if TYPE_CHECKING:

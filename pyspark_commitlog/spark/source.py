@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from pyspark_commitlog.spark.columns import Schema, as_spark, chosen, of_engine
-from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.source_options import source_options
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root

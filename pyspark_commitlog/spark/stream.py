@@ -20,9 +20,9 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.bounds import Bounds
 from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.opening import OpenRoot
-from pyspark_commitlog.spark.options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
 from pyspark_commitlog.spark.reading import Reading
+from pyspark_commitlog.spark.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.throttle import Throttle
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.spark.messages import StagedMessage
-from pyspark_commitlog.spark.options import SinkOptions, SourceOptions, source_options
 from pyspark_commitlog.spark.sink import CommitLogStreamWriter
+from pyspark_commitlog.spark.sink_options import SinkOptions
+from pyspark_commitlog.spark.source_options import SourceOptions, source_options
 from pyspark_commitlog.spark.stream import CommitLogStreamReader
 
 FORMAT = "commitlog-recorded"

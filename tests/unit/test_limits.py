@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes
-from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.source_options import source_options
 
 P = [TopicPartition("t", partition) for partition in range(8)]
 

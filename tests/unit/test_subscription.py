@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OptionError, UsageError
-from pyspark_commitlog.spark.options import source_options
+from pyspark_commitlog.spark.source_options import source_options
 from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
 
 

@@ -1,0 +1,140 @@
+"""Options of Spark as a job gives them: looked up without regard to case, and checked one at a time.
+
+An unknown option, a value out of range, or two options that exclude each other is an error that names the option, the
+value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from pyspark_commitlog.config import LONG_MAX
+from pyspark_commitlog.errors import OptionError
+
+log = logging.getLogger("pyspark_commitlog.spark")
+
+#: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).
+_UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+_STORAGE = "storage."
+#: Before a topic's config, in options that make a topic.
+TOPIC_PREFIX = "topic."
+#: Options of a query that Spark hands to a source too.
+PASSED = ("checkpointlocation", "queryname")
+_KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
+#: What Spark adds where it asks for the columns of a SQL table: the table's properties, and its options once more.
+_TABLE = ("location", "owner", "provider", "comment", "collation", "external", "is_managed_location", "table_type")
+_TABLE_OPTION = "option."
+#: Spark hands a table's own OPTIONS to no Python source.
+_IN_SQL = " (in SQL: FROM t WITH (path = '…', subscribe = '…'), INSERT INTO t WITH (path = '…', topic = '…') VALUES …)"
+PATH_ADVICE = (
+    "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"
+)
+
+
+class GivenOptions:
+    """The options of a source or sink.
+
+    Args:
+        options: as the job gives them.
+        known: the options that there are.
+        what: "source" or "sink", for errors.
+        passed: options of the query, in lower case: Spark passes them on, and nothing here reads them.
+
+    Raises:
+        OptionError: there is an option that is not known.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], known: tuple[str, ...], what: str, passed: tuple[str, ...] = PASSED
+    ) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        self._names = {name.lower(): name for name in options}
+        self.storage = self._under(_STORAGE)
+        self.topic = self._under(TOPIC_PREFIX) if f"{TOPIC_PREFIX}<config>" in known else {}
+        self._check(known, what, passed)
+
+    def _under(self, prefix: str) -> dict[str, str]:
+        """Return the options whose names start with a prefix, without it."""
+        return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
+
+    def _check(self, known: tuple[str, ...], what: str, passed: tuple[str, ...]) -> None:
+        """Refuse what is not known; of what only a Kafka client would know, warn."""
+        taken = {*(name.lower() for name in known), *passed}
+        others = [name for name in self._values if name not in taken and not self._has_prefix(name)]
+        of_kafka = [name for name in others if _is_of_kafka(name)]
+        for name in others:
+            if name not in of_kafka and not self._is_of_table(name):
+                raise self._unknown(name, known, what)
+        ignored = [self._names[name] for name in of_kafka]
+        if ignored:
+            log.warning("options for Kafka clients do nothing here: %s", ", ".join(sorted(ignored)))
+
+    def _has_prefix(self, name: str) -> bool:
+        """Return whether it is one of storage, or a config of a topic that is made."""
+        return name.startswith(_STORAGE) or (bool(self.topic) and name.startswith(TOPIC_PREFIX))
+
+    def _is_of_table(self, name: str) -> bool:
+        return "provider" in self._values and (name in _TABLE or name.startswith(_TABLE_OPTION))
+
+    def _unknown(self, name: str, known: tuple[str, ...], what: str) -> OptionError:
+        """Return the error for an option that there is not; it names one that is spelled nearly so."""
+        by_lower = {known_name.lower(): known_name for known_name in known}
+        close = get_close_matches(name, by_lower, n=1)
+        hint = f" (did you mean {by_lower[close[0]]!r}?)" if close else ""
+        return OptionError(f"unknown option {self._names[name]!r}{hint}; the {what} takes: {', '.join(known)}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return value or None
+
+    def missing(self, name: str, advice: str) -> OptionError:
+        """Return the error for an option that must be there; with no option at all it may be SQL that gave none."""
+        return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
+
+    def required(self, name: str, advice: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise self.missing(name, advice)
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(f"option {name!r}={value!r}: use true or false")
+        return value.lower() == "true"
+
+    def number(self, name: str, minimum: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if not minimum <= number <= LONG_MAX:
+            raise OptionError(f"option {name!r}={value!r}: use a whole number, at least {minimum}, of 64 bits")
+        return number
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.text(name)
+        return None if value is None else tuple(part.strip() for part in value.split(","))
+
+    def milliseconds(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        match = re.fullmatch(r"\s*([0-9]+)\s*([a-z]*)\s*", value.lower())
+        if match is None or match[2] not in _UNITS:
+            raise OptionError(
+                f"option {name!r}={value!r}: use a duration like 15m, 30s or 500ms; without unit it is ms"
+            )
+        return int(int(match[1]) * _UNITS[match[2]])
+
+
+def _is_of_kafka(name: str) -> bool:
+    return name.startswith(_KAFKA_PREFIXES) or name == "groupidprefix"

@@ -1,0 +1,110 @@
+"""The sink's options: names and meanings of Spark's Kafka sink, and Delta's of batch writes, wherever one exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark_commitlog.config import COMPRESSIONS, MAX_PARTITIONS, PRINCIPAL_VARIABLE, check_config
+from pyspark_commitlog.errors import ConfigError, OptionError
+from pyspark_commitlog.format.paths import check_topic_name, is_text
+from pyspark_commitlog.spark.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
+from pyspark_commitlog.storage import environment
+
+#: How the sink places records without a key (``log.write.partitioner``).
+PARTITIONERS = ("sticky", "roundrobin")
+_ASYNC = "asyncProgressTrackingEnabled"
+#: A writer id has 4,096 characters at most (``log.write.commit``), of which some are ours.
+_MAX_APP_ID = 4000
+#: Spark hands a sink all options of the query.
+_PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
+                   "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
+_SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
+         "numPartitions", "topic.<config>", "compression", "principal")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How to make a topic that is missing."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer was asked for; ``create`` is None where a missing topic is an error."""
+
+    path: str
+    topic: str | None
+    partitioner: str
+    txn: tuple[str, int] | None
+    skip_older: bool
+    durable: bool
+    compression: str | None
+    create: NewTopic | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
+    principal: str | None = None
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Return a writer's options, checked.
+
+    Raises:
+        OptionError: names the option, the value and what is allowed.
+    """
+    given = GivenOptions(options, _SINK, "sink", _PASSED_TO_SINK)
+    if given.flag(_ASYNC, False):
+        raise OptionError(
+            f"option {_ASYNC!r}='true': after a restart Spark may use a batch id that is committed here for other "
+            "records, and they would be skipped, so lost: leave the option out, or set it to false"
+        )
+    acks = (given.text("acks") or "all").lower()
+    if acks not in ("all", "-1", "1", "0"):
+        raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
+    partitioner = (given.text("partitioner") or "sticky").lower()
+    if partitioner not in PARTITIONERS:
+        raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
+    app, version = given.text("txnAppId"), given.number("txnVersion", 0)
+    if (app is None) != (version is None):
+        raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
+    if app is not None and (len(app) > _MAX_APP_ID or not is_text(app)):
+        raise OptionError(f"option 'txnAppId'={app[:80]!r}: use a text of up to {_MAX_APP_ID} characters")
+    topic = given.text("topic")
+    return SinkOptions(
+        path=given.required("path", PATH_ADVICE.replace(".load(", ".save(")),
+        topic=check_topic_name(topic) if topic else None,
+        partitioner=partitioner,
+        txn=(app, version) if app is not None and version is not None else None,
+        skip_older=given.flag("skipOlderBatches", False),
+        durable=acks != "0",
+        compression=_compression(given),
+        create=_new_topic(given),
+        storage=given.storage,
+        principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
+    )
+
+
+def _compression(given: GivenOptions) -> str | None:
+    """Return the codec of this writer's frames; None for the topic's."""
+    text = given.text("compression")
+    if text is not None and text.lower() not in COMPRESSIONS:
+        raise OptionError(f"option 'compression'={text!r}: use one of {', '.join(COMPRESSIONS)}")
+    return None if text is None else text.lower()
+
+
+def _new_topic(given: GivenOptions) -> NewTopic | None:
+    """Return how to make topics that are missing, where ``createTopic`` says so."""
+    partitions = given.number("numPartitions", 1)
+    if not given.flag("createTopic", False):
+        alone = [f"{TOPIC_PREFIX}{name}" for name in given.topic] + (["numPartitions"] if partitions else [])
+        if alone:
+            raise OptionError(f"option {alone[0]!r} goes with createTopic=true: it says how a missing topic is made")
+        return None
+    partitions = partitions or 1
+    if partitions > MAX_PARTITIONS:
+        raise OptionError(f"option 'numPartitions'='{partitions}': use a whole number, at most {MAX_PARTITIONS}")
+    try:
+        return NewTopic(partitions, check_config(given.topic))
+    except ConfigError as error:
+        raise OptionError(f"options 'topic.<config>': {error}") from None

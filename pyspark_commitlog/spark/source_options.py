@@ -1,0 +1,252 @@
+"""The source's options: names and meanings of Spark's Kafka source wherever one exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark_commitlog.config import PRINCIPAL_VARIABLE
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.format.paths import check_group_name
+from pyspark_commitlog.spark.given_options import PATH_ADVICE, GivenOptions
+from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
+from pyspark_commitlog.spark.splits import Split
+from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
+from pyspark_commitlog.storage import environment
+
+EARLIEST, LATEST = -2, -1
+#: Start where the group is.
+GROUP = -3
+_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+_SHARE = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
+_SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
+           "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
+           "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+           "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
+           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
+           "view")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Where to start or end by timestamp (ms): one for all partitions, or one for some.
+
+    ``strict``: a partition all of whose records are earlier is an error; else it starts or ends at the latest.
+    """
+
+    at: int | Mapping[str, Mapping[int, int]]
+    strict: bool = False
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics that are named."""
+        return frozenset() if isinstance(self.at, int) else frozenset(self.at)
+
+    def of(self, topic: str, partitions: int) -> dict[int, int]:
+        """Return partition -> ms of the partitions that were given a timestamp."""
+        if isinstance(self.at, int):
+            return dict.fromkeys(range(partitions), self.at)
+        return dict(self.at.get(topic, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
+
+    name: str
+    share: tuple[int, int] = (1, 1)
+
+
+#: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.
+Offsets = int | dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader was asked for."""
+
+    path: str
+    subscription: Subscription
+    starting: Offsets | Times | None
+    ending: Offsets | Times | None
+    limits: Limits
+    split: Split
+    columns: tuple[str, ...] | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    push_down: bool
+    newest_per_key: bool = False
+    group: Group | None = None
+    storage: Mapping[str, str] = field(default_factory=dict)
+    principal: str | None = None
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Return a reader's options, checked.
+
+    Raises:
+        OptionError: names the option, the value and what is allowed.
+    """
+    given = GivenOptions(options, _SOURCE, "source")
+    group = _group(given)
+    subscription = _subscription(given)
+    if group is not None:
+        subscription = replace(subscription, share=group.share)
+    return SourceOptions(
+        path=given.required("path", PATH_ADVICE),
+        subscription=subscription,
+        starting=_times(given, "starting", subscription) or _starting(given, subscription, group),
+        ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
+        limits=_limits(given),
+        split=Split(given.number("minPartitions", 1), given.number("maxRecordsPerPartition", 1)),
+        columns=given.names("columns"),
+        include_headers=given.flag("includeHeaders", False),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        group=group,
+        push_down=given.flag("pushDownPredicate", False),
+        newest_per_key=_view(given),
+        storage=given.storage,
+        principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
+    )
+
+
+#: What ``view=latest`` excludes: it looks at all of a partition, in one task, before any filter.
+_NOT_OF_A_VIEW = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions",
+                  "maxRecordsPerPartition", "groupShare")  # fmt: skip
+
+
+def _view(given: GivenOptions) -> bool:
+    """Return whether the newest record of each key is asked for."""
+    view = given.text("view")
+    if view is None:
+        return False
+    if view.lower() != "latest":
+        raise OptionError(f"option 'view'={view!r}: use latest, the newest record of each key")
+    named = [name for name in _NOT_OF_A_VIEW if given.text(name) is not None]
+    if given.flag("pushDownPredicate", False):
+        named.append("pushDownPredicate")
+    if named:
+        raise OptionError(
+            f"options 'view' and {', '.join(map(repr, named))} exclude each other: the newest record of each key is of "
+            "all records from the start on; filter the DataFrame instead"
+        )
+    return True
+
+
+def _limits(given: GivenOptions) -> Limits:
+    """Return how much a micro-batch takes, and when it is put off."""
+    delay = given.milliseconds("maxTriggerDelay")
+    limits = Limits(
+        max_offsets=given.number("maxOffsetsPerTrigger", 1),
+        min_offsets=given.number("minOffsetsPerTrigger", 1),
+        max_bytes=given.number("maxBytesPerTrigger", 1),
+        max_delay_ms=MAX_TRIGGER_DELAY_MS if delay is None else delay,
+    )
+    most, least = limits.max_offsets, limits.min_offsets
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            f"option 'minOffsetsPerTrigger'='{least}' is above 'maxOffsetsPerTrigger'='{most}': it must not be"
+        )
+    return limits
+
+
+_SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by_partition}
+
+
+def _subscription(given: GivenOptions) -> Subscription:
+    """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
+    found = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
+    if not found:
+        example = "name the topics to read, for example .option('subscribe', 'flights')"
+        raise given.missing("subscribe", f"{example}; or give 'subscribePattern' or 'assign'")
+    if len(found) > 1:
+        told = " and ".join(f"{name!r}={value!r}" for name, value in found.items())
+        raise OptionError(f"options {told} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
+    ((name, value),) = found.items()
+    return _SUBSCRIBE[name](value)
+
+
+def _group(given: GivenOptions) -> Group | None:
+    """Return the group that the query belongs to, by either name of the option."""
+    own, kafka, share = given.text("groupId"), given.text("kafka.group.id"), given.text("groupShare")
+    if own and kafka and own != kafka:
+        raise OptionError(f"options 'groupId'={own!r} and 'kafka.group.id'={kafka!r} name two groups: give one")
+    name = own or kafka
+    if name is None:
+        if share is not None:
+            raise OptionError(f"option 'groupShare'={share!r} needs 'groupId': the group that is shared")
+        return None
+    check_group_name(name)
+    if share is None:
+        return Group(name)
+    match = _SHARE.fullmatch(share)
+    if match is None or not int(match[1]) <= int(match[2]):
+        raise OptionError(f"option 'groupShare'={share!r}: use k/n with k from 1 to n, such as 1/3, for n queries")
+    return Group(name, (int(match[1]), int(match[2])))
+
+
+def _starting(given: GivenOptions, subscription: Subscription, group: Group | None) -> Offsets | None:
+    if (given.text("startingOffsets") or "").lower() != "group":
+        return _offsets(given, "startingOffsets", subscription)
+    if group is None:
+        raise OptionError("option 'startingOffsets'='group' needs 'groupId': the group whose offsets are meant")
+    return GROUP
+
+
+def _times(given: GivenOptions, side: str, subscription: Subscription) -> Times | None:
+    """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
+    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
+    strict = side == "starting" and strategy == "error"
+    common = given.number(f"{side}Timestamp", 0)
+    if common is not None:
+        return Times(common, strict)
+    name = f"{side}OffsetsByTimestamp"
+    text = given.text(name)
+    if text is None:
+        return None
+    example = f'{{"{_example(subscription)}": {{"0": 1700000000000}}}}, in milliseconds'
+    return Times(_by_partition(name, text, subscription, 0, f"JSON like {example}"), strict)
+
+
+def _example(subscription: Subscription) -> str:
+    return subscription.topics[0] if subscription.topics else "flights"
+
+
+def _offsets(given: GivenOptions, name: str, subscription: Subscription) -> Offsets | None:
+    text = given.text(name)
+    if text is None:
+        return None
+    if text.lower() in _NAMED:
+        return _NAMED[text.lower()]
+    example = f'{{"{_example(subscription)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
+    return _by_partition(name, text, subscription, EARLIEST, f"earliest, latest, or JSON like {example}")
+
+
+def _by_partition(
+    name: str, text: str, subscription: Subscription, minimum: int, use: str
+) -> dict[str, dict[int, int]]:
+    """Return topic -> partition -> number, from JSON."""
+    try:
+        parsed = {topic: {int(p): _whole(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise OptionError(f"option {name!r}={text!r}: use {use}") from None
+    for topic, found in parsed.items():
+        if not subscription.takes(topic):
+            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {subscription.told}")
+        for partition, offset in found.items():
+            if subscription.assigned is not None and partition not in subscription.assigned[topic]:
+                raise OptionError(f"option {name!r} names {topic} partition {partition}, which 'assign' leaves out")
+            if partition < 0 or offset < minimum:
+                what = "offset" if minimum == EARLIEST else "timestamp"
+                raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")
+    return parsed
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:  # JSON's 1.5 and true, which int() would take
+        raise TypeError(value)
+    return value
