@@ -23,8 +23,8 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.spark.stream import CommitLogStreamReader
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.clock import ManualClock

@@ -26,9 +26,9 @@ from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.settle_state import Sealed, Segments
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.limits import prorate
-from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.progress import ranges
+from pyspark_commitlog.spark.read.progress import ranges
+from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.read.trigger_limits import prorate
 from tests.support.records import append, stage
 
 GIB, PB, MONTH_S = 2**30, 10**15, 30 * 86_400

@@ -24,11 +24,12 @@ from pyspark.sql.types import StructType
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.log.read import reader
 from pyspark_commitlog.log.write import partitioner, staging
-from pyspark_commitlog.spark import rows, sink
-from pyspark_commitlog.spark.batch import CommitLogReader
-from pyspark_commitlog.spark.sink import CommitLogWriter, StagedMessage
+from pyspark_commitlog.spark.read import spark_rows
+from pyspark_commitlog.spark.read.batch import CommitLogReader
+from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.spark.source_options import source_options
+from pyspark_commitlog.spark.write import sink
+from pyspark_commitlog.spark.write.sink import CommitLogWriter, StagedMessage
 from pyspark_commitlog.storage import local, local_files
 
 PLACE = "COMMITLOG_PARTS"
@@ -52,7 +53,7 @@ _FUNCTIONS = [
     (reader.PartitionReader, "_resolve", "index"),
     (local.LocalStorage, "map", "map"),
     (columns, "decode", "decompress, from Arrow IPC"),
-    (rows.SparkRows, "_batch", "Spark's columns"),
+    (spark_rows.SparkRows, "_batch", "Spark's columns"),
 ]
 
 

@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.producer import Producer
-    from pyspark_commitlog.spark.configure import configure
-    from pyspark_commitlog.spark.listener import CommitLogListener
+    from pyspark_commitlog.spark.session.configure import configure
+    from pyspark_commitlog.spark.session.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import set_limits
 
 _HOMES = {
     "CommitLog": "pyspark_commitlog.commit_log",
-    "CommitLogListener": "pyspark_commitlog.spark.listener",
+    "CommitLogListener": "pyspark_commitlog.spark.session.listener",
     "Consumer": "pyspark_commitlog.consumer",
     "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
     "DefaultSource": "pyspark_commitlog.spark.source",
     "Producer": "pyspark_commitlog.producer",
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
-    "configure": "pyspark_commitlog.spark.configure",
+    "configure": "pyspark_commitlog.spark.session.configure",
     "set_limits": "pyspark_commitlog.storage.limits",
 }
 

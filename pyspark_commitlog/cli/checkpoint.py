@@ -15,7 +15,7 @@ from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.checkpoint import Checkpoint
+    from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint
 
 checkpoint = typer.Typer(help="Show and move where a streaming query goes on.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ Directory = Annotated[str, typer.Argument(help="The query's checkpointLocation."
 @checkpoint.command()
 def show(directory: Directory, as_json: AsJson = False) -> None:
     """Show the newest micro-batch of a query, and how far it has read."""
-    from pyspark_commitlog.spark.checkpoint import read_checkpoint
+    from pyspark_commitlog.spark.session.query_checkpoint import read_checkpoint
 
     with ended_by_errors():
         found = read_checkpoint(open_storage(directory))
@@ -69,7 +69,7 @@ def set_offsets(
     Stop the query first: one that runs does not look at its checkpoint, and overwrites it.
     """
     from pyspark_commitlog.groups.reset_target import target_of
-    from pyspark_commitlog.spark.checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
+    from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 
     with opened(root) as log:
         if to_earliest and to_latest:

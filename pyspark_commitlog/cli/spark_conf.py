@@ -9,7 +9,7 @@ import typer
 
 from pyspark_commitlog.cli.shared import ended_by_errors
 from pyspark_commitlog.errors import UnsupportedError
-from pyspark_commitlog.spark.configure import (
+from pyspark_commitlog.spark.session.configure import (
     CHECKPOINTS,
     DRIVER_JAVA,
     EXECUTOR_JAVA,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_commitlog.spark.columns import Schema, as_spark, chosen, of_engine
-from pyspark_commitlog.spark.source_options import source_options
+from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, of_engine
+from pyspark_commitlog.spark.read.source_options import source_options
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
-    from pyspark_commitlog.spark.batch import CommitLogReader
-    from pyspark_commitlog.spark.stream import CommitLogStreamReader
+    from pyspark_commitlog.spark.read.batch import CommitLogReader
+    from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
 
 class DefaultSource(DataSource):
@@ -41,24 +41,24 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""
-        from pyspark_commitlog.spark.batch import CommitLogReader
+        from pyspark_commitlog.spark.read.batch import CommitLogReader
 
         return CommitLogReader(self.open_log, source_options(self.options), as_spark(schema))
 
     def streamReader(self, schema: Schema) -> CommitLogStreamReader:
         """Return the micro-batch reader."""
-        from pyspark_commitlog.spark.stream import CommitLogStreamReader
+        from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
         return CommitLogStreamReader(self.open_log, source_options(self.options), as_spark(schema))
 
     def writer(self, schema: Schema, overwrite: bool) -> Any:
         """Return the batch writer."""
-        from pyspark_commitlog.spark.sink import CommitLogWriter
+        from pyspark_commitlog.spark.write.sink import CommitLogWriter
 
         return CommitLogWriter(self.open_log, self.options, as_spark(schema), overwrite)
 
     def streamWriter(self, schema: Schema, overwrite: bool) -> Any:
         """Return the streaming writer."""
-        from pyspark_commitlog.spark.sink import CommitLogStreamWriter
+        from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 
         return CommitLogStreamWriter(self.open_log, self.options, as_spark(schema), overwrite)

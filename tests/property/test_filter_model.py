@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_commitlog.spark.filters import CEILING, FLOOR, Filters, Spans, common, joined, united, without
+from pyspark_commitlog.spark.read.filters import CEILING, FLOOR, Filters, Spans, common, joined, united, without
 from tests.property.strategies import quick
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

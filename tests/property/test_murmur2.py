@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
 from pyspark_commitlog.log.write.partitioner import Partitioner, key_partitions
-from pyspark_commitlog.spark.sink_options import PARTITIONERS
+from pyspark_commitlog.spark.write.sink_options import PARTITIONERS
 from tests.property.strategies import quick
 
 MASK = 0xFFFFFFFF

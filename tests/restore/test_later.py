@@ -9,8 +9,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.consumer.subscriber import Subscriber
-from pyspark_commitlog.spark.group_progress import GroupProgress
-from pyspark_commitlog.spark.stream import CommitLogStreamReader
+from pyspark_commitlog.spark.read.group_progress import GroupProgress
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.restore.conftest import AFTER, Scene
 from tests.support.consumers import at, drain
 from tests.support.records import append, batch_of

@@ -19,8 +19,8 @@ from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.spark.batch import CommitLogReader
-from pyspark_commitlog.spark.filters import LimitTaker
+from pyspark_commitlog.spark.read.batch import CommitLogReader
+from pyspark_commitlog.spark.read.filters import LimitTaker
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_commitlog.errors import StorageFullError
-from pyspark_commitlog.spark.messages import StagedMessage
+from pyspark_commitlog.spark.write.messages import StagedMessage
 from tests.support.faults import on_path
 from tests.support.records import batch_of
 from tests.support.sources import Source

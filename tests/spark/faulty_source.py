@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.spark.messages import StagedMessage
-from pyspark_commitlog.spark.sink import CommitLogStreamWriter
+from pyspark_commitlog.spark.write.messages import StagedMessage
+from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 from pyspark_commitlog.storage import open_storage
 from tests.support.faults import MUTATING, FaultyStorage, Hook
 

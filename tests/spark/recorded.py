@@ -19,11 +19,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.spark.messages import StagedMessage
-from pyspark_commitlog.spark.sink import CommitLogStreamWriter
-from pyspark_commitlog.spark.sink_options import SinkOptions
-from pyspark_commitlog.spark.source_options import SourceOptions, source_options
-from pyspark_commitlog.spark.stream import CommitLogStreamReader
+from pyspark_commitlog.spark.read.source_options import SourceOptions, source_options
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
+from pyspark_commitlog.spark.write.messages import StagedMessage
+from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
+from pyspark_commitlog.spark.write.sink_options import SinkOptions
 
 FORMAT = "commitlog-recorded"
 Offsets = dict[str, list[int]]

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.spark.batch import CommitLogReader
-from pyspark_commitlog.spark.sink import CommitLogStreamWriter, CommitLogWriter, StagedMessage
+from pyspark_commitlog.spark.read.batch import CommitLogReader
+from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter, CommitLogWriter, StagedMessage
 
 #: Tells a task which worker it runs on.
 WORKER = "COMMITLOG_TEST_WORKER"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.spark.configure import CHECKPOINTS, LOCAL_CHECKPOINTS
+from pyspark_commitlog.spark.session.configure import CHECKPOINTS, LOCAL_CHECKPOINTS
 from tests.support.records import append, batch_of
 
 JOB = """

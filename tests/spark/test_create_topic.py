@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError
-from pyspark_commitlog.spark.sink import StagedMessage
+from pyspark_commitlog.spark.write.sink import StagedMessage
 from tests.spark.jobs import ends, lines, put_lines, read, run, values, write
 
 TOPIC = "orders"

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, CommitLogListener
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.spark.lag import PartitionLag, QueryLag
-from pyspark_commitlog.spark.live import POINTS, Live, draw
+from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag
+from pyspark_commitlog.spark.session.live import POINTS, Live, draw
 from tests.support.records import append, batch_of
 
 TOPIC = "orders"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.groups.reset_target import Target, Way
-from pyspark_commitlog.spark.checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
+from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 from pyspark_commitlog.storage import open_storage
 from tests.spark.jobs import Seen, ended, last_offsets, put, stream, told_offsets, values
 

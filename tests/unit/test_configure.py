@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.spark.configure import (
+from pyspark_commitlog.spark.session.configure import (
     CHECKPOINTS,
     DRIVER_JAVA,
     EXECUTOR_JAVA,

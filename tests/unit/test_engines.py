@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.spark.columns import as_spark
+from pyspark_commitlog.spark.read.schema import as_spark
 
 OPTIONS = {"subscribe": "t", "startingOffsets": "earliest"}
 

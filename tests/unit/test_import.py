@@ -134,13 +134,11 @@ def test_a_streaming_query_waits_for_few_imports() -> None:
         "log.write",
         "log.read.timestamps",
         "log.read.reader",
-        "spark.batch",
-        "spark.sink",
+        "spark.read.batch",
+        "spark.write.sink",
     ]
     names = ["pyarrow.compute", *(f"{package}.{name}" for name in unneeded)]
-    code = (
-        f"import sys, {package}.spark.source, {package}.spark.stream; print([m for m in {names!r} if m in sys.modules])"
-    )
+    code = f"import sys, {package}.spark.source, {package}.spark.read.stream; print([m for m in {names!r} if m in sys.modules])"
     assert run(code) == "[]"
 
 

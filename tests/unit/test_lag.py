@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
+from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 
 
 def source(end: dict[str, int], latest: dict[str, int] | None, **more: Any) -> dict[str, Any]:

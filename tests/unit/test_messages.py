@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.log.state import ChunkRef
 from pyspark_commitlog.log.write.staging import Group, Staged
-from pyspark_commitlog.spark.messages import StagedMessage, check_messages
+from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 
 _CHUNK = ChunkRef("00000000000000000007-6f1e9a3c-0000-4000-8000-000000000000.chunk", 100, 5)
 _INLINE = Staged("t", "id", (Group(0, 0, 3, 1),), inline=b"abc", checksum=2**64 - 1)

@@ -20,7 +20,7 @@ from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
+from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 from pyspark_commitlog.storage import local_files
 from tests.support.records import append, stage
 
@@ -179,7 +179,7 @@ def reading(tmp_path: Path, rows: int, schema: pa.Schema, settled: bool) -> Call
 PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "iterrows", "vectorize", "frompyfunc"}
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
-    ("spark/rows.py", "_repeat"): "one scalar per frame",
+    ("spark/read/spark_rows.py", "_repeat"): "one scalar per frame",
     ("log/write/checksum.py", "checksum"): "a few records, where a call of Arrow costs as much as some of them",
     ("log/read/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
     ("log/write/records.py", "_partitions"): "the two bounds of a batch",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.spark.sink_options import sink_options
-from pyspark_commitlog.spark.source_options import source_options
+from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.write.sink_options import sink_options
 
 GIVEN = {"path": "/data", "topic": "t"}
 

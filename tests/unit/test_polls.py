@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.stream import CommitLogStreamReader
+from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.support.records import append, batch_of
 
 TOPIC, PARTITIONS, ALL = "orders", 200, ReadAllAvailable()

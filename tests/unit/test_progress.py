@@ -9,9 +9,9 @@ import pytest
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.progress import Loss, backlog, error_of, ranges, up_to
-from pyspark_commitlog.spark.subscription import by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.read.progress import Loss, backlog, error_of, ranges, up_to
+from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.read.topic_selection import by_name, by_partition, by_pattern
 
 ID, OTHER = "id-1", "id-2"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.splits import FrameOf, Split, cuts, longest_first, split
+from pyspark_commitlog.spark.read.splits import FrameOf, Split, cuts, longest_first, split
 
 
 def ranges(*spans: tuple[int, int]) -> list[OffsetRange]:

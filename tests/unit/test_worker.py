@@ -12,7 +12,7 @@ import pytest
 _BEGIN = """
 import gc, resource, sys
 from pyspark import TaskContext
-from pyspark_commitlog.spark.worker import enter_task
+from pyspark_commitlog.spark.common.worker import enter_task
 
 class Context:
     def partitionId(self):

@@ -26,8 +26,8 @@ from pyspark_commitlog.log.parted import lost, parted, truncated
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, share_of
-from pyspark_commitlog.spark.source_options import Group
+from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, share_of
+from pyspark_commitlog.spark.read.source_options import Group
 from pyspark_commitlog.storage.caches import Told
 
 log = logging.getLogger("pyspark_commitlog.spark")

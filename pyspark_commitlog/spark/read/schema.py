@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.spark.source_options import SourceOptions
+from pyspark_commitlog.spark.read.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

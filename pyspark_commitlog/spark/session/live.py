@@ -11,7 +11,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.spark.lag import QueryLag
+from pyspark_commitlog.spark.session.lag import QueryLag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,16 +17,16 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
-from pyspark_commitlog.spark.columns import check_schema, chosen
-from pyspark_commitlog.spark.opening import OpenRoot, opened
-from pyspark_commitlog.spark.progress import Loss, Tell, error_of, outside
-from pyspark_commitlog.spark.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
-from pyspark_commitlog.spark.splits import Split, longest_first, split
+from pyspark_commitlog.spark.common.opening import OpenRoot, opened
+from pyspark_commitlog.spark.read.progress import Loss, Tell, error_of, outside
+from pyspark_commitlog.spark.read.schema import check_schema, chosen
+from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
+from pyspark_commitlog.spark.read.splits import Split, longest_first, split
 from pyspark_commitlog.storage.caches import Shelf, Told
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
-    from pyspark_commitlog.spark.group_progress import GroupProgress, GroupStart
+    from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -70,7 +70,7 @@ class Reading:
         group, strict = self._options.group, self._options.fail_on_data_loss
         if group is None:
             return None
-        from pyspark_commitlog.spark.group_progress import GroupProgress
+        from pyspark_commitlog.spark.read.group_progress import GroupProgress
 
         return GroupProgress(self._log().group(group.name), group, strict=strict)
 
@@ -158,8 +158,8 @@ class Reading:
         """Yield the records of a range, in Arrow; runs in a task."""
         from pyspark_commitlog.log.read.lossy import read_kept
         from pyspark_commitlog.log.read.reader import read_range
-        from pyspark_commitlog.spark.rows import SparkRows, wanted_columns
-        from pyspark_commitlog.spark.worker import enter_task
+        from pyspark_commitlog.spark.common.worker import enter_task
+        from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 
         enter_task()
         wanted = partition.value

@@ -33,10 +33,10 @@ from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
-from pyspark_commitlog.spark.messages import StagedMessage, check_messages
-from pyspark_commitlog.spark.opening import OpenRoot, opened
-from pyspark_commitlog.spark.sink_options import SinkOptions, sink_options
-from pyspark_commitlog.spark.worker import enter_task
+from pyspark_commitlog.spark.common.opening import OpenRoot, opened
+from pyspark_commitlog.spark.common.worker import enter_task
+from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
+from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root

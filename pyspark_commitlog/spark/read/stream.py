@@ -17,16 +17,16 @@ from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.bounds import Bounds
-from pyspark_commitlog.spark.offsets import GroupMark, SourceOffset, check_share
-from pyspark_commitlog.spark.opening import OpenRoot
-from pyspark_commitlog.spark.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
-from pyspark_commitlog.spark.reading import Reading
-from pyspark_commitlog.spark.source_options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.throttle import Throttle
+from pyspark_commitlog.spark.common.opening import OpenRoot
+from pyspark_commitlog.spark.read.bounds import Bounds
+from pyspark_commitlog.spark.read.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
+from pyspark_commitlog.spark.read.source_reader import Reading
+from pyspark_commitlog.spark.read.throttle import Throttle
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.group_progress import GroupProgress
+    from pyspark_commitlog.spark.read.group_progress import GroupProgress
 
 
 class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -16,8 +16,8 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.sizes import StoredSizes
-from pyspark_commitlog.spark.lag import PartitionLag, QueryLag, lag_of, prometheus
-from pyspark_commitlog.spark.live import POINTS, Live, draw, svg
+from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
+from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark_commitlog import spark
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage import environment, process
 
@@ -228,7 +229,7 @@ def of_arguments(text: str) -> dict[str, str]:
 
 def quick_python() -> str | None:
     """Return the path of the script that starts a Python without Spark's archive; None where it can't be run."""
-    return process.executable(process.beside(__file__, "quick-python"))
+    return process.executable(process.beside(spark.__file__, "quick-python"))
 
 
 def _spark_home() -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pyspark_commitlog.config import PRINCIPAL_VARIABLE
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_group_name
-from pyspark_commitlog.spark.given_options import PATH_ADVICE, GivenOptions
-from pyspark_commitlog.spark.limits import MAX_TRIGGER_DELAY_MS, Limits
-from pyspark_commitlog.spark.splits import Split
-from pyspark_commitlog.spark.subscription import Subscription, by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions
+from pyspark_commitlog.spark.read.splits import Split
+from pyspark_commitlog.spark.read.topic_selection import Subscription, by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_commitlog.storage import environment
 
 EARLIEST, LATEST = -2, -1

@@ -20,7 +20,7 @@ from pyspark_commitlog.format.shape import Id, Position, Shape, TopicName, Whole
 from pyspark_commitlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.source_options import Group
+    from pyspark_commitlog.spark.read.source_options import Group
 
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"

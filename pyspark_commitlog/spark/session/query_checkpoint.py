@@ -19,7 +19,7 @@ from pyspark_commitlog.groups.reset_target import Target
 from pyspark_commitlog.log.parted import Parted, lost, parted
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root
-from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
+from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
 from pyspark_commitlog.storage import Storage
 
 _VERSION = "v1"

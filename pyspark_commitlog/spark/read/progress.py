@@ -15,8 +15,8 @@ from pyspark_commitlog.errors import CommitLogError, LogTruncationError, OffsetO
 from pyspark_commitlog.log.parted import Parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
-from pyspark_commitlog.spark.offsets import SourceOffset
-from pyspark_commitlog.spark.subscription import Subscription
+from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.read.topic_selection import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
-from pyspark_commitlog.spark.limits import Limits
-from pyspark_commitlog.spark.opening import OpenRoot
-from pyspark_commitlog.spark.reading import Reading, check_end
-from pyspark_commitlog.spark.source_options import EARLIEST, LATEST, SourceOptions
+from pyspark_commitlog.spark.common.opening import OpenRoot
+from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
+from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
+from pyspark_commitlog.spark.read.source_reader import Reading, check_end
+from pyspark_commitlog.spark.read.trigger_limits import Limits
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_commitlog.spark.offsets import TOPIC_IDS, SourceOffset
+from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
 
 #: What errors call the offsets that Spark reports.
 _PROGRESS = "offsets of the query's progress"

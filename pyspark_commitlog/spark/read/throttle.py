@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.limits import Limits, Stored, cut_by_bytes, prorate
-from pyspark_commitlog.spark.progress import Backlog
+from pyspark_commitlog.spark.read.progress import Backlog
+from pyspark_commitlog.spark.read.trigger_limits import Limits, Stored, cut_by_bytes, prorate
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.sizes import StoredSizes

@@ -8,9 +8,9 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.reading import by_offset, check_end
-from pyspark_commitlog.spark.source_options import LATEST, Offsets, Times
-from pyspark_commitlog.spark.subscription import Subscription
+from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Times
+from pyspark_commitlog.spark.read.source_reader import by_offset, check_end
+from pyspark_commitlog.spark.read.topic_selection import Subscription
 
 
 class Bounds:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark_commitlog.config import COMPRESSIONS, MAX_PARTITIONS, PRINCIPAL_VARIABLE, check_config
 from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_topic_name, is_text
-from pyspark_commitlog.spark.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
+from pyspark_commitlog.spark.common.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
 from pyspark_commitlog.storage import environment
 
 #: How the sink places records without a key (``log.write.partitioner``).

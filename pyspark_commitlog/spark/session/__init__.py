@@ -1,0 +1,1 @@
+"""Beside a session: its settings, its queries' lag, and the checkpoints of stopped queries."""

@@ -1,0 +1,1 @@
+"""The sink: what its tasks stage, and how the driver commits it."""
