@@ -134,11 +134,12 @@ mutants: install ## Take the guards of the list out, one at a time: each must tu
 soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-check: $(INSTALLED) ## Check style, formatting, types and the direction of imports
+check: $(INSTALLED) ## Check style, formatting, types, the direction of imports and the words; measure the code
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/codespell
 	-@.venv/bin/python scripts/measure_code.py
 
 clean: ## Remove the environments, caches and build output

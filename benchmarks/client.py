@@ -96,8 +96,8 @@ def reading(work: Path, records: int, runs: int) -> None:
         print(f"{name:<40}{records / statistics.median(seconds[1:]) / 1e6:>8.2f} M records/s", flush=True)
 
 
-def write(root: str, seconds: float, told: Connection) -> None:
-    """Commit records at the rate; tell when each commit returned, by the offset behind it."""
+def write(root: str, seconds: float, pipe: Connection) -> None:
+    """Commit records at the rate; tell when each commit returned, by the offset after it."""
     topic = CommitLog(root).topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
     sent, returned = 0, []
@@ -110,7 +110,7 @@ def write(root: str, seconds: float, told: Connection) -> None:
             returned.append((sent, time.monotonic()))
             settle_after_commit(topic, topic_id)
         time.sleep(0.0005)
-    told.send(returned)
+    pipe.send(returned)
 
 
 def seeing(work: Path, seconds: float) -> None:
@@ -131,7 +131,7 @@ def seeing(work: Path, seconds: float) -> None:
     ends, at = (np.array(column) for column in zip(*seen, strict=True))
     late = [at[np.searchsorted(ends, end)] - returned for end, returned in here.recv()]
     p50, p99 = np.percentile(late, [50, 99]) * 1000
-    print(f"{len(late) / seconds:.0f} commits/s: a poll returns p50 {p50:.1f} ms, p99 {p99:.1f} ms behind the commit")
+    print(f"{len(late) / seconds:.0f} commits/s: a poll returns p50 {p50:.1f} ms, p99 {p99:.1f} ms after the commit")
     print(f"waiting: {idle:.2%} of a core")
 
 

@@ -28,7 +28,7 @@ class ClientPeer:
         print(json.dumps({"do": do, "bootstrap": self._bootstrap, **given}), file=self._process.stdin, flush=True)
 
     def hear(self) -> Any:
-        """Return the answer to what was told.
+        """Return the answer to the last request.
 
         Raises:
             RuntimeError: the process has ended.

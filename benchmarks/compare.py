@@ -53,7 +53,7 @@ class Row:
         """Return ours / theirs."""
         return None if self.theirs is None else self.ours / self.theirs
 
-    def told(self) -> str:
+    def line(self) -> str:
         """Return the line."""
         theirs, ratio = ("", "") if self.theirs is None else (number(self.theirs), f"{self.ratio:.2f}")
         return f"{self.work:<60} {self.peer:<38} {self.unit:<10} {number(self.ours):>12} {theirs:>12} {ratio:>7}"
@@ -87,7 +87,7 @@ class Table:
         runs: measured runs of each contender, in turn with the others. Right before each goes one that does not
             count: meanwhile the machine may have taken memory back, of files and programs that nobody used.
         rest: lets the disk finish what others left to it; called before each run.
-        clean: removes what a run left behind; called after each.
+        clean: removes what a run left; called after each.
         warm_up: rounds before those, in which no run of ``rates`` counts: Java, in the session and in the broker,
             compiles by and by what runs often, and until then figures tell how far it has come.
         keep: is given each row as soon as it is known.
@@ -105,7 +105,7 @@ class Table:
 
     def add(self, row: Row) -> None:
         """Print and keep a row."""
-        print(row.told(), flush=True)
+        print(row.line(), flush=True)
         if self._keep is not None:
             self._keep(row)
 

@@ -114,7 +114,7 @@ def words_of(values: pa.Array) -> Words:
     return np.frombuffer(values.buffers()[2], np.uint8)[ends[0] : ends[-1]].view(np.uint64).reshape(len(values), -1)
 
 
-def write(load: Load, start: Barrier, told: Queue[object]) -> None:
+def write(load: Load, start: Barrier, reports: Queue[object]) -> None:
     """Send at the rate asked for, through one producer; tell what was written."""
     seen, period = Seen(), 1 / load.commits
     with Producer(load.root, linger_ms=0) as producer:
@@ -132,7 +132,7 @@ def write(load: Load, start: Barrier, told: Queue[object]) -> None:
             time.sleep(max(0.0, period - (time.monotonic() - began - gone)))
         for future in sent:
             future.result()
-    told.put(seen)
+    reports.put(seen)
 
 
 def places(load: Load, number: int) -> list[TopicPartition]:
@@ -191,8 +191,8 @@ def count_objects(records: list[Record], seen: Seen) -> None:
     seen.add(words[:, 0], words[:, 1])
 
 
-def read_many(load: Load, numbers: range, start: Barrier, done: Event, told: Queue[object], end: Event) -> None:
-    """Run the consumers of one process; tell what each of them got, and let go of them when all are told."""
+def read_many(load: Load, numbers: range, start: Barrier, done: Event, reports: Queue[object], end: Event) -> None:
+    """Run the consumers of one process; tell what each of them got, and close them when all have."""
     seen = {number: Seen() for number in numbers}
     shares = [{number: seen[number] for number in numbers[first :: load.threads]} for first in range(load.threads)]
     shares = [share for share in shares if share]
@@ -210,7 +210,7 @@ def read_many(load: Load, numbers: range, start: Barrier, done: Event, told: Que
     lags = Seen()
     for mine in seen.values():
         lags += mine
-    told.put(([(number, mine.sums) for number, mine in seen.items()], lags, time.process_time() - used))
+    reports.put(([(number, mine.sums) for number, mine in seen.items()], lags, time.process_time() - used))
     end.wait()
     for consumer in opened:
         consumer.close()
@@ -223,9 +223,9 @@ def generations(load: Load) -> list[int]:
         while True:
             time.sleep(0.1)
             name = f"group-{number}"
-            told = log.groups.describe(name) if name in log.groups.list() else None
-            if told is not None and (told.state, len(told.members)) == ("Stable", load.consumers // load.groups):
-                found.append(told.generation_id)
+            group = log.groups.describe(name) if name in log.groups.list() else None
+            if group is not None and (group.state, len(group.members)) == ("Stable", load.consumers // load.groups):
+                found.append(group.generation_id)
                 break
     return found
 
@@ -235,10 +235,10 @@ def run(load: Load) -> dict[str, object]:
     CommitLog(load.root).create_topic(TOPIC, load.partitions, {"retention.ms": -1})
     context = multiprocessing.get_context("spawn")
     start, done, end = context.Barrier(load.processes + 1), context.Event(), context.Event()
-    told, written = context.Queue(), context.Queue()
+    reports, written = context.Queue(), context.Queue()
     shares = np.linspace(0, load.consumers, load.processes + 1).astype(int)
     readers = [
-        context.Process(target=read_many, args=(load, range(first, last), start, done, told, end))
+        context.Process(target=read_many, args=(load, range(first, last), start, done, reports, end))
         for first, last in pairwise(shares)
     ]
     writer = context.Process(target=write, args=(load, start, written))
@@ -249,7 +249,7 @@ def run(load: Load) -> dict[str, object]:
     writer.start()
     sent: Seen = written.get()
     done.set()
-    results = [told.get() for _ in readers]
+    results = [reports.get() for _ in readers]
     after = generations(load) if load.members else []
     end.set()
     for process in (*readers, writer):

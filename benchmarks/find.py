@@ -109,8 +109,8 @@ def measure(scratch: Path, *, large: bool) -> None:
             ]
             first = first or found
             ratios = [now / before for now, before in zip(found, first, strict=True)]
-            told = "".join(f"{at:>12,.0f} ({ratio:>4.1f})" for at, ratio in zip(found, ratios, strict=True))
-            print(f"{name:<22}{told}", flush=True)
+            cells = "".join(f"{at:>12,.0f} ({ratio:>4.1f})" for at, ratio in zip(found, ratios, strict=True))
+            print(f"{name:<22}{cells}", flush=True)
             shutil.rmtree(root)
         print()
 

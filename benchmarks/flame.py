@@ -71,20 +71,20 @@ class Work:
 def main() -> None:
     """Measure, print, draw."""
     args = _arguments()
-    scratch, told, profiles = (args.work / name for name in ("scratch", "parts", "profiles"))
-    for left_behind in (scratch, told, profiles):
+    scratch, parts_directory, profiles = (args.work / name for name in ("scratch", "parts", "profiles"))
+    for left_behind in (scratch, parts_directory, profiles):
         shutil.rmtree(left_behind, ignore_errors=True)
         left_behind.mkdir(parents=True)
-    os.environ[PLACE] = str(told)
+    os.environ[PLACE] = str(parts_directory)
     spark = session(args.work / "spark.log")
     try:
         spark.dataSource.register(TimedSource)
         bench = Bench(spark, args.work, args.records, args.runs, None, delta=False)
         for work in _works(bench):
-            runs = [_run(bench, work, told) for _ in range(args.runs + 1)][1:]
+            runs = [_run(bench, work, parts_directory) for _ in range(args.runs + 1)][1:]
             with _profiled(profiles, work.name) as found:
                 for _ in range(PROFILED_RUNS):
-                    _run(bench, work, told)
+                    _run(bench, work, parts_directory)
             python, java = found()
             print(table(work, min(runs, key=lambda run: run.seconds), java, args.records), flush=True)
             if args.plot:
@@ -120,9 +120,9 @@ def _works(bench: Bench) -> Iterator[Work]:
     yield Work("read", lambda: bench.settled, read)
 
 
-def _run(bench: Bench, work: Work, told: Path) -> Run:
+def _run(bench: Bench, work: Work, parts_directory: Path) -> Run:
     root = work.prepare()
-    for file in told.iterdir():
+    for file in parts_directory.iterdir():
         file.unlink()
     before, began = spent(), time.perf_counter()
     work.act(root)
@@ -130,7 +130,7 @@ def _run(bench: Bench, work: Work, told: Path) -> Run:
     cores.subtract(before)
     bench.clean()
     parts = Counter[str]()
-    for line in (line for file in told.iterdir() for line in file.read_text().splitlines()):
+    for line in (line for file in parts_directory.iterdir() for line in file.read_text().splitlines()):
         parts.update(json.loads(line))
     return Run(seconds, cores, parts)
 
@@ -140,7 +140,7 @@ def _run(bench: Bench, work: Work, told: Path) -> Run:
 
 @contextmanager
 def _profiled(directory: Path, name: str) -> Iterator[Callable[[], tuple[Folded, Folded]]]:
-    """Profile what happens inside; behind it, the function that is handed out returns Python's and Java's stacks."""
+    """Profile what happens inside; after it, the function that is handed out returns Python's and Java's stacks."""
     raw, recording = directory / f"{name}.raw", directory / f"{name}.jfr"
     (java,) = _children("java")
     _java("jcmd", java, "JFR.start", f"name={name}", "settings=profile")  # a sample each 10 ms
@@ -193,7 +193,7 @@ def table(work: Work, run: Run, java: Folded, records: int) -> str:
     known = run.cores
     rows = {f"Python: {part}": seconds for part, seconds in run.parts.items()}
     rows["Python: the rest"] = known[PYTHON] - run.parts.total()
-    rows |= {f"{TASKS}: {told}": known[TASKS] * share for told, share in _shares(java, work.name)}
+    rows |= {f"{TASKS}: {kind}": known[TASKS] * share for kind, share in _shares(java, work.name)}
     rows |= {name: known[name] for name in (TASKS_KERNEL, COMPILERS, JVM_REST)}
     lines = [f"| batch {work.name} | µs of a core per record |", "|---|---|"]
     each = 1e6 / records
@@ -212,14 +212,14 @@ def _shares(java: Folded, name: str) -> list[tuple[str, float]]:
     counts = Counter[str]()
     for stack, count in java.items():
         counts[_kind(stack, _JVM[name])] += count
-    return [(told, count / counts.total()) for told, count in counts.items()]
+    return [(kind, count / counts.total()) for kind, count in counts.items()]
 
 
 def _kind(stack: Stack, kinds: Mapping[str, str]) -> str:
     for frame in reversed(stack):
-        for told, pattern in kinds.items():
+        for kind, pattern in kinds.items():
             if pattern and re.search(pattern, frame):
-                return told
+                return kind
     return list(kinds)[-1]
 
 

@@ -94,7 +94,7 @@ class _Node:
 
 
 def draw(folded: Folded, title: str, target: Path) -> None:
-    """Write the stacks as an SVG: who calls is above who is called, widths are shares of all samples."""
+    """Write the stacks as an SVG: callers are above what they call, widths are shares of all samples."""
     root = _Node()
     for stack, count in folded.items():
         root.add(stack, count)

@@ -211,7 +211,7 @@ def decades(largest: int) -> Iterator[int]:
         size *= 10
 
 
-# --- telling ---------------------------------------------------------------------------------------------
+# --- printing and drawing -----------------------------------------------------------------------------
 
 
 def table(axis: str, found: dict[int, dict[str, Figure]]) -> str:
@@ -237,8 +237,8 @@ def plot(axis: str, found: dict[int, dict[str, Figure]], target: Path) -> None:
         sizes = list(found)
         left.plot(sizes, [found[size][name].milliseconds for size in sizes], marker="o", label=name)
         right.plot(sizes, [found[size][name].requests for size in sizes], marker="o", label=name)
-    for plane, told in ((left, "ms per call"), (right, "requests per call")):
-        plane.set(xscale="log", yscale="log", xlabel=axis, ylabel=told)
+    for plane, label in ((left, "ms per call"), (right, "requests per call")):
+        plane.set(xscale="log", yscale="log", xlabel=axis, ylabel=label)
         plane.grid(alpha=0.3)
     right.legend(fontsize="small")
     drawn.savefig(target, metadata={"Date": None})

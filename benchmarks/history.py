@@ -29,7 +29,7 @@ def unsynced() -> Iterator[None]:
 
 
 def commit_and_settle(topic: TopicLog, *batches: pa.RecordBatch) -> None:
-    """Commit batches, and settle and collect as the sink does behind a commit."""
+    """Commit batches, and settle and collect as the sink does after a commit."""
     append(topic, *batches)
     settle_after_commit(topic, topic.newest()[1].topic_id)
 

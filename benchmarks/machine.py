@@ -34,7 +34,7 @@ def environment_without_session() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the short commit of the clone, with ``+`` behind it if files differ; ``unknown`` outside a clone."""
+    """Return the short commit of the clone, with ``+`` after it if files differ; ``unknown`` outside a clone."""
     git = ["git", "-C", str(HERE)]
     try:
         found = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
@@ -86,6 +86,6 @@ def _disk(probe: Path) -> dict[str, object]:
     return {"fsync ms": round(statistics.median(taken) * 1000, 2), "write MB/s": round(rate / 1e6)}
 
 
-def told(machine: dict[str, object]) -> str:
+def described(machine: dict[str, object]) -> str:
     """Return it in one paragraph."""
     return ", ".join(f"{name} {value}" for name, value in machine.items())

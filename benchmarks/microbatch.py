@@ -117,8 +117,8 @@ def main() -> None:
                 df = stream(spark, Path(made), args.batches)
                 found = run(df if rows else df.where("length(value) > 1000"), format_, Path(made))
             cells = [[duration.get(phase, 0) for duration in found] for phase in PHASES]
-            told = "".join(f"{f'{min(cell)} / {statistics.median(cell):.0f}':>18}" for cell in cells)
-            print(f"{name:12}{rows:6} records{told}", flush=True)
+            columns = "".join(f"{f'{min(cell)} / {statistics.median(cell):.0f}':>18}" for cell in cells)
+            print(f"{name:12}{rows:6} records{columns}", flush=True)
     spark.stop()
 
 

@@ -118,12 +118,12 @@ def contend(directory: str, processes: int, seconds: float) -> str:
             running.append(context.Process(target=send_until, args=(path, start, start + seconds, theirs)))
             running[-1].start()
             pipes.append(ours)
-        told = [pipe.recv() for pipe in pipes]
+        reports = [pipe.recv() for pipe in pipes]
         for process in running:
             process.join()
-    counts = sorted(len(latencies) for latencies, _ in told)
-    every = [latency for latencies, _ in told for latency in latencies]
-    cpu = sum(used for _, used in told)
+    counts = sorted(len(latencies) for latencies, _ in reports)
+    every = [latency for latencies, _ in reports for latency in latencies]
+    cpu = sum(used for _, used in reports)
     return (
         f"{processes:4d} processes: {len(every) / seconds:8.0f} commits/s   p50 {percentile(every, 50):8.1f} ms   "
         f"p99 {percentile(every, 99):8.1f} ms   max {max(every) * 1000:8.0f} ms   "

@@ -50,7 +50,7 @@ def main() -> None:
     if args.alone:
         print(f"\nSession: {args.session}")
     else:
-        print(machine.told(about))
+        print(machine.described(about))
     peers = machine.peers_are_there()
     if args.alone:
         pass
@@ -111,14 +111,14 @@ def _kept(target: Path, begin: int) -> list[Row]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int)
-    parser.add_argument("--runs", type=int, help="measured runs of each contender, each behind one that does not count")
+    parser.add_argument("--runs", type=int, help="measured runs of each contender, each after one that does not count")
     parser.add_argument("--warm-up", type=int, help="rounds before the measured ones, where records/s are compared")
     parser.add_argument("--only", default="", help=f"some of {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="fewer records, runs and peers, the main rows")
     parser.add_argument("--keep", action="store_true", help="write to benchmarks/results, for a commit")
     parser.add_argument("--work", type=Path, default=HERE.parent / "build" / "bench")
     parser.add_argument("--session", choices=SESSIONS, default=CONFIGURED, help="the first, or only, session")
-    parser.add_argument("--alone", action="store_true", help="no other session behind it")
+    parser.add_argument("--alone", action="store_true", help="no other session after it")
     args = parser.parse_args()
     args.work = args.work.resolve()
     args.records = args.records or (QUICK_RECORDS if args.quick else 4_000_000)

@@ -71,9 +71,9 @@ def main() -> None:
         "Pure parts at 10,000 partitions", ["part", "ms"], [[name, f"{ms:.1f}"] for name, ms in pure(10_000).items()]
     )
     calls, own_ms = small_commit()
-    told = ", ".join(f"{name} {count}" for name, count in sorted(calls.items()))
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(calls.items()))
     head = ["storage", "ms per commit", "commits/s", "$ per million"]
-    _print(f"A small commit ({told}; {own_ms:.2f} ms of our own)", head, commits(calls, own_ms))
+    _print(f"A small commit ({counts}; {own_ms:.2f} ms of our own)", head, commits(calls, own_ms))
     _print("1 PB in 10,000 partitions, segments of 1 GiB", ["what", "how much"], petabyte(10_000))
 
 
@@ -190,7 +190,7 @@ def petabyte(partitions: int) -> list[list[str]]:
     manifest = len(row) * each
     rows = [
         ["segments", f"{segments:,}, {each} per partition"],
-        ["a partition's list of segments", f"{manifest / 1e3:,.1f} KB, written anew when a segment is sealed"],
+        ["a partition's list of segments", f"{manifest / 1e3:,.1f} KB, rewritten when a segment is sealed"],
         ["all lists", f"{manifest * partitions / 1e6:,.0f} MB; a reader of a partition reads its own"],
         ["offset indexes", f"{PB // 4096 * 8 / 1e12:,.1f} TB at most, 8 bytes per 4 KiB"],
     ]

@@ -17,7 +17,7 @@ from tests.kafka.toolchain import jars
 
 HERE = Path(__file__).resolve().parent
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
-#: For ours and the floors alike; why they are not in spark-defaults.conf is told there.
+#: For ours and the floors alike; why they are not in spark-defaults.conf is said there.
 _FAST = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",

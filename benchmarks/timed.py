@@ -1,4 +1,4 @@
-"""The source and the sink with a clock in them: ``format("timed")`` tells what the time of its tasks went to.
+"""The source and the sink with a clock in them: ``format("timed")`` says what the time of its tasks went to.
 
 Each task and commit appends a line of JSON to a file in the directory that ``COMMITLOG_PARTS`` names: part -> seconds
 of a core. A part's time is its own: what happens in a part inside it is not counted twice. Settling is not taken apart.
@@ -88,7 +88,7 @@ class Parts:
         return bool(self._open) and self._open[-1] != SETTLE and threading.get_ident() == self._thread
 
     def tell(self) -> None:
-        """Append what was counted to this process's file, and begin anew."""
+        """Append what was counted to this process's file, and begin again."""
         with (Path(os.environ[PLACE]) / f"{os.getpid()}.jsonl").open("a") as out:
             out.write(json.dumps(self._seconds) + "\n")
         self._seconds.clear()

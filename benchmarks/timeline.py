@@ -86,8 +86,8 @@ def _imports(group: Sequence[dict[str, Any]]) -> str:
         if event["event"] == "import":
             package = event["name"].partition(".")[0]
             longest[package] = max(longest.get(package, 0.0), event["seconds"])
-    told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in longest.items())
-    return f" (imports: {told})" if told else ""
+    seconds_each = ", ".join(f"{name} {seconds:.2f}" for name, seconds in longest.items())
+    return f" (imports: {seconds_each})" if seconds_each else ""
 
 
 def _purpose(arguments: Sequence[str]) -> str:

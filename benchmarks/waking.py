@@ -2,9 +2,9 @@
 
     python benchmarks/waking.py [--commits 300] [--idle 10] [--topics 100] [--root DIR]
 
-Two processes tail one topic into which a third puts a record now and then: one is told by the system, the other is not,
-as on a shared mount. Told are the times from before the commit until the record is in hand, and how much of a core each
-takes; then what it takes to wait for topics where nothing happens.
+Two processes tail one topic into which a third puts a record now and then: one is notified by the system, the other is
+not, as on a shared mount. It prints the times from before the commit until the record is in hand, and how much of a
+core each takes; then what it takes to wait for topics where nothing happens.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pyspark_commitlog.storage.events import Events
 TOPIC = "t"
 
 
-def tail(root: str, *, told: bool, commits: int, ready: Barrier, results: Queue[object]) -> None:
+def tail(root: str, *, notified: bool, commits: int, ready: Barrier, results: Queue[object]) -> None:
     """Take records until all came; tell how late each was in ms, and the part of a core that it took."""
-    by(told=told)
+    by(notified=notified)
     consumer = Consumer(root, auto_offset_reset="earliest")
     consumer.subscribe([TOPIC])
     consumer.poll()
@@ -44,20 +44,20 @@ def tail(root: str, *, told: bool, commits: int, ready: Barrier, results: Queue[
     results.put((late, (time.process_time() - used) / (time.monotonic() - began)))
 
 
-def by(*, told: bool) -> None:
+def by(*, notified: bool) -> None:
     """Have this process wait for events, or look as where there are none."""
-    if not told:
+    if not notified:
         Events.open = lambda ignored: None  # type: ignore[method-assign,assignment]
 
 
 def measure(root: str, commits: int) -> None:
     """Print how late records come, both ways at once."""
     context = get_context("spawn")
-    ready, queues = context.Barrier(3), {told: context.Queue() for told in (True, False)}
+    ready, queues = context.Barrier(3), {notified: context.Queue() for notified in (True, False)}
     shared = {"commits": commits, "ready": ready}
     readers = [
-        context.Process(target=tail, args=(root,), kwargs={"told": told, "results": queue, **shared})
-        for told, queue in queues.items()
+        context.Process(target=tail, args=(root,), kwargs={"notified": notified, "results": queue, **shared})
+        for notified, queue in queues.items()
     ]
     for reader in readers:
         reader.start()
@@ -66,10 +66,10 @@ def measure(root: str, commits: int) -> None:
         for _ in range(commits):
             time.sleep(random.uniform(0.02, 0.2))
             producer.send(TOPIC, struct.pack("<q", time.time_ns())).result()
-    for told, queue in queues.items():
+    for notified, queue in queues.items():
         late, cores = queue.get()
         p50, p99 = np.percentile(late, [50, 99])
-        print(f"{_name(told)} record in hand behind send: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {cores:.1%} of a core")
+        print(f"{_name(notified)} record in hand after send: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {cores:.1%} of a core")
     for reader in readers:
         reader.join()
 
@@ -80,17 +80,17 @@ def idle(root: str, topics: list[str], seconds: float) -> None:
     consumer.subscribe(topics)
     consumer.poll()
     opens = Events.open
-    for told in (True, False):
-        time.sleep(1.5)  # the thread that waits ends, and begins anew
-        by(told=told)
+    for notified in (True, False):
+        time.sleep(1.5)  # the thread that waits ends, and begins again
+        by(notified=notified)
         used = time.process_time()
         consumer.poll(seconds)
-        print(f"{_name(told)} {len(topics)} idle topics: {(time.process_time() - used) / seconds:.2%} of a core")
+        print(f"{_name(notified)} {len(topics)} idle topics: {(time.process_time() - used) / seconds:.2%} of a core")
     Events.open = opens  # type: ignore[method-assign]
 
 
-def _name(told: bool) -> str:
-    return "told by the system:" if told else "looking:           "
+def _name(notified: bool) -> str:
+    return "notified by the system:" if notified else "looking:               "
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ class Variant:
     read: list[float] = field(default_factory=list)
     stored: int = 0
 
-    def told(self, records: int) -> str:
+    def line(self, records: int) -> str:
         """Return the line of the table."""
         each = 1e6 / records
         read = f"{min(self.read) * each:.3f} | {self.stored / records:.0f}" if self.read else "| "
@@ -107,8 +107,8 @@ def _ordered(*names: str) -> Callable[[], Any]:
     return lambda: patch.object(columns, "encode", encode)
 
 
-def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:
-    return _decode(pa.py_buffer(message.to_pybytes()), thinned=thinned, names=names)
+def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:  # codespell:ignore thinned
+    return _decode(pa.py_buffer(message.to_pybytes()), thinned=thinned, names=names)  # codespell:ignore thinned
 
 
 def variants() -> list[Variant]:
@@ -174,7 +174,7 @@ def _as_from_spark(table: pa.Table, rows: int) -> list[pa.RecordBatch]:
 
 
 def _measure(topic: TopicLog, variant: Variant, batches: list[pa.RecordBatch], *, warm: bool) -> None:
-    _stage(topic, batches)  # in the memory that the variant before left behind
+    _stage(topic, batches)  # in the memory that the variant before left
     began = time.process_time()
     state, staged = _stage(topic, batches)
     if warm:
@@ -239,7 +239,7 @@ FILE_BYTES = 224 * 2**20
 
 
 def weigh_calls(work: Path, rounds: int) -> Iterator[str]:
-    """Yield the lines of a table: writing a file, some seconds behind the removal of the one before."""
+    """Yield the lines of a table: writing a file, some seconds after the removal of the one before."""
     work.mkdir(parents=True, exist_ok=True)
     taken: dict[int, list[tuple[float, float]]] = {kib: [] for kib in CALLS_KIB}
     for _ in range(rounds):
@@ -334,7 +334,7 @@ def main() -> None:
         print(json.dumps([min(variant.staged), min(variant.read), variant.stored]))
         return
     found[-1:-1] = weigh_pools(args.records, args.rounds)
-    print("\n".join([HEAD, *(variant.told(args.records) for variant in found)]))
+    print("\n".join([HEAD, *(variant.line(args.records) for variant in found)]))
 
 
 if __name__ == "__main__":

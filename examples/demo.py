@@ -41,7 +41,7 @@ console = Console()
 def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=HERE.parent / "demo-root", help="made anew (default: demo-root)")
+    parser.add_argument("--root", type=Path, default=HERE.parent / "demo-root", help="made again (default: demo-root)")
     root = parser.parse_args().root.resolve()
     shutil.rmtree(root, ignore_errors=True)
     began = time.monotonic()
@@ -172,11 +172,11 @@ def print_summary(title: str, summary: Sequence[tuple[object, int, float, int]])
     for name in ("", "flights", "mean delay, min", "longest, min"):
         table.add_column(name, justify="right")
     for key, flights, mean, longest in summary:
-        table.add_row(str(key), f"{flights:,}", told(mean, ".1f"), "" if longest is None else str(longest))
+        table.add_row(str(key), f"{flights:,}", formatted(mean, ".1f"), "" if longest is None else str(longest))
     console.print(table)
 
 
-def told(number: float | None, form: str = "") -> str:
+def formatted(number: float | None, form: str = "") -> str:
     """Return a number as text; nothing where there is none."""
     return "" if number is None else format(number, form)
 

@@ -2,10 +2,10 @@
 
     python examples/exactly_once_sqlite.py --root /tmp/commitlog --topic lines --database /tmp/counts.db
 
-A count and the offset behind it go into one transaction of the database, so either both are there or none. The
-processes are members of one group, which share the partitions. Who is given a partition goes on where the database is.
-Who has lost one, and does not know it yet, finds that the database is further, and counts nothing. What the group has
-committed only tells others how far it is. No Spark.
+A count and the offset after it go into one transaction of the database, so either both are there or none. The
+processes are members of one group, which share the partitions. A member that is given a partition goes on where the
+database is. One that has lost a partition, and does not know it yet, finds that the database is further, and counts
+nothing. What the group has committed only shows others how far it is. No Spark.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Counts(ConsumerRebalanceListener):
 
     def add(self, place: TopicPartition, records: Sequence[Record]) -> None:
         """Count records of a partition that follow each other, unless somebody else has counted there meanwhile."""
-        first, behind = records[0].offset, records[-1].offset + 1
+        first, after = records[0].offset, records[-1].offset + 1
         self._database.execute("BEGIN IMMEDIATE")
         moved = self._database.execute(
             "UPDATE offsets SET next = ? WHERE topic = ? AND part = ? AND next <= ?",
-            (behind, place.topic, place.partition, first),
+            (after, place.topic, place.partition, first),
         ).rowcount
         if not moved:
             self._database.execute("ROLLBACK")
@@ -77,7 +77,7 @@ def main() -> None:
     consumer = Consumer(
         args.root,
         group_id=args.group,
-        auto_offset_reset="none",  # the database tells where to begin
+        auto_offset_reset="none",  # the database says where to begin
         session_timeout_ms=args.session_timeout_ms,
         heartbeat_interval_ms=min(3000, args.session_timeout_ms // 3),
     )

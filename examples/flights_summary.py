@@ -54,7 +54,7 @@ def summarise_stream(
 ) -> dict[str, Summary]:
     """Return the summaries by carrier and by hour of a stream from earliest to what is there now.
 
-    ``on_rows`` is told from time to time how many records have been read.
+    ``on_rows`` is called from time to time with how many records have been read.
     """
     records = (
         spark.readStream.format("commitlog")

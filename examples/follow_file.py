@@ -3,7 +3,7 @@
     python examples/follow_file.py --file /var/log/app.log --root /tmp/commitlog --topic lines --producer-id app-log
 
 The topic remembers how far the producer id has come: a record's sequence is where its line ends in the file. Started
-again, the script asks for the last one and goes on behind it. Started twice, the older of both is fenced and ends.
+again, the script asks for the last one and goes on after it. Started twice, the older of both is fenced and ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def copy(file: Path, root: str, topic: str, producer_id: str, follow: bool) -> None:
-    """Send the lines behind the last one that landed."""
+    """Send the lines after the last one that landed."""
     with Producer(root, producer_id=producer_id) as producer:
         failed: list[BaseException] = []
         for line, end in lines(file, producer.last_sequence(topic) + 1, follow):
@@ -51,7 +51,7 @@ def copy(file: Path, root: str, topic: str, producer_id: str, follow: bool) -> N
 
 
 def lines(file: Path, start: int, follow: bool) -> Iterator[tuple[bytes, int]]:
-    """Yield (line, position behind it); a last line without its end waits until it is whole."""
+    """Yield (line, position after it); a last line without its end waits until it is whole."""
     with file.open("rb") as source:
         source.seek(start)
         while True:

@@ -1,7 +1,7 @@
 """What the examples of upserts share: the newest record of each key of a micro-batch, and the query that hands it on.
 
 A topic of users, keyed by id: the value is JSON, ``{"name": …, "city": …}``, or null where the user is deleted.
-``docs/how-to/upserts.md`` tells what holds, and what to change for tables of your own.
+``docs/how-to/upserts.md`` says what holds, and what to change for tables of your own.
 """
 
 from __future__ import annotations

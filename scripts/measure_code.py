@@ -30,7 +30,7 @@ DOCUMENT = REPOSITORY / "docs" / "explanation" / "code-measures.md"
 BEGIN, END = "<!-- measured -->\n", "<!-- /measured -->\n"
 WINDOW = 6
 #: Names that say nothing about what they hold.
-VAGUE = ("found", "each", "told")
+VAGUE = ("found", "each", "told")  # codespell:ignore told
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BRANCHES = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler | ast.match_case | ast.Assert
 
@@ -209,7 +209,7 @@ def vague(modules: Sequence[Module]) -> dict[str, int]:
 
 
 def imports(modules: Sequence[Module]) -> set[tuple[Module, Module]]:
-    """Return who imports whom inside the package, at any place of the file (pure)."""
+    """Return which modules import which, at any place of the file (pure)."""
     by_name = {module.name: module for module in modules}
     return {
         (module, by_name[target])

@@ -18,7 +18,7 @@ _LEAST = 0.02
 
 
 def _began() -> float:
-    """Return when this process started, as ``time.time()`` tells it."""
+    """Return when this process started, on the clock of ``time.time()``."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rsplit(")", 1)[1].split()[19])
     with open("/proc/uptime") as file:

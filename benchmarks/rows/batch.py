@@ -8,7 +8,7 @@ from kafka_peer import TUNED_CONSUMER, TUNED_PRODUCER
 
 
 def write(bench: Bench) -> None:
-    """All records from Parquet; a root, topic or directory is made anew for each run, before the clock starts."""
+    """All records from Parquet; a root, topic or directory is made again for each run, before the clock starts."""
     peers = {
         FLOOR_SINK: just(lambda: bench.input().write.format("floor_sink").mode("append").save()),
         "Parquet, snappy": just(lambda: bench.input().write.parquet(bench.directory())),
@@ -26,14 +26,14 @@ def write(bench: Bench) -> None:
 def read(bench: Bench) -> None:
     """All columns, and the value alone, to nowhere."""
     asked = {"all columns": COLUMNS} if bench.quick else {"all columns": COLUMNS, "value only": "value binary"}
-    for told, schema in asked.items():
+    for columns_read, schema in asked.items():
         peers = {FLOOR_SOURCE: _floor(bench, schema)}
         if bench.kafka is not None:
             columns = [column.split()[0] for column in schema.split(", ")]
             if not bench.quick:
                 peers["Kafka source"] = _kafka(bench, columns, {})
             peers["Kafka source, tuned"] = _kafka(bench, columns, TUNED_CONSUMER)
-        bench.table.rates(f"batch read, {told}", bench.records, bench.read(bench.settled, schema), peers)
+        bench.table.rates(f"batch read, {columns_read}", bench.records, bench.read(bench.settled, schema), peers)
 
 
 def _floor(bench: Bench, schema: str) -> Contender:

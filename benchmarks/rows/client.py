@@ -33,13 +33,13 @@ _PEER = "confluent-kafka"
 
 def client_read(bench: Bench) -> None:
     """All records of a settled topic to Arrow, by one thread that is asked for them."""
-    for told, columns in (("all columns", None), ("value only", ["value"])):
+    for label, columns in (("all columns", None), ("value only", ["value"])):
         with _peer(bench) as peer:
             peers = {}
             if peer is not None:
                 peers[f"{_PEER}, tuned"] = _theirs_read(bench, peer, columns)
             ours = just(lambda columns=columns: _read(bench, columns))  # type: ignore[misc]
-            bench.table.rates(f"client read to Arrow, {told}", bench.records, ours, peers)
+            bench.table.rates(f"client read to Arrow, {label}", bench.records, ours, peers)
 
 
 def client_append(bench: Bench) -> None:

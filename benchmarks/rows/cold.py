@@ -28,13 +28,13 @@ def cold(bench: Bench) -> None:
         places["Kafka source, tuned"] = ("kafka", kafka.bootstrap, kafka.bootstrap)
         topics["Kafka source, tuned"] = (small, bench.kafka_topic)
     jobs = {"five records": ("batch", 0), f"{bench.records:,} in a batch": ("batch", 1), "AvailableNow": ("stream", 1)}
-    for told, (kind, which) in jobs.items():
+    for label, (kind, which) in jobs.items():
         runs: dict[str, list[float]] = {name: [] for name in places}
         for _ in range(bench.table.runs):
             for name, (source, *where) in places.items():
                 runs[name].append(_run(source, kind, topics[name][which], where[which], bench.directory()))
         bench.clean()
-        bench.table.compare(f"cold job: {told}", SECONDS, runs)
+        bench.table.compare(f"cold job: {label}", SECONDS, runs)
 
 
 def _run(source: str, kind: str, topic: str, place: str, checkpoint: str) -> float:

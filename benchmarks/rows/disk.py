@@ -1,4 +1,4 @@
-"""What happens behind a write: settling, compaction, and what is left on the disk."""
+"""What happens after a write: settling, compaction, and what is left on the disk."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def latency(bench: Bench) -> None:
         if bench.kafka is not None:
             found["Kafka source"].append(_theirs(bench, bench.kafka))
         bench.clean()
-    for at, told in enumerate(("p50", "p99")):
-        work = f"tail latency, {RECORDS_PER_SECOND:,} records/s, {told}"
+    for at, percentile in enumerate(("p50", "p99")):
+        work = f"tail latency, {RECORDS_PER_SECOND:,} records/s, {percentile}"
         bench.table.compare(work, MILLISECONDS, {name: [run[at] for run in runs] for name, runs in found.items()})
 
 

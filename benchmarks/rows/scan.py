@@ -22,12 +22,12 @@ def scan(bench: Bench) -> None:
     """All columns, and the value alone; one thread, lz4, page cache warm, every CRC checked in ours."""
     directory = Path(bench.directory(keep=True))
     _write_ipc(bench, directory)
-    for told, columns in (("all columns", COLUMNS), ("value only", ("value",))):
+    for label, columns in (("all columns", COLUMNS), ("value only", ("value",))):
         ours, bare = (
             just(lambda asked=columns: read_topic(bench.settled, asked)),
             just(lambda asked=columns: read_ipc(directory, asked)),
         )
-        bench.table.rates(f"scan without Spark, {told}", bench.records, ours, {"floor: Arrow IPC, lz4": bare})
+        bench.table.rates(f"scan without Spark, {label}", bench.records, ours, {"floor: Arrow IPC, lz4": bare})
 
 
 def read_topic(root: str, columns: Sequence[str]) -> int:

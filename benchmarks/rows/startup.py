@@ -25,9 +25,9 @@ def startup(bench: Bench) -> None:
     """Programs in fresh processes, then the first row in a session that is there, next to Parquet's."""
     root = bench.directory(keep=True)
     make_small_topic(root, TOPIC, FEW, 1)
-    for told, code in PROGRAMS.items():
+    for label, code in PROGRAMS.items():
         runs = [1000 * _seconds(code, root) for _ in range(bench.table.runs + 1)][1:]
-        bench.table.compare(told, MILLISECONDS, {"": runs})
+        bench.table.compare(label, MILLISECONDS, {"": runs})
     files = bench.directory(keep=True)
     bench.spark.range(FEW).selectExpr("CAST(id AS STRING) AS value").coalesce(1).write.parquet(files)
     ours = bench.spark.read.format("commitlog").options(path=root, subscribe=TOPIC)

@@ -29,7 +29,7 @@ def example() -> str:
     settle = (ROOT / SETTLE).read_bytes().rstrip(b"\n")
     blocks = [
         _block(ENTRY, _wrapped(line.decode())),
-        _block(f"{ENTRY}, behind its first newline", _frame(inline)),
+        _block(f"{ENTRY}, after its first newline", _frame(inline)),
         _block(SETTLE, _wrapped(settle.decode())),
         _block(MANIFEST, _wrapped((ROOT / MANIFEST).read_text())),
         _entries(f"{SEGMENT}.index", "ii", "relative offset {}, position {}"),
