@@ -21,7 +21,7 @@ from pyspark_commitlog.cli.shared import (
     principal,
     unescape,
 )
-from pyspark_commitlog.cli.starts import Span, parse_partitions, parse_span
+from pyspark_commitlog.cli.starts import StartAndStop, parse_partitions, parse_start_and_stop
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import TopicPartition
 
@@ -44,7 +44,7 @@ class _Request:
 
     topics: Sequence[str]
     partitions: Sequence[int] | None
-    span: Span
+    span: StartAndStop
     to_end: bool
     count: int | None
     group: str | None
@@ -122,7 +122,7 @@ def cat(
         request = _Request(
             topics=topic,
             partitions=parse_partitions(partitions),
-            span=parse_span(offset or ()),
+            span=parse_start_and_stop(offset or ()),
             to_end=to_end,
             count=count,
             group=group,
@@ -141,14 +141,14 @@ def _check_group(request: _Request) -> None:
     span = request.span
     if request.group is None and span.name == "stored":
         raise UsageError("-o stored: give the group with -G")
-    if request.group is not None and (request.partitions is not None or span != Span(span.name)):
+    if request.group is not None and (request.partitions is not None or span != StartAndStop(span.name)):
         raise UsageError("-G: a group goes on where it is; -o takes beginning, end or stored then, and -p nothing")
 
 
 def _run(root: str, request: _Request) -> None:
     from pyspark_commitlog.consumer import Consumer
 
-    output = _Output()
+    output = _Stdout()
     reset = "latest" if request.group is not None and request.span.name == "end" else "earliest"
     with Consumer(
         root, group_id=request.group, auto_offset_reset=reset, enable_auto_commit=False, principal=principal()
@@ -222,7 +222,7 @@ def _up_to(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> pa.RecordB
     return batch if end is None else batch.slice(0, int(batch.column("offset").to_numpy().searchsorted(end)))
 
 
-class _Output:
+class _Stdout:
     """The standard output, unbuffered: what was written is with the reader, and nothing is left to write at the end."""
 
     def __init__(self) -> None:

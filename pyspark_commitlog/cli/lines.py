@@ -27,7 +27,7 @@ _NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LineFormat:
     """How a line is read, see ``commitlog produce``. ``partition`` and ``headers``: of a record without its own."""
 
     key_separator: bytes | None
@@ -69,43 +69,45 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def parse_lines(lines: Sequence[bytes], first: int, shape: Shape) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
+def parse_lines(
+    lines: Sequence[bytes], first: int, form: LineFormat
+) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
     """Return the records of lines, up to the first that is none, and the error that says why.
 
     Args:
         lines: without what ends them.
         first: the number of the first, from 1.
-        shape: how a line is read.
+        form: how a line is read.
     """
     rows: list[_Row] = []
     error: InvalidRecordError | None = None
     try:
-        rows.extend(_rows(lines, first, shape))
+        rows.extend(_rows(lines, first, form))
     except InvalidRecordError as found:
         error = found
     return _batch(rows), error
 
 
-def _rows(lines: Sequence[bytes], first: int, shape: Shape) -> Iterator[_Row]:
+def _rows(lines: Sequence[bytes], first: int, form: LineFormat) -> Iterator[_Row]:
     for number, line in enumerate(lines, first):
         try:
-            yield _json_row(line, shape) if shape.as_json else _row(line, shape)
+            yield _json_row(line, form) if form.as_json else _row(line, form)
         except (ValueError, RecursionError) as error:  # a UsageError is one
             raise InvalidRecordError(f"line {number}: {error}") from error
 
 
-def _row(line: bytes, shape: Shape) -> _Row:
+def _row(line: bytes, form: LineFormat) -> _Row:
     key, value = None, line
-    if shape.key_separator is not None:
-        key, separator, value = line.partition(shape.key_separator)
+    if form.key_separator is not None:
+        key, separator, value = line.partition(form.key_separator)
         if not separator:
-            raise InvalidRecordError(f"there is no separator {shape.key_separator!r} behind a key")
-    if shape.null:
-        return _Row(value or None, key or None, shape.headers, shape.partition)
-    return _Row(value, key, shape.headers, shape.partition)
+            raise InvalidRecordError(f"there is no separator {form.key_separator!r} behind a key")
+    if form.null:
+        return _Row(value or None, key or None, form.headers, form.partition)
+    return _Row(value, key, form.headers, form.partition)
 
 
-def _json_row(line: bytes, shape: Shape) -> _Row:
+def _json_row(line: bytes, form: LineFormat) -> _Row:
     told = json.loads(line)
     if not isinstance(told, dict):
         raise InvalidRecordError('a record is an object, as in {"key": "a", "value": "b"}')
@@ -116,13 +118,13 @@ def _json_row(line: bytes, shape: Shape) -> _Row:
     name = "payload" if "payload" in told or "payload_base64" in told else "value"
     if name not in told and f"{name}_base64" not in told:
         raise InvalidRecordError("there is no value; null is one")
-    partition = told.get("partition", shape.partition)
+    partition = told.get("partition", form.partition)
     if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_PARTITION):
         raise InvalidRecordError(f"partition {partition!r} is no number from 0 to {MAX_PARTITION}")
     return _Row(
         _bytes(told, name),
         _bytes(told, "key"),
-        _headers(told["headers"]) if "headers" in told else shape.headers,
+        _headers(told["headers"]) if "headers" in told else form.headers,
         partition,
         _timestamp(told.get("timestamp", told.get("ts"))),
     )

@@ -35,7 +35,7 @@ from pyspark_commitlog.text import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_commitlog.cli.lines import Shape
+    from pyspark_commitlog.cli.lines import LineFormat
     from pyspark_commitlog.producer.batches import BatchMetadata
     from pyspark_commitlog.producer.client import Producer
 
@@ -87,11 +87,11 @@ def produce(
 
     SIGINT and SIGTERM end it: whole lines that were read are sent.
     """
-    from pyspark_commitlog.cli.lines import Shape, parse_headers
+    from pyspark_commitlog.cli.lines import LineFormat, parse_headers
     from pyspark_commitlog.producer.client import Producer
 
     with opened(root):
-        shape = Shape(
+        form = LineFormat(
             None if key_separator is None else unescape(key_separator, "-K"),
             null,
             partition,
@@ -103,7 +103,7 @@ def produce(
         end = unescape(delimiter, "-D")
         if not end:
             raise UsageError("-D takes one byte or more")
-        if file and (shape, end) != (Shape(None, False, None, (), False), b"\n"):
+        if file and (form, end) != (LineFormat(None, False, None, (), False), b"\n"):
             raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns tell all that")
         stop = _Signals()
         logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
@@ -111,7 +111,7 @@ def produce(
             root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
         ) as producer:
             sent = _Sent(producer, topic, numbered=producer_id is not None, tell_offsets=tell_offsets)
-            batches = _file_batches(file, stop) if file else _line_batches(shape, end, stop)
+            batches = _file_batches(file, stop) if file else _line_batches(form, end, stop)
             error = sent.send(batches)
     typer.echo(sent.told(), err=True)
     if error is not None:
@@ -165,7 +165,7 @@ class _Signals:
             signal.set_wakeup_fd(before)
 
 
-def _line_batches(shape: Shape, end: bytes, stop: _Signals) -> _Batches:
+def _line_batches(form: LineFormat, end: bytes, stop: _Signals) -> _Batches:
     """Yield the records of the standard input, each ended by ``end``; the last one need not be.
 
     Raises:
@@ -175,16 +175,16 @@ def _line_batches(shape: Shape, end: bytes, stop: _Signals) -> _Batches:
     while chunk := stop.read():
         *lines, rest = (rest + chunk).split(end)
         if lines:
-            yield from _parsed(lines, first, shape)
+            yield from _parsed(lines, first, form)
             first += len(lines)
     if rest and not stop.exit_code:
-        yield from _parsed([rest], first, shape)
+        yield from _parsed([rest], first, form)
 
 
-def _parsed(lines: Sequence[bytes], first: int, shape: Shape) -> _Batches:
+def _parsed(lines: Sequence[bytes], first: int, form: LineFormat) -> _Batches:
     from pyspark_commitlog.cli.lines import parse_lines
 
-    batch, error = parse_lines(lines, first, shape)
+    batch, error = parse_lines(lines, first, form)
     yield batch, f"line {first}" if batch.num_rows == 1 else f"lines {first} to {first + batch.num_rows - 1}"
     if error is not None:
         raise error

@@ -12,7 +12,7 @@ _NAMES = ("beginning", "end", "stored")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StartAndStop:
     """What ``-o`` says: one of the names, or an offset (from the end if ``back``), or times in ms.
 
     ``since`` is the time to start at, ``until`` the time to stop before.
@@ -41,13 +41,13 @@ class Span:
         return max(low, min(high, high - self.offset if self.back else self.offset))
 
 
-def parse_span(given: Sequence[str]) -> Span:
+def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
     """Return what ``-o`` says, given up to twice: ``s@`` and ``e@`` go together.
 
     Raises:
         UsageError: it is none of kcat's forms, or two that exclude each other.
     """
-    start: Span | None = None
+    start: StartAndStop | None = None
     until: int | None = None
     for text in given:
         kind, at, time = text.partition("@")
@@ -60,25 +60,25 @@ def parse_span(given: Sequence[str]) -> Span:
             if kind == "e" and until is None:
                 until = instant
                 continue
-            found = Span(since=instant) if kind == "s" else None
+            found = StartAndStop(since=instant) if kind == "s" else None
         else:
             found = _start(text)
         if found is None or start is not None:
             raise UsageError(f"-o {', -o '.join(given)}: give one start, and one e@ to stop at")
         start = found
-    start = start or Span()
-    return Span(start.name, start.offset, start.back, start.since, until)
+    start = start or StartAndStop()
+    return StartAndStop(start.name, start.offset, start.back, start.since, until)
 
 
-def _start(text: str) -> Span:
+def _start(text: str) -> StartAndStop:
     if text in _NAMES:
-        return Span(name=text)
+        return StartAndStop(name=text)
     try:
         number = int(text)
     except ValueError:
         told = "use beginning, end, stored, an offset, -N for the last N, s@TIME or e@TIME"
         raise UsageError(f"-o {text}: {told}") from None
-    return Span(offset=abs(number), back=text.startswith("-"))
+    return StartAndStop(offset=abs(number), back=text.startswith("-"))
 
 
 def parse_partitions(text: str | None) -> list[int] | None:

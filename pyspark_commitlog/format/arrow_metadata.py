@@ -57,7 +57,7 @@ _KEPT = 64
 Numbers = tuple[int, ...]
 
 
-class Shape(NamedTuple):
+class SchemaShape(NamedTuple):
     """What the messages of a schema are made of: nodes and buffers, counted in the order in which they come.
 
     Args:
@@ -95,7 +95,7 @@ class _Layout(NamedTuple):
     codec: int | None
 
 
-def shape_of(schema: pa.Schema) -> Shape:
+def shape_of(schema: pa.Schema) -> SchemaShape:
     """Return what the messages of a schema are made of: binary, string, list, struct and columns of a fixed width."""
     alike: list[int] = []
     needs: list[tuple[int, int, int, int]] = []
@@ -122,10 +122,10 @@ def shape_of(schema: pa.Schema) -> Shape:
 
     for field in schema:
         add_node(field.type, 0)
-    return Shape(len(alike), buffers, itemgetter(*alike), tuple(needs), tuple(bitmaps))
+    return SchemaShape(len(alike), buffers, itemgetter(*alike), tuple(needs), tuple(bitmaps))
 
 
-def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
+def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
     """Return how many bytes the buffers of an encapsulated RecordBatch message decode to, and a copy of its metadata.
 
     This must be known before Arrow gets the message, and no memory is taken for it. What the message says of its rows
@@ -145,7 +145,7 @@ def decoded_bytes(message: pa.Buffer, shape: Shape) -> tuple[int, bytes]:
     return found.total, found.metadata
 
 
-def checked_bytes(message: pa.Buffer, shape: Shape) -> int:
+def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
     """Return what a message decodes to that is not decoded now: all that it says is checked here.
 
     Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
@@ -168,7 +168,7 @@ class _Found(NamedTuple):
     layout: _Layout
 
 
-def _decoded_bytes(message: memoryview, shape: Shape) -> _Found:
+def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Found:
     metadata, numbers, layout = _read(message, shape)
     lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
     if max(map(add, places, lengths)) > body:
@@ -186,7 +186,7 @@ def _decoded_bytes(message: memoryview, shape: Shape) -> _Found:
     return _Found(total, sizes, metadata, numbers, layout)
 
 
-def _read(message: memoryview, shape: Shape) -> tuple[bytes, Numbers, _Layout]:
+def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Layout]:
     """Return the metadata, the numbers in it, and which is which."""
     continues, length = _HEAD.unpack_from(message)
     start = _WORD + length
@@ -228,7 +228,7 @@ def _plain(size: int, length: int) -> int:
     return length - _WORD
 
 
-def _check(found: _Found, shape: Shape) -> None:
+def _check(found: _Found, shape: SchemaShape) -> None:
     """Refuse rows that the buffers have no bytes for.
 
     Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
@@ -257,7 +257,7 @@ def _check(found: _Found, shape: Shape) -> None:
 _layouts: dict[tuple[int, int], _Layout] = {}
 
 
-def _learn(metadata: bytes, shape: Shape) -> _Layout:
+def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
     """Return the layout of metadata that is unlike the one that is remembered, and remember it.
 
     Everything in it is found by positions that it holds itself. One that leads behind its end raises ``struct.error``;

@@ -17,7 +17,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from pyspark_commitlog.cli.cat import _is_done, _Request, _run
-from pyspark_commitlog.cli.starts import Span
+from pyspark_commitlog.cli.starts import StartAndStop
 from pyspark_commitlog.commit_log import CommitLog as Log
 from tests.support.commands import COMMAND, cat, run
 from tests.support.records import append, batch_of
@@ -158,9 +158,9 @@ def test_a_group_does_not_go_past_what_could_not_be_written(
         def check(self) -> None:
             pass
 
-    monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Output", Closed)
+    monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Stdout", Closed)
     request = _Request(
-        ["t"], None, Span(), True, None, "g", ("offset", "partition", "topic", "value"), lambda batch: b"x"
+        ["t"], None, StartAndStop(), True, None, "g", ("offset", "partition", "topic", "value"), lambda batch: b"x"
     )
     with pytest.raises(BrokenPipeError):
         _run(root, request)

@@ -5,52 +5,52 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.cli.lines import Shape, parse_lines
+from pyspark_commitlog.cli.lines import LineFormat, parse_lines
 from pyspark_commitlog.cli.render import parse_format, render
 from pyspark_commitlog.cli.shared import unescape
-from pyspark_commitlog.cli.starts import Span, parse_span
+from pyspark_commitlog.cli.starts import StartAndStop, parse_start_and_stop
 from pyspark_commitlog.errors import UsageError
 
-LINES = Shape(key_separator=b":", null=False, partition=None, headers=(), as_json=False)
+LINES = LineFormat(key_separator=b":", null=False, partition=None, headers=(), as_json=False)
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([], Span()),
-        (["end"], Span(name="end")),
-        (["7"], Span(offset=7)),
-        (["-7"], Span(offset=7, back=True)),
-        (["s@5", "e@1970-01-01"], Span(since=5, until=0)),
-        (["e@1970-01-01T01:00+01:00", "3"], Span(offset=3, until=0)),
+        ([], StartAndStop()),
+        (["end"], StartAndStop(name="end")),
+        (["7"], StartAndStop(offset=7)),
+        (["-7"], StartAndStop(offset=7, back=True)),
+        (["s@5", "e@1970-01-01"], StartAndStop(since=5, until=0)),
+        (["e@1970-01-01T01:00+01:00", "3"], StartAndStop(offset=3, until=0)),
     ],
 )
-def test_kcats_forms_of_an_offset(given: list[str], expected: Span) -> None:
-    assert parse_span(given) == expected
+def test_kcats_forms_of_an_offset(given: list[str], expected: StartAndStop) -> None:
+    assert parse_start_and_stop(given) == expected
 
 
 @pytest.mark.parametrize("given", [["x@5"], ["s@"], ["e@1", "e@2"], ["s@1", "s@2"], ["beginning", "s@2"], [""]])
 def test_other_forms_are_refused(given: list[str]) -> None:
     with pytest.raises(UsageError, match="-o"):
-        parse_span(given)
+        parse_start_and_stop(given)
 
 
 @pytest.mark.parametrize(
     ("span", "at_since", "expected"),
     [
-        (Span(), None, 10),
-        (Span(name="stored"), None, 10),
-        (Span(name="end"), None, 20),
-        (Span(offset=15), None, 15),
-        (Span(offset=3), None, 10),
-        (Span(offset=30), None, 20),
-        (Span(offset=3, back=True), None, 17),
-        (Span(offset=30, back=True), None, 10),
-        (Span(since=5), 12, 12),
-        (Span(since=5), None, 20),
+        (StartAndStop(), None, 10),
+        (StartAndStop(name="stored"), None, 10),
+        (StartAndStop(name="end"), None, 20),
+        (StartAndStop(offset=15), None, 15),
+        (StartAndStop(offset=3), None, 10),
+        (StartAndStop(offset=30), None, 20),
+        (StartAndStop(offset=3, back=True), None, 17),
+        (StartAndStop(offset=30, back=True), None, 10),
+        (StartAndStop(since=5), 12, 12),
+        (StartAndStop(since=5), None, 20),
     ],
 )
-def test_a_start_lies_in_the_log(span: Span, at_since: int | None, expected: int) -> None:
+def test_a_start_lies_in_the_log(span: StartAndStop, at_since: int | None, expected: int) -> None:
     assert span.start(10, 20, at_since) == expected
 
 
@@ -85,6 +85,6 @@ def test_records_before_the_line_that_is_none_are_kept() -> None:
      b'{"value": "a", "headers": {"\\ud800": "x"}}', b"[" * 100_000],
 )  # fmt: skip
 def test_a_line_of_json_that_is_no_record_is_named(line: bytes) -> None:
-    batch, error = parse_lines([line], 3, Shape(None, False, None, (), True))
+    batch, error = parse_lines([line], 3, LineFormat(None, False, None, (), True))
     assert batch.num_rows == 0
     assert str(error).startswith("line 3: ")

@@ -10,12 +10,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_options import source_options
-from pyspark_commitlog.spark.read.trigger_limits import Limits, Stored, cut_by_bytes
+from pyspark_commitlog.spark.read.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes
 
 P = [TopicPartition("t", partition) for partition in range(8)]
 
 
-def limits(**options: str) -> Limits:
+def limits(**options: str) -> TriggerLimits:
     """Return what a query's options ask for."""
     return source_options({"path": "/root", "subscribe": "t", **options}).limits
 
@@ -66,13 +66,13 @@ def test_a_batch_waits_for_enough_or_long_enough_but_not_the_first(
     there: int, waited_ms: int | None, wanted: bool
 ) -> None:
     starts, ends = {P[0]: 100, P[1]: 7}, {P[0]: 100 + there, P[1]: 7}
-    assert Limits(min_offsets=10, max_delay_ms=1000).puts_off(starts, ends, waited_ms) is wanted
-    assert Limits(max_offsets=10).puts_off(starts, ends, waited_ms) is False
+    assert TriggerLimits(min_offsets=10, max_delay_ms=1000).puts_off(starts, ends, waited_ms) is wanted
+    assert TriggerLimits(max_offsets=10).puts_off(starts, ends, waited_ms) is False
 
 
-def even(bytes_each: dict[TopicPartition, int]) -> Stored:
+def even(bytes_each: dict[TopicPartition, int]) -> StoredBytes:
     """Return records of the same size in each partition."""
-    return Stored(
+    return StoredBytes(
         lambda place, start, end: (end - start) * bytes_each[place],
         lambda place, start, end, budget: min(end, start + budget // max(1, bytes_each[place])),
     )

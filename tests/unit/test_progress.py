@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Loss, backlog, error_of, ranges, up_to
+from pyspark_commitlog.spark.read.progress import Loss, error_of, ranges, unread, up_to
 from pyspark_commitlog.spark.read.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.topic_selection import by_name, by_partition, by_pattern
 
@@ -37,7 +37,7 @@ def found(
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], list[str]]:
     """Return where each partition starts and ends, and what is told."""
     losses: list[Loss] = []
-    got = backlog(begin, states, by_name(subscription), losses.append, unknown)
+    got = unread(begin, states, by_name(subscription), losses.append, unknown)
     spans = {(place.topic, place.partition): (got.starts[place], end) for place, end in got.ends.items()}
     return spans, [f"{loss.told}; {loss.next}" for loss in losses]
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_ahead_of_the_log_goes_back_to_the_high_watermark() -> None
 def test_a_topic_made_again_starts_at_its_log_start() -> None:
     begin = at(t=[9])
     losses: list[Loss] = []
-    got = backlog(begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append, unknown)
+    got = unread(begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append, unknown)
     assert list(got.starts.values()) == [1, 0]
     assert got.topic_ids == {"t": OTHER}
     (loss,) = losses
@@ -90,7 +90,7 @@ def test_a_topic_made_again_starts_at_its_log_start() -> None:
 def test_what_a_deleted_topic_held_is_told_where_it_is_known(start: int, wanted: str, again: bool) -> None:
     losses: list[Loss] = []
     now = {"t": state((0, 3), topic_id=OTHER)} if again else {}
-    backlog(at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life))
+    unread(at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life))
     assert [loss.told.split(": ")[2] for loss in losses] == [wanted]
 
 
@@ -106,7 +106,7 @@ def test_a_topic_made_again_with_fewer_partitions_is_told_as_such() -> None:
 
 def test_a_deleted_topic_stays_where_it_is() -> None:
     losses: list[Loss] = []
-    got = backlog(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
+    got = unread(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
     assert (got.starts[TopicPartition("t", 0)], got.ends[TopicPartition("t", 0)]) == (9, 9)
     assert got.topic_ids == {"t": ID, "u": ID}
     assert [loss.told for loss in losses] == [
@@ -119,7 +119,7 @@ def test_what_is_no_longer_subscribed_is_told_and_left_out(kind: str) -> None:
     begin = at(t=[1, 2]) if kind == "partition" else at(t=[1], u=[2])
     now = by_partition('{"t": [0]}') if kind == "partition" else by_pattern("t")
     losses: list[Loss] = []
-    got = backlog(
+    got = unread(
         begin,
         {"t": state((0, 5), (0, 5))} if kind == "partition" else {"t": state((0, 5))},
         now,

@@ -6,12 +6,12 @@ import pytest
 
 from pyspark_commitlog.errors import OptionError, UsageError
 from pyspark_commitlog.spark.read.source_options import source_options
-from pyspark_commitlog.spark.read.topic_selection import Subscription, by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
 
 
-def subscription(**options: str) -> Subscription:
+def subscription(**options: str) -> TopicSelection:
     """Return what a query's options ask for."""
-    return source_options({"path": "/root", **options}).subscription
+    return source_options({"path": "/root", **options}).selection
 
 
 def test_a_pattern_takes_whole_names_only_and_no_reserved_ones() -> None:

@@ -17,8 +17,8 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.read.source_reader import Reading, check_end
-from pyspark_commitlog.spark.read.trigger_limits import Limits
+from pyspark_commitlog.spark.read.source_reader import SourceReader, check_end
+from pyspark_commitlog.spark.read.trigger_limits import TriggerLimits
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyspark_commitlog.spark")
 
 
-class CommitLogReader(Reading, DataSourceReader):
+class CommitLogReader(SourceReader, DataSourceReader):
     """Reads a fixed range of every partition of the subscribed topics."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
@@ -34,7 +34,7 @@ class CommitLogReader(Reading, DataSourceReader):
         if options.starting == LATEST:
             raise OptionError("option 'startingOffsets'='latest' makes no sense for a batch read: it would be empty")
         check_end(options.ending)
-        if options.limits != Limits():
+        if options.limits != TriggerLimits():
             log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
         self._taker = Taker() if options.push_down else None
         if self._taker is not None:

@@ -8,9 +8,9 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Times
+from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Timestamps
 from pyspark_commitlog.spark.read.source_reader import by_offset, check_end
-from pyspark_commitlog.spark.read.topic_selection import Subscription
+from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 
 class Bounds:
@@ -18,15 +18,15 @@ class Bounds:
 
     Args:
         asked: by offset, or by time: before the first record that is not earlier. None: no bounds.
-        subscription: of the query.
+        selection: of the query.
         topic: returns the handle of a topic.
     """
 
     def __init__(
-        self, asked: Offsets | Times | None, subscription: Subscription, topic: Callable[[str], TopicLog]
+        self, asked: Offsets | Timestamps | None, selection: TopicSelection, topic: Callable[[str], TopicLog]
     ) -> None:
         check_end(asked)
-        self._asked, self._subscription, self._topic = asked, subscription, topic
+        self._asked, self._selection, self._topic = asked, selection, topic
         self._known: dict[TopicPartition, int] = {}
         if isinstance(asked, dict):
             self._keep(asked)
@@ -44,7 +44,7 @@ class Bounds:
         Raises:
             OptionError: a partition that does not exist.
         """
-        if isinstance(self._asked, Times):
+        if isinstance(self._asked, Timestamps):
             for name, state in states.items():
                 self._look_up(self._asked, name, state, starts, ends)
         elif isinstance(self._asked, dict):
@@ -53,7 +53,7 @@ class Bounds:
 
     def _look_up(
         self,
-        asked: Times,
+        asked: Timestamps,
         name: str,
         state: TopicState,
         starts: Mapping[TopicPartition, int],
@@ -61,7 +61,7 @@ class Bounds:
     ) -> None:
         due = [
             partition
-            for partition in self._subscription.partitions(name, state.partitions)
+            for partition in self._selection.partitions(name, state.partitions)
             if (place := TopicPartition(name, partition)) in ends
             and place not in self._known
             and starts[place] < ends[place]

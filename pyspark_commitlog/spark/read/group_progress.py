@@ -27,7 +27,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, share_of
-from pyspark_commitlog.spark.read.source_options import Group
+from pyspark_commitlog.spark.read.source_options import QueryGroup
 from pyspark_commitlog.storage.caches import Told
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -40,7 +40,7 @@ _NOT_THERE = (OffsetOutOfRangeError, UnknownTopicError, UsageError)
 class GroupStart:
     """Where a group is, for ``startingOffsets=group``."""
 
-    group: Group
+    group: QueryGroup
     state: GroupState
 
     def of(self, topic: TopicLog, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
@@ -77,7 +77,7 @@ class GroupStart:
 class GroupProgress:
     """Commits the progress of one run of a streaming query."""
 
-    def __init__(self, handle: GroupLog, group: Group, *, strict: bool) -> None:
+    def __init__(self, handle: GroupLog, group: QueryGroup, *, strict: bool) -> None:
         self._handle, self._group, self._strict = handle, group, strict
         self._first: GroupState | None = None
         self._committed: Mapping[TopicPartition, int] = {}

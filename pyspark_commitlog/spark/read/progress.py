@@ -16,7 +16,7 @@ from pyspark_commitlog.log.parted import Parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.read.source_offset import SourceOffset
-from pyspark_commitlog.spark.read.topic_selection import Subscription
+from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ Restored = Mapping[str, Parted]
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class Unread:
     """What is there to read: per partition where it starts and the high watermark, and the topics' ids."""
 
     starts: Mapping[TopicPartition, int]
@@ -59,12 +59,12 @@ class Backlog:
     topic_ids: Mapping[str, str]
 
 
-def high_watermarks(states: Mapping[str, TopicState], subscription: Subscription) -> dict[TopicPartition, int]:
+def high_watermarks(states: Mapping[str, TopicState], selection: TopicSelection) -> dict[TopicPartition, int]:
     """Return the high watermark of every partition that is read."""
     return {
         TopicPartition(name, partition): state.log_end[partition]
         for name, state in states.items()
-        for partition in subscription.partitions(name, state.partitions)
+        for partition in selection.partitions(name, state.partitions)
     }
 
 
@@ -78,14 +78,14 @@ def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
     return {name: state.lineage.position for name, state in states.items()}
 
 
-def backlog(
+def unread(
     begin: SourceOffset,
     states: Mapping[str, TopicState],
-    subscription: Subscription,
+    selection: TopicSelection,
     tell: Tell,
     ended: Ended,
     restored: Restored = MappingProxyType({}),
-) -> Backlog:
+) -> Unread:
     """Return what is there to read behind ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
@@ -93,22 +93,22 @@ def backlog(
     may be made again. One that was ``restored`` goes on where the histories parted, or, where nobody can tell, where
     the query was.
     """
-    states = {name: state for name, state in states.items() if subscription.takes(name)}
-    ends = high_watermarks(states, subscription)
+    states = {name: state for name, state in states.items() if selection.takes(name)}
+    ends = high_watermarks(states, selection)
     over = lru_cache(maxsize=None)(ended)
     starts = {place: _start(begin, place, states[place.topic], tell, over, restored.get(place.topic)) for place in ends}
     ids = topic_ids(states)
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
-        if place.topic not in states and subscription.takes(place.topic):
+        if place.topic not in states and selection.takes(place.topic):
             tell(_deleted(place, _unread(place, offset, former, over)))
             starts[place] = ends[place] = offset
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
             tell(_made_again(place, _unread(place, offset, former, over), None))
         elif place not in ends:
-            tell(_dropped(place, offset, subscription))
-    return Backlog(starts, ends, ids)
+            tell(_dropped(place, offset, selection))
+    return Unread(starts, ends, ids)
 
 
 def up_to(
@@ -289,10 +289,10 @@ def _gone(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
     )
 
 
-def _dropped(place: TopicPartition, offset: int, subscription: Subscription) -> Loss:
+def _dropped(place: TopicPartition, offset: int, selection: TopicSelection) -> Loss:
     return Loss(
         f"{_name(place)}: the checkpoint is at offset {offset}, and the query does not read this partition any more: "
-        f"it reads {subscription.told}",
+        f"it reads {selection.told}",
         "Subscribe to it again, or start with a new checkpoint",
         "it goes on without it",
     )

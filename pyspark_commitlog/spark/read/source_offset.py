@@ -20,7 +20,7 @@ from pyspark_commitlog.format.shape import Id, Position, Shape, TopicName, Whole
 from pyspark_commitlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.read.source_options import Group
+    from pyspark_commitlog.spark.read.source_options import QueryGroup
 
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"
@@ -30,7 +30,7 @@ _MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK)
 CHECKPOINT = "offsets of the query's checkpoint"
 
 
-class _Group(Shape):
+class _GroupMarkShape(Shape):
     """``__group``."""
 
     id: Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -69,7 +69,7 @@ class GroupMark:
     @classmethod
     def from_json(cls, data: object, where: str) -> GroupMark:
         """Return the value of that form; raises as ``SourceOffset.from_json``."""
-        found = check(data, _Group, f"{where}: {GROUP_MARK}")
+        found = check(data, _GroupMarkShape, f"{where}: {GROUP_MARK}")
         return cls(found.id, found.generation, found.share)
 
 
@@ -124,7 +124,7 @@ class SourceOffset:
         return cls(offsets, ids, None if group is None else GroupMark.from_json(group, where), marks)
 
 
-def check_share(group: Group | None, known: GroupMark | None) -> None:
+def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
     """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
 
     Raises:
@@ -139,5 +139,5 @@ def check_share(group: Group | None, known: GroupMark | None) -> None:
         )
 
 
-def share_of(group: Group) -> str:
+def share_of(group: QueryGroup) -> str:
     return "/".join(map(str, group.share))

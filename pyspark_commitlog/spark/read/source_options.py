@@ -12,8 +12,8 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions
 from pyspark_commitlog.spark.read.splits import Split
-from pyspark_commitlog.spark.read.topic_selection import Subscription, by_name, by_partition, by_pattern
-from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, Limits
+from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
 
 EARLIEST, LATEST = -2, -1
@@ -30,7 +30,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Timestamps:
     """Where to start or end by timestamp (ms): one for all partitions, or one for some.
 
     ``strict``: a partition all of whose records are earlier is an error; else it starts or ends at the latest.
@@ -52,7 +52,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
 
     name: str
@@ -68,17 +68,17 @@ class SourceOptions:
     """What a reader was asked for."""
 
     path: str
-    subscription: Subscription
-    starting: Offsets | Times | None
-    ending: Offsets | Times | None
-    limits: Limits
+    selection: TopicSelection
+    starting: Offsets | Timestamps | None
+    ending: Offsets | Timestamps | None
+    limits: TriggerLimits
     split: Split
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
     push_down: bool
     newest_per_key: bool = False
-    group: Group | None = None
+    group: QueryGroup | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     principal: str | None = None
 
@@ -91,14 +91,14 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     """
     given = GivenOptions(options, _SOURCE, "source")
     group = _group(given)
-    subscription = _subscription(given)
+    selection = _selection(given)
     if group is not None:
-        subscription = replace(subscription, share=group.share)
+        selection = replace(selection, share=group.share)
     return SourceOptions(
         path=given.required("path", PATH_ADVICE),
-        subscription=subscription,
-        starting=_times(given, "starting", subscription) or _starting(given, subscription, group),
-        ending=_times(given, "ending", subscription) or _offsets(given, "endingOffsets", subscription),
+        selection=selection,
+        starting=_times(given, "starting", selection) or _starting(given, selection, group),
+        ending=_times(given, "ending", selection) or _offsets(given, "endingOffsets", selection),
         limits=_limits(given),
         split=Split(given.number("minPartitions", 1), given.number("maxRecordsPerPartition", 1)),
         columns=given.names("columns"),
@@ -135,10 +135,10 @@ def _view(given: GivenOptions) -> bool:
     return True
 
 
-def _limits(given: GivenOptions) -> Limits:
+def _limits(given: GivenOptions) -> TriggerLimits:
     """Return how much a micro-batch takes, and when it is put off."""
     delay = given.milliseconds("maxTriggerDelay")
-    limits = Limits(
+    limits = TriggerLimits(
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
         min_offsets=given.number("minOffsetsPerTrigger", 1),
         max_bytes=given.number("maxBytesPerTrigger", 1),
@@ -155,7 +155,7 @@ def _limits(given: GivenOptions) -> Limits:
 _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by_partition}
 
 
-def _subscription(given: GivenOptions) -> Subscription:
+def _selection(given: GivenOptions) -> TopicSelection:
     """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
     found = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
     if not found:
@@ -168,7 +168,7 @@ def _subscription(given: GivenOptions) -> Subscription:
     return _SUBSCRIBE[name](value)
 
 
-def _group(given: GivenOptions) -> Group | None:
+def _group(given: GivenOptions) -> QueryGroup | None:
     """Return the group that the query belongs to, by either name of the option."""
     own, kafka, share = given.text("groupId"), given.text("kafka.group.id"), given.text("groupShare")
     if own and kafka and own != kafka:
@@ -180,22 +180,22 @@ def _group(given: GivenOptions) -> Group | None:
         return None
     check_group_name(name)
     if share is None:
-        return Group(name)
+        return QueryGroup(name)
     match = _SHARE.fullmatch(share)
     if match is None or not int(match[1]) <= int(match[2]):
         raise OptionError(f"option 'groupShare'={share!r}: use k/n with k from 1 to n, such as 1/3, for n queries")
-    return Group(name, (int(match[1]), int(match[2])))
+    return QueryGroup(name, (int(match[1]), int(match[2])))
 
 
-def _starting(given: GivenOptions, subscription: Subscription, group: Group | None) -> Offsets | None:
+def _starting(given: GivenOptions, selection: TopicSelection, group: QueryGroup | None) -> Offsets | None:
     if (given.text("startingOffsets") or "").lower() != "group":
-        return _offsets(given, "startingOffsets", subscription)
+        return _offsets(given, "startingOffsets", selection)
     if group is None:
         raise OptionError("option 'startingOffsets'='group' needs 'groupId': the group whose offsets are meant")
     return GROUP
 
 
-def _times(given: GivenOptions, side: str, subscription: Subscription) -> Times | None:
+def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timestamps | None:
     """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
@@ -203,42 +203,40 @@ def _times(given: GivenOptions, side: str, subscription: Subscription) -> Times 
     strict = side == "starting" and strategy == "error"
     common = given.number(f"{side}Timestamp", 0)
     if common is not None:
-        return Times(common, strict)
+        return Timestamps(common, strict)
     name = f"{side}OffsetsByTimestamp"
     text = given.text(name)
     if text is None:
         return None
-    example = f'{{"{_example(subscription)}": {{"0": 1700000000000}}}}, in milliseconds'
-    return Times(_by_partition(name, text, subscription, 0, f"JSON like {example}"), strict)
+    example = f'{{"{_example(selection)}": {{"0": 1700000000000}}}}, in milliseconds'
+    return Timestamps(_by_partition(name, text, selection, 0, f"JSON like {example}"), strict)
 
 
-def _example(subscription: Subscription) -> str:
-    return subscription.topics[0] if subscription.topics else "flights"
+def _example(selection: TopicSelection) -> str:
+    return selection.topics[0] if selection.topics else "flights"
 
 
-def _offsets(given: GivenOptions, name: str, subscription: Subscription) -> Offsets | None:
+def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offsets | None:
     text = given.text(name)
     if text is None:
         return None
     if text.lower() in _NAMED:
         return _NAMED[text.lower()]
-    example = f'{{"{_example(subscription)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
-    return _by_partition(name, text, subscription, EARLIEST, f"earliest, latest, or JSON like {example}")
+    example = f'{{"{_example(selection)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
+    return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}")
 
 
-def _by_partition(
-    name: str, text: str, subscription: Subscription, minimum: int, use: str
-) -> dict[str, dict[int, int]]:
+def _by_partition(name: str, text: str, selection: TopicSelection, minimum: int, use: str) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> number, from JSON."""
     try:
         parsed = {topic: {int(p): _whole(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, found in parsed.items():
-        if not subscription.takes(topic):
-            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {subscription.told}")
+        if not selection.takes(topic):
+            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {selection.told}")
         for partition, offset in found.items():
-            if subscription.assigned is not None and partition not in subscription.assigned[topic]:
+            if selection.assigned is not None and partition not in selection.assigned[topic]:
                 raise OptionError(f"option {name!r} names {topic} partition {partition}, which 'assign' leaves out")
             if partition < 0 or offset < minimum:
                 what = "offset" if minimum == EARLIEST else "timestamp"

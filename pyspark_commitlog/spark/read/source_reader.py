@@ -20,7 +20,7 @@ from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.read.progress import Loss, Tell, error_of, outside
 from pyspark_commitlog.spark.read.schema import check_schema, chosen
-from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Times
+from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
 from pyspark_commitlog.spark.read.splits import Split, longest_first, split
 from pyspark_commitlog.storage.caches import Shelf, Told
 
@@ -39,10 +39,10 @@ class Range(InputPartition):
 
 
 #: Where to start or end, as it was asked for.
-Starting: TypeAlias = "Offsets | Times | GroupStart | None"
+Starting: TypeAlias = "Offsets | Timestamps | GroupStart | None"
 
 
-class Reading:
+class SourceReader:
     """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
@@ -90,15 +90,15 @@ class Reading:
         A known topic may be missing, which is a loss to be told. With ``all_there`` false any may: for reports, and for
         plans that are checked behind it.
         """
-        subscription = self._options.subscription
-        named = subscription.topics if subscription.pattern is None else subscription.among(self._log().listed())
+        selection = self._options.selection
+        named = selection.topics if selection.pattern is None else selection.among(self._log().listed())
         states = {}
         for name in sorted({*named, *known}):
             topic, new = self._topic(name), name not in known
             try:
                 _, state = topic.newest_durable()
             except UnknownTopicError:
-                if all_there and new and subscription.pattern is None:
+                if all_there and new and selection.pattern is None:
                     raise
                 continue
             states[name] = state
@@ -139,14 +139,14 @@ class Reading:
         self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
     ) -> dict[TopicPartition, int]:
         """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
-        named = asked.topics if isinstance(asked, Times) else set(asked if isinstance(asked, dict) else ())
+        named = asked.topics if isinstance(asked, Timestamps) else set(asked if isinstance(asked, dict) else ())
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
         offsets: dict[TopicPartition, int] = {}
         with self._losses() as tell:
             for name, state in states.items():
-                taken = self._options.subscription.partitions(name, state.partitions)
-                if asked is None or isinstance(asked, int | dict | Times):
+                taken = self._options.selection.partitions(name, state.partitions)
+                if asked is None or isinstance(asked, int | dict | Timestamps):
                     exact = by_offset(self._topic(name), state, asked, taken)
                 else:
                     exact = {name: asked.of(self._topic(name), state, taken, strict=self._options.fail_on_data_loss)}
@@ -181,7 +181,7 @@ class Reading:
         return rows
 
 
-def check_end(asked: Offsets | Times | None) -> None:
+def check_end(asked: Offsets | Timestamps | None) -> None:
     """Refuse the earliest offset as an end, of all partitions or of one, as Kafka does.
 
     Raises:
@@ -192,14 +192,14 @@ def check_end(asked: Offsets | Times | None) -> None:
 
 
 def by_offset(
-    topic: TopicLog, state: TopicState, asked: Offsets | Times | None, taken: Sequence[int]
+    topic: TopicLog, state: TopicState, asked: Offsets | Timestamps | None, taken: Sequence[int]
 ) -> Offsets | None:
     """Return where to start or end by offset: timestamps are looked up, those of the partitions that are ``taken``.
 
     Raises:
         OptionError: all records of a partition are earlier, and the strategy is ``error``.
     """
-    if not isinstance(asked, Times):
+    if not isinstance(asked, Timestamps):
         return asked
     from pyspark_commitlog.log.read.timestamps import find_time
 

@@ -19,17 +19,17 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.bounds import Bounds
-from pyspark_commitlog.spark.read.progress import backlog, high_watermarks, lineages, ranges, topic_ids, up_to
+from pyspark_commitlog.spark.read.progress import high_watermarks, lineages, ranges, topic_ids, unread, up_to
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.read.source_reader import Reading
+from pyspark_commitlog.spark.read.source_reader import SourceReader
 from pyspark_commitlog.spark.read.throttle import Throttle
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress
 
 
-class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is committed, micro-batch by micro-batch."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
@@ -39,7 +39,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         if options.newest_per_key:
             raise OptionError("option 'view' is for batch reads; a stream has every record, in order")
         self._target: dict[TopicPartition, int] | None = None
-        self._bounds = Bounds(options.ending, options.subscription, self._topic)
+        self._bounds = Bounds(options.ending, options.selection, self._topic)
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
         self._group: GroupProgress | None = None
@@ -68,7 +68,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def _follow(self, reached: SourceOffset) -> GroupMark | None:
         group = self._following()
-        topics = filter(self._options.subscription.takes, reached.topic_ids)
+        topics = filter(self._options.selection.takes, reached.topic_ids)
         return group.commit(reached, set(topics)) if group else None
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -77,7 +77,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: the query ends when it is read."""
-        self._target = high_watermarks(self._states({}, all_there=False), self._options.subscription)
+        self._target = high_watermarks(self._states({}, all_there=False), self._options.selection)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: all that is committed, or a fair share of the limits.
@@ -86,11 +86,11 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
         """
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
-        states, subscription = self._states(begin.topic_ids), self._options.subscription
+        states, selection = self._states(begin.topic_ids), self._options.selection
         with self._losses() as tell:
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
-            found = backlog(begin, states, subscription, tell, over, restored)
+            found = unread(begin, states, selection, tell, over, restored)
             mark = self._follow(begin)
         ends, ids = dict(found.ends), found.topic_ids
         if self._target is not None:
@@ -118,7 +118,7 @@ class CommitLogStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvai
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
         states = self._states({}, all_there=False)
-        return SourceOffset(high_watermarks(states, self._options.subscription), topic_ids(states)).to_json()
+        return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""

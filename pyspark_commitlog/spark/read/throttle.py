@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Backlog
-from pyspark_commitlog.spark.read.trigger_limits import Limits, Stored, cut_by_bytes, prorate
+from pyspark_commitlog.spark.read.progress import Unread
+from pyspark_commitlog.spark.read.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes, prorate
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.sizes import StoredSizes
@@ -22,7 +22,7 @@ class Throttle:
         topic: returns the handle of a topic.
     """
 
-    def __init__(self, limits: Limits, topic: Callable[[str], TopicLog]) -> None:
+    def __init__(self, limits: TriggerLimits, topic: Callable[[str], TopicLog]) -> None:
         self._limits, self._topic = limits, topic
         self._last: float | None = None
         self._sizes: dict[tuple[str, str], StoredSizes] = {}
@@ -30,7 +30,7 @@ class Throttle:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sizes": {}}
 
-    def cut(self, found: Backlog, ends: Mapping[TopicPartition, int], *, may_wait: bool) -> dict[TopicPartition, int]:
+    def cut(self, found: Unread, ends: Mapping[TopicPartition, int], *, may_wait: bool) -> dict[TopicPartition, int]:
         """Return where a micro-batch ends: where it starts if it is put off, else as far as every limit allows.
 
         Args:
@@ -53,7 +53,7 @@ class Throttle:
             ends = cut_by_bytes(found.starts, ends, limits.max_bytes, self._stored(waiting, found.topic_ids))
         return ends
 
-    def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> Stored:
+    def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> StoredBytes:
         """Return what is known of the topics' bytes now; entries that were read before are remembered."""
         from pyspark_commitlog.log.read.sizes import StoredSizes
 
@@ -62,7 +62,7 @@ class Throttle:
         for sizes in self._sizes.values():
             sizes.look()
         of = {name: self._sizes[key] for name, key in keys.items()}
-        return Stored(
+        return StoredBytes(
             lambda place, start, end: of[place.topic].between(place.partition, start, end),
             lambda place, start, end, budget: of[place.topic].reached(place.partition, start, end, budget),
         )

@@ -12,7 +12,7 @@ from pyspark_commitlog.format.paths import check_topic_name, is_topic_name
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """What a query reads (Spark: ``ConsumerStrategy``).
 
     ``topics`` are those that were named, sorted: none with a ``pattern``. ``assigned`` holds the partitions of each
@@ -53,7 +53,7 @@ class Subscription:
         return tuple(partition for partition in self.assigned[topic] if partition % of == number - 1)
 
 
-def by_name(text: str) -> Subscription:
+def by_name(text: str) -> TopicSelection:
     """Return what the option ``subscribe`` asks for: topics, separated by commas.
 
     Raises:
@@ -62,22 +62,22 @@ def by_name(text: str) -> Subscription:
     topics = tuple(sorted({check_topic_name(name.strip()) for name in text.split(",") if name.strip()}))
     if not topics:
         raise OptionError(f"option 'subscribe'={text!r}: name at least one topic")
-    return Subscription(topics)
+    return TopicSelection(topics)
 
 
-def by_pattern(text: str) -> Subscription:
+def by_pattern(text: str) -> TopicSelection:
     """Return what the option ``subscribePattern`` asks for: a regular expression for whole names.
 
     Raises:
         OptionError: it is none.
     """
     try:
-        return Subscription(pattern=re.compile(text))
+        return TopicSelection(pattern=re.compile(text))
     except re.error as error:
         raise OptionError(f"option 'subscribePattern'={text!r}: not a regular expression of Python: {error}") from None
 
 
-def by_partition(text: str) -> Subscription:
+def by_partition(text: str) -> TopicSelection:
     """Return what the option ``assign`` asks for: JSON, topic -> list of partitions.
 
     Raises:
@@ -91,7 +91,7 @@ def by_partition(text: str) -> Subscription:
     if not isinstance(parsed, dict) or not parsed or not all(_are_partitions(found) for found in parsed.values()):
         raise wrong
     assigned = {check_topic_name(topic): tuple(sorted(set(parsed[topic]))) for topic in sorted(parsed)}
-    return Subscription(tuple(assigned), assigned=assigned)
+    return TopicSelection(tuple(assigned), assigned=assigned)
 
 
 def _are_partitions(found: object) -> bool:

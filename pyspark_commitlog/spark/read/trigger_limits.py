@@ -19,7 +19,7 @@ Places = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TriggerLimits:
     """A query's limits: records, stored bytes, and milliseconds since the micro-batch before. None: no limit."""
 
     max_offsets: int | None = None
@@ -48,14 +48,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBytes:
     """What is known of stored bytes: how many lie between two offsets, and how far so many from an offset reach."""
 
     between: Callable[[TopicPartition, int, int], int]
     reached: Callable[[TopicPartition, int, int, int], int]
 
 
-def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: Stored) -> dict[TopicPartition, int]:
+def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: StoredBytes) -> dict[TopicPartition, int]:
     """Return where a trigger of about ``max_bytes`` ends: every partition gets its share of the bytes, and a record."""
     places = [place for place, end in ends.items() if starts[place] < end]
     sizes = {place: stored.between(place, starts[place], ends[place]) for place in places}

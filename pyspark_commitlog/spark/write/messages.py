@@ -24,7 +24,7 @@ class StagedMessage(WriterCommitMessage):
     query_id: str | None
 
 
-class _Group(Struct):
+class _StagedGroup(Struct):
     partition: Partition
     position: Whole
     length: Whole
@@ -40,7 +40,7 @@ class _Chunk(Struct):
 class _Staged(Struct):
     topic: TopicName
     topic_id: Annotated[Id, Meta(min_length=1)]
-    groups: tuple[_Group, ...]
+    groups: tuple[_StagedGroup, ...]
     chunk: _Chunk | None
     inline: bytes
     keyless: bool
