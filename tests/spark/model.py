@@ -60,19 +60,24 @@ def murmur2(data: bytes) -> int:
 
 
 class Topic:
-    """A topic as a list of records. Keyless records of a write task stay on one partition (they are few here)."""
+    """A topic as a list of records.
+
+    Keyless records of a write task stay on one partition (they are few here); each write begins one further.
+    """
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
         self.records: list[Stored] = []
+        self._writes = 0
 
     def write(self, tasks: Sequence[Sequence[Sent]]) -> None:
         """Append what one write's tasks hold; tasks follow each other by number, records keep their order."""
         for number, task in enumerate(tasks):
             for sent in task:
-                partition = self._choose(sent, number)
+                partition = self._choose(sent, self._writes + number)
                 offset = sum(stored.partition == partition for stored in self.records)
                 self.records.append(Stored(partition, offset, sent))
+        self._writes += 1
 
     def _choose(self, sent: Sent, task: int) -> int:
         if sent.partition is not None:

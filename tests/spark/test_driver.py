@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import InvalidRecordError, TopicChangedError
@@ -318,3 +319,13 @@ def test_a_report_while_a_topic_is_made_again_is_no_error(root: str, log: Commit
     reader = RecordedSource(options(root)).streamReader(RecordedSource(options(root)).schema())
     log.delete_topic(TOPIC)
     assert reader.reportLatestOffset() == {"__topic_ids": {}}
+
+
+def test_small_micro_batches_without_keys_go_round_the_partitions(root: str, log: CommitLog) -> None:
+    """Each is one task of a few rows: they all went to partition 0 (Kafka's producer goes on from batch to batch)."""
+    log.create_topic(TOPIC, partitions=4)
+    schema = StructType([StructField("value", BinaryType())])
+    sink = SinkDriver(DefaultSource({"path": root, "topic": TOPIC}), schema, "query")
+    for batch in range(8):
+        sink.write(batch, [[pa.record_batch({"value": pa.array([b"a", b"b"])})]])
+    assert ends(log, TOPIC) == [4, 4, 4, 4]

@@ -117,7 +117,9 @@ class _Writing:
         stored, state = topic.newest()
         config = topic.config(state)
         batch_bytes = config.number("batch.size")
-        partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first=task)
+        # Commits begin at one partition after the other: those of a single small task would all go to the first.
+        first = task + stored.sequence - state.created
+        partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
                       durable=self._options.durable, summed=self._is_numbered(),
                       codec=self._options.compression)  # fmt: skip
