@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads when it starts: JVMs that map it start in two thirds of the time.
+"""An archive of the classes that Spark loads when it starts, for JVMs to map instead of reading 200 jars.
 
     python -m tests.support.classes
 
