@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-long test-compat test-connect test-sail test-upserts test-kafka mutants soak check bench bench-quick bench-peers clean
+.PHONY: help install java demo classes test test-long test-compat test-connect test-sail test-upserts test-kafka mutants soak check bench bench-quick bench-check bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -81,14 +81,17 @@ demo: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 demo: install ## See it work: a topic written, read and replayed
 	$(WITH_JAVA) .venv/bin/python examples/demo.py $(ARGS)
 
-bench bench-quick bench-peers: export PYSPARK_PYTHON = $(CURDIR)/$(BENCH_VENV)/bin/python
-bench bench-quick: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
+bench bench-quick bench-check bench-peers: export PYSPARK_PYTHON = $(CURDIR)/$(BENCH_VENV)/bin/python
+bench bench-quick bench-check: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 
 bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4.2 (what and how: benchmarks/)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py $(ARGS)
 
 bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py --quick $(ARGS)
+
+bench-check: java $(BENCH_INSTALLED) ## Measure the main rows in full, and report ratios below those in benchmarks/results
+	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/check.py $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
