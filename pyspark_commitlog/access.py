@@ -19,7 +19,7 @@ from pyspark_commitlog.errors import AccessDeniedError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage, environment
 
 MAX_RULES = 1000
@@ -137,7 +137,7 @@ class Access:
         self._change(lambda rules: set(), clear=True)
 
     def _change(self, change: _Change, *, clear: bool = False) -> None:
-        def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             before = _rules(base)
             self._check(before, Operation.ADMIN, ALL)
             after = tuple(sorted(change(set(before))))
@@ -146,7 +146,7 @@ class Access:
             if base is None:
                 self._storage.make_directory(paths.ACCESS_JOURNAL)
             rows = [[rule.principal, rule.operation.value, rule.topic] for rule in after]
-            return None if after == before else Draft("alter", "", {"rules": rows})
+            return Unchanged(None) if after == before else Draft("alter", "", {"rules": rows}, result=None)
 
         journal = self._journal()
         journal.append(plan)

@@ -161,7 +161,7 @@ class CommitLog(Root):
         self._make_home(topic.paths(topic_id), partitions)
         self._storage.make_directory(paths.journal(name))
 
-        def plan(base: Stored | None, slot: Slot) -> Draft:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             self._refuse_existing(topic, base)
             state = TopicState(
                 topic_id=topic_id,
@@ -173,7 +173,7 @@ class CommitLog(Root):
                 former_ids=former_lives(base, topic.state_of(base.entry)) if base else (),
                 former_queries=topic.state_of(base.entry).former_queries if base else (),
             )
-            return Draft("create", topic_id, {"state": state.to_json()})
+            return Draft("create", topic_id, {"state": state.to_json()}, result=None)
 
         topic.journal.append(plan)
 
@@ -188,7 +188,7 @@ class CommitLog(Root):
         rows = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))
         state = SettleState(home.topic_id, (0, ""), 1, rows)
 
-        def plan(base: Stored | None, slot: Slot) -> Draft:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             return settle_draft(state, slot)
 
         TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
@@ -460,10 +460,10 @@ class CommitLog(Root):
         topic = self.topic(name, Operation.ADMIN)
         _, found = topic.newest()
 
-        def plan(base: Stored | None, slot: Slot) -> Draft:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             _, state = topic.newest_at(base, found.topic_id)
             ended = replace(state, deleted=True, former_queries=former_queries(topic, state))
-            return Draft("delete", state.topic_id, {"state": ended.to_json()})
+            return Draft("delete", state.topic_id, {"state": ended.to_json()}, result=None)
 
         topic.journal.append(plan)
 
@@ -471,9 +471,9 @@ class CommitLog(Root):
         topic = self.topic(name, Operation.ADMIN)
         _, found = topic.newest()
 
-        def plan(base: Stored | None, slot: Slot) -> Draft:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             _, state = topic.newest_at(base, found.topic_id)
-            return Draft("alter", state.topic_id, {"state": change(state).to_json()})
+            return Draft("alter", state.topic_id, {"state": change(state).to_json()}, result=None)
 
         topic.journal.append(plan)
 

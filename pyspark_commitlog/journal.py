@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
@@ -47,6 +48,10 @@ _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
 _TURN_SECONDS = 10.0
 
+#: What an operation comes to, for its caller.
+Result = TypeVar("Result")
+_Result = TypeVar("_Result", covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -62,8 +67,8 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What an operation wants to put next.
+class Draft(Generic[_Result]):
+    """What an operation wants to put next, and ``result``: what it comes to when that is put.
 
     ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes.
     """
@@ -73,6 +78,26 @@ class Draft:
     body: Json
     inline: bytes = b""
     sides: Mapping[str, bytes] = field(default_factory=dict)
+    result: _Result = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(Generic[_Result]):
+    """The answer of a plan that has nothing (left) to put, and what the operation comes to all the same."""
+
+    result: _Result
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The answer of a plan that finds its own write id in the newest entry: its draft landed, whose result counts."""
+
+
+class Appended(NamedTuple, Generic[Result]):
+    """What an append did: the entry as stored, None where there was nothing to put; and the operation's result."""
+
+    stored: Stored | None
+    result: Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +122,8 @@ def _lineage(base: Stored | None, slot: Slot) -> Lineage:
     return base.entry.lineage.advanced(slot.write_id)
 
 
-#: Plans the next entry on top of the newest one; None when there is nothing (left) to do. Called once per attempt.
-Plan = Callable[[Stored | None, Slot], Draft | None]
+#: Plans the next entry on top of the newest one. Called once per attempt.
+Plan = Callable[[Stored | None, Slot], Draft[Result] | Unchanged[Result] | Landed]
 
 
 def no_sides(topic_id: str, file: str) -> str:
@@ -318,13 +343,14 @@ class Journal:
 
     # --- appending ---------------------------------------------------------------------------------------
 
-    def append(self, plan: Plan) -> Stored | None:
+    def append(self, plan: Plan[Result]) -> Appended[Result]:
         """Put one entry that ``plan`` makes on top of the newest; plan again whenever somebody else was first.
 
         ``plan`` re-checks its preconditions on every attempt (rule R9) and raises when they no longer hold.
 
         Returns:
-            The entry as stored, or None when ``plan`` answered that nothing is to be done.
+            The entry as stored, None when ``plan`` answered that nothing is to be done; and the result of the answer
+            that counts, of whatever attempt.
 
         Raises:
             OutcomeUnknownError: the put can't be told; retrying with the same writer id is safe.
@@ -334,34 +360,36 @@ class Journal:
         with self._storage.turn(self._directory, _TURN_SECONDS):  # for speed alone: safety is put_if_absent's
             return self._append(plan)
 
-    def _append(self, plan: Plan) -> Stored | None:
+    def _append(self, plan: Plan[Result]) -> Appended[Result]:
         write_id = self._storage.new_id()
         for attempt in range(_MAX_ATTEMPTS):
             base = self.newest()
             slot = Slot(1 if base is None else base.sequence + 1, write_id)
             try:
-                draft = plan(base, slot)
+                answer = plan(base, slot)
             except FileNotFoundError:  # a side file of the base was collected with it: plan on a newer one
                 self.forget()
                 if base is None or self.newest() == base:
                     raise
                 continue
-            if draft is None:
+            if isinstance(answer, Unchanged):
                 self._acknowledge(base)
-                return None
+                return Appended(None, answer.result)
+            assert isinstance(answer, Draft), "no attempt before this one may have landed"
             try:
-                stored = self._attempt(base, slot, draft)
+                stored = self._attempt(base, slot, answer)
             except _UndecidedError as error:
-                if self._is_known(plan, slot, draft.kind):
-                    return None
-                raise self._unknown(slot, draft.kind, str(error)) from error
+                known = self._known(plan, slot, answer)
+                if known is None:
+                    raise self._unknown(slot, answer.kind, str(error)) from error
+                return Appended(None, known.result)
             if stored is not None:
-                return stored
+                return Appended(stored, answer.result)
             self._back_off(attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
-    def _is_known(self, plan: Plan, slot: Slot, kind: str) -> bool:
-        """Return whether the writers' table knows that an undecided put landed.
+    def _known(self, plan: Plan[Result], slot: Slot, draft: Draft[Result]) -> Draft[Result] | Unchanged[Result] | None:
+        """Return the answer that counts where the newest state shows that an undecided put landed; None where not.
 
         Where the plan can't be made any more (a chunk is collected, the disk does not answer) that proves nothing: if
         the put landed, it could be made then. What else it raises holds whether it landed or not.
@@ -371,14 +399,15 @@ class Journal:
         """
         try:
             newest = self.newest()
-            known = plan(newest, slot) is None
-            if known:
-                self._acknowledge(newest)
-            return known
+            answer = plan(newest, slot)
+            if isinstance(answer, Draft):
+                return None
+            self._acknowledge(newest)
+            return draft if isinstance(answer, Landed) else answer
         except (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError) as error:
-            raise self._unknown(slot, kind, str(error)) from error
+            raise self._unknown(slot, draft.kind, str(error)) from error
 
-    def supersede(self, make: Callable[[Slot], Draft]) -> Stored:
+    def supersede(self, make: Callable[[Slot], Draft[object]]) -> Stored:
         """Put an entry above all there are, whatever they hold, and remove those: what can't be read is given up.
 
         For who deletes what a journal holds. It follows no entry (``prev`` is ``""``), and who remembered one of them
@@ -406,7 +435,7 @@ class Journal:
                 self._back_off(attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
-    def _attempt(self, base: Stored | None, slot: Slot, draft: Draft) -> Stored | None:
+    def _attempt(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Stored | None:
         entry = Entry(
             journal=self._kind,
             kind=draft.kind,

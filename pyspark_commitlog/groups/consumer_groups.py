@@ -30,7 +30,7 @@ from pyspark_commitlog.groups.descriptions import (
 from pyspark_commitlog.groups.membership.evict import remove_silent
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
 from pyspark_commitlog.groups.reset_target import Offsets, Target, Way, new_offset, target_of
-from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_log import Changed, GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.log.read.timestamps import find_time
@@ -214,22 +214,21 @@ class Groups:
         target = target_of(to, offset, timestamp, shift, duration, now)
         handle = self.open(group) if topics or target.each else self._existing(group)[0]
         ids: dict[str, str] = {}
-        moved: tuple[tuple[Position, int | None], ...] = ()
 
-        def change(state: GroupState, slot: Slot) -> GroupState:
-            nonlocal moved
+        def change(state: GroupState, slot: Slot) -> Changed[tuple[tuple[Position, int | None], ...]]:
             handle.refuse_members(state.members)
             moved = tuple(_planned(handle, state, topics, target, ids))
             for name in dict.fromkeys(at.topic for at, _ in moved):
                 state = handle.of_history(state, name, handle.topic_state(name, ids[name]))
-            return reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
+            after = reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
+            return Changed(after, moved)
 
         # first: what is wrong, or not allowed, is told before anybody's session is waited for
         moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
         self._check({at.topic for at, _ in moved})
         if not dry_run:
             remove_silent(handle)
-            handle.change("reset", change)
+            moved = handle.apply("reset", change).result
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
 
     def delete(self, group: str) -> None:

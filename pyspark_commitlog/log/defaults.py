@@ -12,7 +12,7 @@ from pyspark_commitlog.config import check_defaults, check_together, topic_defau
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.log.shapes import check_topic_config
 from pyspark_commitlog.storage import Storage
 
@@ -49,11 +49,11 @@ class RootDefaults:
         removed, checked = check_defaults(config)
         self._storage.make_directory(paths.CONFIG_JOURNAL)
 
-        def plan(base: Stored | None, slot: Slot) -> Draft | None:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             before = _config(base)
             after = {**{name: value for name, value in before.items() if name not in removed}, **checked}
             check_together(topic_defaults(after))
-            return None if after == before else Draft("alter", "", {"config": after})
+            return Unchanged(None) if after == before else Draft("alter", "", {"config": after}, result=None)
 
         self._journal.append(plan)
         self._journal.trim()

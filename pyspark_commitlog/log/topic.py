@@ -13,7 +13,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.shape import checked_json
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.settle_state import Damage, Manifest, Sealed, Segments, SettledPartition, SettleState
 from pyspark_commitlog.log.shapes import (
@@ -58,10 +58,10 @@ def check_partition(topic: str, state: TopicState, partition: int) -> None:
         raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
 
 
-def settle_draft(after: SettleState, slot: Slot) -> Draft:
+def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
     """Return the settle entry that publishes a state."""
     tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
-    return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides)
+    return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
 
 
 def _side_file(name: str, topic_id: str, file: str) -> str:
@@ -223,12 +223,12 @@ class TopicLog:
     def publish(self, base: Stored, after: SettleState) -> Stored | None:
         """Put a settle entry on top of ``base``, read under the lock (rule R3); None if that is not the newest."""
 
-        def plan(newest: Stored | None, slot: Slot) -> Draft | None:
+        def plan(newest: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             if newest is None or newest.entry.write_id != base.entry.write_id:
-                return None
+                return Unchanged(None)
             return settle_draft(after, slot)
 
-        return self.settle_journal(after.topic_id).append(plan)
+        return self.settle_journal(after.topic_id).append(plan).stored
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
         """Put ``base`` once more: the number behind it is then the caller's alone, for the names of rewritten segments.

@@ -251,11 +251,11 @@ def rewrite_first(maker: Maker, partition: int) -> None:
 def publish(topic: TopicLog, after: settle_state.SettleState) -> None:
     """Put a settle entry whose table lies in a side file."""
 
-    def plan(_: Stored | None, slot: Slot) -> Draft:
+    def plan(_: Stored | None, slot: Slot) -> Draft[None]:
         rows = [row.to_json() for row in after.partitions]
         tables = side_tables.place_tables({"partitions": rows}, slot.sequence, slot.write_id)
         body = {"through": list(after.through), "oldestUnsettled": after.oldest_unsettled, **tables.body}
-        return Draft("settle", after.topic_id, body, sides=tables.sides)
+        return Draft("settle", after.topic_id, body, sides=tables.sides, result=None)
 
     with small_tables():
         topic.settle_journal(after.topic_id).append(plan)

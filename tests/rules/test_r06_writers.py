@@ -437,10 +437,10 @@ def test_what_nobody_could_read_is_not_put(world: World) -> None:
     topic = world.create()
     append(topic, batch_of([b"a"]))
 
-    def plan(base: Stored | None, slot: Slot) -> Draft:
+    def plan(base: Stored | None, slot: Slot) -> Draft[None]:
         assert base is not None
         state = topic.state_of(base.entry)
-        return Draft("append", state.topic_id, {"state": replace(state, log_start=(2,)).to_json()})
+        return Draft("append", state.topic_id, {"state": replace(state, log_start=(2,)).to_json()}, result=None)
 
     before = world.entries()
     with pytest.raises(UsageError, match=r"nothing was put, as nobody could read it: .*state\.logStart\[0\]"):

@@ -418,7 +418,7 @@ def _void_draft(topic: TopicLog, found_id: str, base: object) -> object:
     from pyspark_commitlog.log.state import Void
 
     state = topic.newest(found_id)[1]
-    return Draft("void", found_id, {"state": replace(state, voids=(Void(0, 0, 3),)).to_json()})
+    return Draft("void", found_id, {"state": replace(state, voids=(Void(0, 0, 3),)).to_json()}, result=None)
 
 
 def test_a_chunk_that_comes_back_stays_given_up(world: World) -> None:

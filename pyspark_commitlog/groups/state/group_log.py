@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NoReturn
+from typing import Generic, NamedTuple, NoReturn
 
 from pyspark_commitlog.config import DAY_MS, TopicConfig
 from pyspark_commitlog.errors import (
@@ -34,7 +34,7 @@ from pyspark_commitlog.groups.state.group_state import (
     without_lost,
 )
 from pyspark_commitlog.groups.state.members import Members
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Landed, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.parted import check_parted, parted
@@ -62,6 +62,13 @@ class Advanced:
 
     state: GroupState
     fenced: tuple[Position, ...]
+
+
+class Changed(NamedTuple, Generic[Result]):
+    """What an operation makes of a group's state, the very same where it changes nothing; and what it comes to."""
+
+    state: GroupState
+    result: Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +200,8 @@ class GroupLog:
         if len(metadata.encode()) > MAX_METADATA_BYTES:
             raise UsageError(f"metadata has {len(metadata.encode())} bytes, at most {MAX_METADATA_BYTES} are allowed")
         self._check_allowed({at.topic for at in positions})
-        refused: tuple[Position, ...] = ()
 
-        def change(state: GroupState, slot: Slot) -> GroupState:
-            nonlocal refused
+        def change(state: GroupState, slot: Slot) -> Changed[tuple[Position, ...]]:
             if member is not None:
                 self._check_tenure(state.members, member, positions)
             refused = fenced(state, positions, generation if member is None else state.generation)
@@ -206,9 +211,9 @@ class GroupLog:
             counted = self._checked([at for at in positions if at not in out])
             for name in dict.fromkeys(at.topic for at in counted):
                 state = self.of_history(state, name, self.topic_state(name))
-            return committed(state, counted, self.storage.clock.now_ms(), metadata)
+            return Changed(committed(state, counted, self.storage.clock.now_ms(), metadata), refused)
 
-        return Advanced(self.change("commit", change), refused)
+        return Advanced(*self.apply("commit", change))
 
     def _check_allowed(self, topics: set[str]) -> None:
         if self._allow is None:
@@ -237,9 +242,9 @@ class GroupLog:
         """
         found = [self._generation_at(sequence) for sequence in self.journal.sequences()]
 
-        def make(slot: Slot) -> Draft:
+        def make(slot: Slot) -> Draft[None]:
             state = ended(GroupState(max(found, default=0)), slot.write_id)
-            return Draft("delete", "", {"state": state.to_json()})
+            return Draft("delete", "", {"state": state.to_json()}, result=None)
 
         self.journal.supersede(make)
         self._members = None
@@ -260,17 +265,15 @@ class GroupLog:
         Returns:
             Of how many topic ids.
         """
-        known = 0
 
-        def change(state: GroupState, slot: Slot | None = None) -> GroupState:
-            nonlocal known
-            known = len(state.topics)
+        def without_gone(state: GroupState) -> GroupState:
             return forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=False))
 
         before = self.newest()
-        if change(before) is before:
+        if without_gone(before) is before:
             return 0
-        return known - len(self.change("forget", change).topics)
+        after, known = self.apply("forget", lambda state, slot: Changed(without_gone(state), len(state.topics)))
+        return known - len(after.topics)
 
     def _fitting(self, state: GroupState) -> GroupState:
         """Return a state; one that is too large without what it holds of topics that are gone.
@@ -335,28 +338,33 @@ class GroupLog:
 
         ``change`` is called on every attempt (rule R9).
         """
-        after = GroupState()
+        return self.apply(kind, lambda state, slot: Changed(change(state, slot), None)).state
 
-        def plan(base: Stored | None, slot: Slot) -> Draft | None:
-            nonlocal after
+    def apply(self, kind: str, change: Callable[[GroupState, Slot], Changed[Result]]) -> Changed[Result]:
+        """Put what ``change`` makes of the newest state, as the method of that name; return that and its result."""
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[Changed[Result]] | Unchanged[Changed[Result]] | Landed:
             before = self.state_of(base)
-            after = before if before.last_reset == slot.write_id else change(before, slot)
-            if after is not before:
-                after = self._fitting(after)
-                if base is None:
-                    self.storage.make_directory(self.directory)
-                return self._draft(kind, after, slot)
-            return None
+            if before.last_reset == slot.write_id:
+                return Landed()
+            after, result = change(before, slot)
+            if after is before:
+                return Unchanged(Changed(before, result))
+            after = self._fitting(after)
+            if base is None:
+                self.storage.make_directory(self.directory)
+            return self._draft(kind, Changed(after, result), slot)
 
         try:
-            stored = self.journal.append(plan)
+            stored, changed = self.journal.append(plan)
         except FileNotFoundError as error:  # the members' file of the newest entry
             raise missing(error) from error
         if stored is not None and (kind != "commit" or stored.sequence % _COLLECT_EVERY == 0):
             self._collect()
-        return after
+        return changed
 
-    def _draft(self, kind: str, state: GroupState, slot: Slot) -> Draft:
+    def _draft(self, kind: str, changed: Changed[Result], slot: Slot) -> Draft[Changed[Result]]:
+        state = changed.state
         told = state.to_json()
         sides: Mapping[str, bytes] = {}
         if self._members is not None and self._members[1] is state.members:
@@ -364,7 +372,7 @@ class GroupLog:
         elif state.members.generation:
             tables = place_tables({"members": state.members.to_json()}, slot.sequence, slot.write_id)
             told["members"], sides = tables.body["members"], tables.sides
-        return Draft(kind, "", {"state": told}, sides=sides)
+        return Draft(kind, "", {"state": told}, sides=sides, result=changed)
 
     def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
         """Return the state without what was committed of a topic before it was restored from a copy.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState
@@ -264,13 +264,13 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     """
     now = topic.storage.clock.now_ms()
 
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         stored, state = topic.newest_at(base, topic_id)
         marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
         floor = plan_floor(marks, now, topic.config(state).number("staged.retention.ms"))
         if floor <= state.staged_floor:
-            return None
-        return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()})
+            return Unchanged(None)
+        return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()}, result=None)
 
     topic.journal.append(plan)
     _, state = topic.newest(topic_id)

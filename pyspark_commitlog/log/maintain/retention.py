@@ -14,7 +14,7 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together, told_as
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
@@ -124,7 +124,7 @@ def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -
         TopicChangedError: the topic was deleted or made again.
     """
 
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         _, state = topic.newest_at(base, topic_id)
         return _raised(state, plan_deletion(offsets, state, topic.name, topic.config(state)))
 
@@ -132,10 +132,10 @@ def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -
     return topic.newest_durable(topic_id)[1].log_start
 
 
-def _raised(state: TopicState, starts: tuple[int, ...]) -> Draft | None:
+def _raised(state: TopicState, starts: tuple[int, ...]) -> Draft[None] | Unchanged[None]:
     if starts == state.log_start:
-        return None
-    return Draft("delete-records", state.topic_id, {"state": replace(state, log_start=starts).to_json()})
+        return Unchanged(None)
+    return Draft("delete-records", state.topic_id, {"state": replace(state, log_start=starts).to_json()}, result=None)
 
 
 def retain(topic: TopicLog, topic_id: str) -> Retained:
@@ -186,7 +186,7 @@ def _raise_log_start(
     now = topic.storage.clock.now_ms()
     files = {p: _file_times(topic, topic_id, p, each, settled.partition(p)) for p, each in sealed.items()}
 
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         _, state = topic.newest_at(base, topic_id)
         starts, config = list(state.log_start), topic.config(state)
         for partition, segments in sealed.items():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConflictError, UsageError
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.read.damage import Piece
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 from pyspark_commitlog.log.repair.salvage import Range, salvaged, settled_pieces
@@ -39,6 +39,9 @@ class GivenUp:
     end: int
     records: int
     why: str
+
+
+_Answer = Draft[tuple[GivenUp, ...]] | Unchanged[tuple[GivenUp, ...]]
 
 
 def void(
@@ -68,33 +71,32 @@ def void(
         base, settled = topic.settled(topic_id)
         _check_ranges(topic, state, settled, ranges or {})
         pieces = settled_pieces(topic, settled, topic_id, ranges)
-        found = look(topic, stored, state, settled, ranges, pieces, force=force)
-        lost = _settled_ranges(found, settled)
-        if dry_run or not found:
-            return tuple(found)
-        if lost:
+        given_up = look(topic, stored, state, settled, ranges, pieces, force=force)
+        in_segments = _settled_ranges(given_up, settled)
+        if dry_run or not given_up:
+            return given_up
+        if in_segments:
             base = topic.reserve(base, settled) or base
-        after = salvaged(topic, state, base, settled, lost)
+        after = salvaged(topic, state, base, settled, in_segments)
 
-        def plan(newest: Stored | None, slot: Slot) -> Draft | None:
+        def plan(newest: Stored | None, slot: Slot) -> _Answer:
             stored, state = topic.newest_at(newest, topic_id)
-            found[:] = look(topic, stored, state, settled, ranges, pieces, force=force)
-            return _voided(state, settled, found) if found else None
+            return _voided(state, settled, look(topic, stored, state, settled, ranges, pieces, force=force))
 
-        topic.journal.append(plan)
-        after = after.without_damage({each.partition for each in found})
-        if lost or after != settled:
+        given_up = topic.journal.append(plan).result
+        after = after.without_damage({lost.partition for lost in given_up})
+        if in_segments or after != settled:
             topic.publish(base, after)
-    return tuple(found)
+    return given_up
 
 
-def _settled_ranges(found: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
+def _settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
     """Return what is given up and begins in a segment, per partition (pure)."""
-    lost: dict[int, list[Range]] = {}
-    for each in found:
-        if each.start < settled.partition(each.partition).settled:
-            lost.setdefault(each.partition, []).append((each.start, each.end))
-    return lost
+    ranges: dict[int, list[Range]] = {}
+    for lost in given_up:
+        if lost.start < settled.partition(lost.partition).settled:
+            ranges.setdefault(lost.partition, []).append((lost.start, lost.end))
+    return ranges
 
 
 def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
@@ -105,31 +107,32 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     Returns:
         Whether there was any.
     """
-    found: list[GivenUp] = []
 
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+    def plan(base: Stored | None, slot: Slot) -> _Answer:
         stored, state = topic.newest_at(base, topic_id)
         if state.unsynced_from is None:
-            return None
+            return Unchanged(())
         _, settled = topic.settled(topic_id)
-        found[:] = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
-        return _voided(state, settled, found) if found else None
+        lost = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
+        return _voided(state, settled, lost)
 
-    topic.journal.append(plan)
-    for each in found:
+    given_up = topic.journal.append(plan).result
+    for lost in given_up:
         log.error(
             "topic %r partition %d: offsets %d to %d (%d records), written with acks=0, are lost and voided: %s",
-            topic.name, each.partition, each.start, each.end - 1, each.records, each.why,
+            topic.name, lost.partition, lost.start, lost.end - 1, lost.records, lost.why,
         )  # fmt: skip
-    return bool(found)
+    return bool(given_up)
 
 
-def _voided(state: TopicState, settle: SettleState, found: Sequence[GivenUp]) -> Draft:
-    """Return the entry; voids that neither readers nor the settler meet any more are forgotten."""
+def _voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]) -> _Answer:
+    """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure)."""
+    if not given_up:
+        return Unchanged(())
     met = [min(start, settle.partition(partition).settled) for partition, start in enumerate(state.log_start)]
-    kept = [each for each in state.voids if each.end > met[each.partition]]
-    voids = merged([*kept, *(Void(each.partition, each.start, each.end) for each in found)])
-    return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()})
+    kept = [void for void in state.voids if void.end > met[void.partition]]
+    voids = merged([*kept, *(Void(lost.partition, lost.start, lost.end) for lost in given_up)])
+    return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()}, result=given_up)
 
 
 @contextmanager
@@ -156,7 +159,7 @@ def look(
     *,
     force: bool,
     since: int = 0,
-) -> list[GivenUp]:
+) -> tuple[GivenUp, ...]:
     """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names.
 
     ``of_segments`` are the settled pieces that count, per partition.
@@ -165,7 +168,7 @@ def look(
     sources = sources_of(pending, settled, state.partitions)
     if since:
         sources = {partition: [each for each in some if _since(each, since)] for partition, some in sources.items()}
-    found: list[GivenUp] = []
+    given_up: list[GivenUp] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).settled
         behind = _pieces(topic, state.topic_id, sources.get(partition, ()), start)
@@ -173,8 +176,8 @@ def look(
         voids = [replace(v, start=max(v.start, start)) for v in state.voids_of(partition) if v.end > start]
         where = f"topic {topic.name!r} partition {partition}"
         chosen = choose(pieces, ranges[partition] if ranges else None, voids, force=force, where=where)
-        found += _given_up(partition, chosen, state.log_start[partition])
-    return found
+        given_up += _given_up(partition, chosen, state.log_start[partition])
+    return tuple(given_up)
 
 
 def _all_pending(topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored) -> list[Pending]:
@@ -221,26 +224,44 @@ def _pieces(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], se
 
 
 def choose(
-    pieces: Sequence[Piece], wanted: tuple[int, int] | None, voids: Sequence[Void], *, force: bool, where: str
+    pieces: Sequence[Piece], wanted: Range | None, voids: Sequence[Void], *, force: bool, where: str
 ) -> list[Piece]:
     """Return the pieces to give up (pure): those that can't be read; with ``force`` all in the range.
+
+    Args:
+        pieces: of a partition, ascending.
+        wanted: the range; None for all pieces.
+        voids: what is voided already.
+        force: also what can be read.
+        where: topic and partition, for messages.
 
     Raises:
         UsageError: the range holds nothing that can't be read, or it ends inside a piece.
     """
-    start, end = wanted or (pieces[0].start, pieces[-1].end) if pieces else (0, 0)
-    inside = [piece for piece in pieces if piece.start < end and start < piece.end]
-    chosen = [p for p in inside if (p.located is None or force) and not covered(voids, p.start, p.end)]
-    for piece in chosen:
-        if piece.start < start or piece.end > end:
+    left = [piece for piece in _inside(pieces, wanted) if not covered(voids, piece.start, piece.end)]
+    chosen = [piece for piece in left if piece.located is None or force]
+    if wanted is not None:
+        _check_ends(chosen, wanted, where)
+        if left and not chosen:
+            start, end = wanted
+            raise UsageError(
+                f"{where}: all offsets from {start} to {end - 1} can be read; nothing was voided. force gives them up "
+                "all the same"
+            )
+    return chosen
+
+
+def _inside(pieces: Sequence[Piece], wanted: Range | None) -> list[Piece]:
+    """Return the pieces that have an offset in the range (pure)."""
+    return [piece for piece in pieces if wanted is None or (piece.start < wanted[1] and wanted[0] < piece.end)]
+
+
+def _check_ends(pieces: Iterable[Piece], wanted: Range, where: str) -> None:
+    """Refuse a range that ends inside one of the pieces to give up (pure)."""
+    for piece in pieces:
+        if piece.start < wanted[0] or piece.end > wanted[1]:
             what = "can only be given up whole" if piece.located is None else "are one frame"
             raise UsageError(f"{where}: offsets {piece.start} to {piece.end} (exclusive) {what}; nothing was voided")
-    if wanted and not chosen and not all(covered(voids, p.start, p.end) for p in inside):
-        raise UsageError(
-            f"{where}: all offsets from {start} to {end - 1} can be read; nothing was voided. force gives them up all "
-            "the same"
-        )
-    return chosen
 
 
 def _given_up(partition: int, pieces: Sequence[Piece], log_start: int) -> Iterator[GivenUp]:

@@ -1,6 +1,6 @@
 """Commit: one journal entry makes what the tasks staged visible, in all partitions of a topic at once.
 
-``place_extents`` and ``writers.judge`` decide and touch nothing; ``commit`` acts.
+``plan_commit`` decides and touches nothing; ``commit`` acts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.encoding import restaged
 from pyspark_commitlog.log.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.log.settle_state import Damage
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, chunks_to_json, with_mark
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, WriterRow, chunks_to_json, with_mark
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import added
@@ -129,6 +129,83 @@ def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Dama
         return [Damage(partition, state.log_start[partition], str(error)) for partition in range(state.partitions)]
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be committed, the same on every attempt: what tasks staged for a topic, in task order, and by whom.
+
+    ``checksum`` is that of all records, None but for a ``Transaction``. Not ``durable``: the chunks were staged without
+    fsync (acks=0).
+    """
+
+    topic: str
+    staged: Sequence[Staged]
+    writer: Transaction | ProducerBatch | None
+    durable: bool
+    checksum: int | None
+
+    @classmethod
+    def of(
+        cls, topic: str, staged: Sequence[Staged], writer: Transaction | ProducerBatch | None, *, durable: bool
+    ) -> Batch:
+        """Return the batch of what was staged.
+
+        Raises:
+            UsageError: a ``Transaction`` commits records that were staged without a checksum.
+        """
+        return cls(topic, staged, writer, durable, _checksum(staged) if isinstance(writer, Transaction) else None)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of records."""
+        return sum(task.rows for task in self.staged)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCommit:
+    """What a commit makes of a topic: ``state`` behind it, and the tables of its entry."""
+
+    state: TopicState
+    chunks: tuple[ChunkRef, ...]
+    extents: tuple[Extent, ...]
+    committed: Committed
+
+    @property
+    def partitions(self) -> set[int]:
+        """Return the partitions that get records."""
+        return set(self.committed.ranges)
+
+
+def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Slot) -> PlannedCommit | None:
+    """Return what a batch makes of a topic's newest state; None for a repetition (pure but for ``judge``'s warning).
+
+    Args:
+        state: the newest.
+        batch: what is to be committed.
+        row: what is remembered of its writer.
+        slot: where the entry would go.
+
+    Raises:
+        TopicChangedError, OutcomeUnknownError, StaleBatchError, WriterFencedError: the writer is refused; see
+            ``check_life``, ``check_remembered`` and ``judge``.
+        StagedExpiredError: see ``check_floor``.
+    """
+    writer = batch.writer
+    if writer is not None:
+        check_life(writer, state, batch.topic)
+        if isinstance(writer, ProducerBatch):
+            check_remembered(row, writer, state.writers.forgotten, batch.topic)
+        if judge(row, writer, batch.rows, batch.checksum, batch.topic) is Verdict.SKIP:
+            return None
+    chunks, extents, ends = place_extents(batch.staged, state.log_end)
+    check_floor(chunks, state, batch.topic)
+    unsynced = state.unsynced_from
+    if not batch.durable and chunks and unsynced is None:
+        unsynced = slot.sequence
+    after = replace(state, log_end=tuple(ends), unsynced_from=unsynced)
+    committed = Committed(slot.sequence, batch.rows, _ranges(state.log_end, ends))
+    return PlannedCommit(after, tuple(chunks), tuple(extents), committed)
+
+
 def commit(
     topic: TopicLog,
     topic_id: str,
@@ -162,55 +239,53 @@ def commit(
     if writer is not None:
         check_writer(writer, topic.name)
     topic.forget_defaults()
-    staged = _bounded_inline(topic, topic_id, staged)
-    rows, checksum = sum(task.rows for task in staged), _checksum(staged) if isinstance(writer, Transaction) else None
-    ranges: dict[int, tuple[int, int]] = {}
+    batch = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
 
-    def plan(base: Stored | None, slot: Slot) -> Draft | None:
+    def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:
         stored, state = topic.newest_at(base, topic_id)
-        before = topic.writer(state, writer.writer_id) if writer else None
-        if writer:
-            check_life(writer, state, topic.name)
-        if isinstance(writer, ProducerBatch):
-            check_remembered(before, writer, state.writers.forgotten, topic.name)
-        if writer and judge(before, writer, rows, checksum, topic.name) is Verdict.SKIP:
-            return None
-        chunks, extents, ends = place_extents(staged, state.log_end)
-        check_floor(chunks, state, topic.name)
-        check_damaged(_damaged(topic, topic_id, state), {extent.partition for extent in extents}, topic.name)
-        if topic.config(state).has_policy("compact") and any(task.keyless for task in staged):
-            raise InvalidRecordError(
-                f"topic {topic.name!r} has cleanup.policy=compact since these records were staged, and some have no "
-                "key; nothing was committed: give every record a key"
-            )
-        _check_chunks(topic, topic_id, chunks)
-        ranges.clear()
-        ranges.update(_ranges(state.log_end, ends))
-        unsynced = _synced_up(topic, stored, state) if durable else state.unsynced_from
-        if not durable and chunks and unsynced is None:
-            unsynced = slot.sequence
-        after = replace(state, log_end=tuple(ends), unsynced_from=unsynced)
-        sides: dict[str, bytes] = {}
-        if writer:
-            row = row_of(
-                writer, before, rows, checksum, slot, max(stored.info.modified_ms, topic.storage.clock.now_ms())
-            )
-            after, sides = remember(topic, stored, after, slot, writer.writer_id, row)
-        retention = topic.config(state).number("staged.retention.ms")
-        after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
-        large = {"extents": [e.to_json() for e in extents], "chunks": chunks_to_json(chunks)}
-        tables = place_tables(large, slot.sequence, slot.write_id)
-        body: Json = {"state": after.to_json(), **tables.body}
-        if chunks and not durable:
-            body["unsynced"] = True
-        inline = b"".join(task.inline for task in staged)
-        return Draft("append", topic_id, body, inline, {**sides, **tables.sides})
+        row = topic.writer(state, writer.writer_id) if writer else None
+        planned = plan_commit(state, batch, row, slot)
+        if planned is None:
+            return Unchanged(Committed(None, batch.rows))
+        check_damaged(_damaged(topic, topic_id, state), planned.partitions, topic.name)
+        _check_keys(topic, state, batch)
+        _check_chunks(topic, topic_id, planned.chunks)
+        if durable:
+            planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
+        return _draft(topic, stored, planned, batch, row, slot)
 
-    entry = topic.journal.append(plan)
-    if entry is None:
-        return Committed(None, rows)
-    _tell_old(topic, topic_id, sum(task.old for task in staged), rows)
-    return Committed(entry.sequence, rows, ranges)
+    stored, committed = topic.journal.append(plan)
+    if stored is not None:
+        _tell_old(topic, topic_id, sum(task.old for task in staged), batch.rows)
+    return committed
+
+
+def _draft(
+    topic: TopicLog, stored: Stored, planned: PlannedCommit, batch: Batch, row: WriterRow | None, slot: Slot
+) -> Draft[Committed]:
+    """Return the entry of a commit on top of ``stored``, with its writer remembered; ``row`` is what was before."""
+    after, sides = planned.state, dict[str, bytes]()
+    if batch.writer:
+        at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
+        newer = row_of(batch.writer, row, batch.rows, batch.checksum, slot, at_ms)
+        after, sides = remember(topic, stored, after, slot, batch.writer.writer_id, newer)
+    retention = topic.config(after).number("staged.retention.ms")
+    after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
+    large = {"extents": [e.to_json() for e in planned.extents], "chunks": chunks_to_json(planned.chunks)}
+    tables = place_tables(large, slot.sequence, slot.write_id)
+    body: Json = {"state": after.to_json(), **tables.body}
+    if planned.chunks and not batch.durable:
+        body["unsynced"] = True
+    inline = b"".join(task.inline for task in batch.staged)
+    return Draft("append", after.topic_id, body, inline, {**sides, **tables.sides}, result=planned.committed)
+
+
+def _check_keys(topic: TopicLog, state: TopicState, batch: Batch) -> None:
+    if topic.config(state).has_policy("compact") and any(task.keyless for task in batch.staged):
+        raise InvalidRecordError(
+            f"topic {topic.name!r} has cleanup.policy=compact since these records were staged, and some have no "
+            "key; nothing was committed: give every record a key"
+        )
 
 
 def _tell_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:

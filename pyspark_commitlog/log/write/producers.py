@@ -33,18 +33,16 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
         OutcomeUnknownError: run it again.
     """
     topic.forget_defaults()
-    found: list[tuple[str, WriterRow]] = []
 
-    def plan(base: Stored | None, slot: Slot) -> Draft:
+    def plan(base: Stored | None, slot: Slot) -> Draft[tuple[str, WriterRow]]:
         stored, state = topic.newest_at(base, None)
         at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
         row = opened(topic.writer(state, writer_id), at_ms, slot.sequence)
-        found[:] = [(state.topic_id, row)]
         after, sides = remember(topic, stored, state, slot, writer_id, row)
-        return Draft("init-producer", state.topic_id, {"state": after.to_json()}, sides=sides)
+        body = {"state": after.to_json()}
+        return Draft("init-producer", state.topic_id, body, sides=sides, result=(state.topic_id, row))
 
-    topic.journal.append(plan)
-    return found[0]
+    return topic.journal.append(plan).result
 
 
 def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mapping[int, tuple[int, int]]:
