@@ -205,14 +205,14 @@ def _check_all(rules: tuple[Rule, ...]) -> None:
 _Row = tuple[str, Literal["read", "write", "admin"], str]
 
 
-class _Entry(Shape):
+class _RulesEntry(Shape):
     """What an entry holds beyond its envelope."""
 
     rules: Annotated[tuple[_Row, ...], Meta(max_length=MAX_RULES)]
 
 
 def _check_entry(body: Json, where: str) -> None:
-    for number, row in enumerate(check(body, _Entry, where).rules):
+    for number, row in enumerate(check(body, _RulesEntry, where).rules):
         try:
             checked(*row)
         except UsageError as error:

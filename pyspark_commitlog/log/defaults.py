@@ -59,14 +59,14 @@ class RootDefaults:
         self._journal.trim()
 
 
-class _Entry(Shape):
+class _DefaultsEntry(Shape):
     """What an entry holds beyond its envelope."""
 
     config: dict[str, str]
 
 
 def _check_entry(body: Json, where: str) -> None:
-    config = check(body, _Entry, where).config
+    config = check(body, _DefaultsEntry, where).config
     try:
         by_topic_name = topic_defaults(config)
     except ValueError as error:

@@ -66,7 +66,7 @@ class Writer(Row):
 WriterRows = dict[Text, Writer]
 
 
-class Writers(Shape):
+class WritersTable(Shape):
     """``state.writers``."""
 
     rows: WriterRows
@@ -82,7 +82,7 @@ class Topic(Shape):
     log_start: PerPartition
     log_end: PerPartition
     created: Whole
-    writers: Writers
+    writers: WritersTable
     staged_floor: Whole
     leader_epoch: Whole
     marks: tuple[tuple[Whole, Whole], ...]
@@ -100,7 +100,7 @@ class TopicEntry(Shape):
     extents: Extents | Side = ()
 
 
-class Active(Row):
+class ActiveRow(Row):
     """The active segment of a partition."""
 
     base_offset: Whole
@@ -120,7 +120,7 @@ class Active(Row):
 
 #: file, length, crc, segments, bytes
 Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Whole, Whole]
-SettledRows = Annotated[tuple[tuple[Whole, Manifest | None, Active, Whole], ...], Meta(max_length=MAX_PARTITIONS)]
+SettledRows = Annotated[tuple[tuple[Whole, Manifest | None, ActiveRow, Whole], ...], Meta(max_length=MAX_PARTITIONS)]
 
 
 #: partition, offset, why

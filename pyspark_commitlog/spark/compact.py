@@ -21,9 +21,10 @@ from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.maintain.compact import Compacted, Job, groups_of, latest_before
+from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, groups_of, latest_before
 from pyspark_commitlog.log.maintain.compact import compact as compact_topic
-from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
 from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.storage import open_storage
 
@@ -53,7 +54,7 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))
 
 
-def _work(spark: SparkSession, principal: str | None, job: Job) -> tuple[list[Sealed], int]:
+def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tuple[list[Sealed], int]:
     """Do one round (a ``log.maintain.compact.Worker``)."""
     segments = job.cleanable.segments
     gone, keyless = _superseded(_keys(spark, principal, job), job.cleanable.dirty[0].base_offset)
@@ -72,7 +73,7 @@ def _work(spark: SparkSession, principal: str | None, job: Job) -> tuple[list[Se
     return sorted([*kept, *fresh], key=lambda segment: segment.base_offset), keyless
 
 
-def _keys(spark: SparkSession, principal: str | None, job: Job) -> DataFrame:
+def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> DataFrame:
     """Return (offset, key) of the job's records, neighbouring segments in one read: as many reads as cores."""
     _, state = job.topic.newest(job.topic_id)
     bounds = [max(segment.base_offset, state.log_start[job.partition]) for segment in job.cleanable.segments]
@@ -126,5 +127,5 @@ class _Task:
     latest_ms: int
 
     def run(self) -> list[Sealed]:
-        where = Where(open_storage(self.root), self.paths, self.partition, self.number)
-        return rewrite(where, self.segments, self.gone, self.rules, latest_ms=self.latest_ms)
+        directory = SegmentDir(open_storage(self.root), self.paths, self.partition)
+        return rewrite(directory, self.segments, self.gone, self.rules, number=self.number, latest_ms=self.latest_ms)

@@ -31,7 +31,7 @@ from pyspark_commitlog.log.maintain import run as maintenance
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import Settled
 from pyspark_commitlog.log.repair import verify as verifying
-from pyspark_commitlog.log.repair.strays import Found
+from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.repair.verify import Report, RootReport
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
@@ -362,8 +362,8 @@ def test_what_cannot_be_looked_at_besides_stops_no_other_look(log: Log, monkeypa
     def fails(*_: object) -> None:
         raise MemoryError("malloc")
 
-    monkeypatch.setattr(Found, "_tables", fails)
-    monkeypatch.setattr(Found, "_rest", lambda *_: looked.append("rest"))
+    monkeypatch.setattr(Strays, "_tables", fails)
+    monkeypatch.setattr(Strays, "_rest", lambda *_: looked.append("rest"))
     assert "topic 'orders' can't be checked: MemoryError: malloc" in log.verify("orders").faults
     assert "rest" in looked
 
@@ -383,7 +383,7 @@ def test_a_progress_that_raises_ends_the_look_at_what_lies_there_besides(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.maintain("orders")
-    monkeypatch.setattr(Found, "_settle", lambda look, *_: look.progress("verify", 0, 1))
+    monkeypatch.setattr(Strays, "_settle", lambda look, *_: look.progress("verify", 0, 1))
     monkeypatch.setattr(verifying._Checker, "partition", lambda *_, **__: None)
 
     def progress(what: str, done: int, total: int) -> None:

@@ -27,7 +27,8 @@ from pyspark_commitlog.log import settle_state
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import staging, writers
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
@@ -276,7 +277,8 @@ def thinned(
     gone = np.concatenate((first[::2], second, last))
     config, now_ms = topic.config(topic.newest()[1]), topic.storage.clock.now_ms()
     rules = Rules.of(config, log_start=0, cleaned=old.end_offset, now_ms=now_ms)
-    return rewrite(Where(topic.storage, paths, partition, 1), [old], [gone], rules, latest_ms=-1), gone
+    directory = SegmentDir(topic.storage, paths, partition)
+    return rewrite(directory, [old], [gone], rules, number=1, latest_ms=-1), gone
 
 
 def files(root: Path) -> dict[str, bytes]:

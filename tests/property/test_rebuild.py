@@ -16,7 +16,8 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.segments.indexes import Home, index_fault, mended
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.indexes import index_fault, mended
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 from pyspark_commitlog.storage.local import LocalStorage
@@ -46,11 +47,11 @@ def stamped(drawn: Sequence[Drawn], base: int) -> list[Stamped]:
     return found
 
 
-def indexes(home: Home, segment: Active | Sealed) -> tuple[bytes, bytes]:
+def indexes(segment_dir: SegmentDir, segment: Active | Sealed) -> tuple[bytes, bytes]:
     """Return the published bytes of both indexes."""
     lengths = (segment.index.offset_bytes, segment.index.time_bytes) if isinstance(segment, Active) else (None, None)
     by_offset, by_time = (
-        home.storage.read(home.file(segment, suffix), 0, length)
+        segment_dir.storage.read(segment_dir.file(segment, suffix), 0, length)
         for suffix, length in zip(("index", "timeindex"), lengths, strict=True)
     )
     return by_offset, by_time
@@ -67,11 +68,11 @@ def test_what_is_appended_is_what_is_rebuilt(
         {"segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval), "segment.index.bytes": "120"}
     )
     with tempfile.TemporaryDirectory() as directory:
-        home = Home(LocalStorage(Path(directory)), TopicPaths("t", ID), 0)
+        segment_dir = SegmentDir(LocalStorage(Path(directory)), TopicPaths("t", ID), 0)
         row, sealed = SettledPartition(base, Active(IndexState(base))), list[Sealed]()
         frames = stamped(drawn, base)
         while frames:
-            writer = SegmentWriter(home.storage, home.paths, 0, row, list[Sealed], config)
+            writer = SegmentWriter(segment_dir.storage, segment_dir.paths, 0, row, list[Sealed], config)
             while frames:
                 writer.append(frames.pop(0))
                 if len(frames) in published:
@@ -79,12 +80,12 @@ def test_what_is_appended_is_what_is_rebuilt(
             sealed += writer._sealed
             row = replace(writer.finish(1, published_ms=0), manifest=None)
         for segment, end in [*((s, s.end_offset) for s in sealed), (row.active, row.settled)]:
-            assert index_fault(home, segment, end) == ""
-            before = indexes(home, segment)
+            assert index_fault(segment_dir, segment, end) == ""
+            before = indexes(segment_dir, segment)
             for suffix in ("index", "timeindex"):
-                home.storage.write_once(home.file(segment, suffix), b"x")
-            found = mended(home, segment, end, interval)
+                segment_dir.storage.write_once(segment_dir.file(segment, suffix), b"x")
+            found = mended(segment_dir, segment, end, interval)
             if found is not None:  # with no entry published in the active one there is nothing to miss
                 assert found == segment
             assert found is not None or before == (b"", b"")
-            assert found is None or indexes(home, segment) == before
+            assert found is None or indexes(segment_dir, segment) == before

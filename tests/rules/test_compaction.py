@@ -23,12 +23,12 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.index import decode_time
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.collect import sweep
-from pyspark_commitlog.log.maintain.compact import Job, compact, key_source, work_here
+from pyspark_commitlog.log.maintain.compact import CompactionJob, compact, key_source, work_here
 from pyspark_commitlog.log.maintain.retention import collect_segments
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows
 from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.segments.rewrite import Where
+from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
@@ -204,8 +204,8 @@ def test_deleted_records_of_a_segment_compacted_before_go_too(world: World) -> N
     world.maintain()
     assert [key for _, key, _ in read(world)] == [b"c", b"end", b"other", b"end"]
     assert sealed(world)[0].base_offset == 0
-    where = Where(world.storage(), world.handle().paths(identity(world)), 0, 0)
-    stored = [key for keys in key_source(where, sealed(world)[0]).read() for key in keys.keys.to_pylist()]
+    directory = SegmentDir(world.storage(), world.handle().paths(identity(world)), 0)
+    stored = [key for keys in key_source(directory, sealed(world)[0]).read() for key in keys.keys.to_pylist()]
     assert stored[0] == b"c", "a and b are not on disk any more"
 
 
@@ -597,9 +597,9 @@ def test_a_task_of_a_compaction_whose_driver_died_does_not_write_over_what_was_p
     """R1: the lock dies with the driver, its executors a while later. By then another compaction has published."""
     world.create(1, CONFIG)
     put(world, *ABA)
-    jobs: list[Job] = []
+    jobs: list[CompactionJob] = []
 
-    def dies(job: Job) -> object:
+    def dies(job: CompactionJob) -> object:
         jobs.append(job)
         raise CommitLogError("the driver is killed; a task of its goes on for a while")
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
-from pyspark_commitlog.log.write.staging import Group, Staged
+from pyspark_commitlog.log.write.staging import Staged, StagedExtent
 from tests.support.forged import GIB, bomb
 from tests.support.peak import peak_of
 from tests.support.records import append, batch_of, read_partition
@@ -66,7 +66,7 @@ def is_bounded(frames: list[Frame], batch_size: int = MIB) -> bool:
 def put_frame(topic: TopicLog, data: bytes, rows: int) -> Committed:
     """Commit one frame of partition 0 as it is, made by nobody who stages today."""
     topic_id = topic.newest()[1].topic_id
-    return commit(topic, topic_id, [Staged(topic.name, topic_id, (Group(0, 0, len(data), rows),), None, data)])
+    return commit(topic, topic_id, [Staged(topic.name, topic_id, (StagedExtent(0, 0, len(data), rows),), None, data)])
 
 
 def oversized(topic: TopicLog, values: list[bytes | None], keys: list[bytes] | None = None) -> Committed:

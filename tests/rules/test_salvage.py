@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageErr
 from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.damage import pieces_of
+from pyspark_commitlog.log.read.damage import fragments_of
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.repair.verify import verify as look_for_faults
 from pyspark_commitlog.log.topic import TopicLog
@@ -228,9 +228,9 @@ def test_which_index_entries_lead_behind_damage(
     index = [OffsetEntry(offset, number * size) for number, offset in entries.items()]
     row = topic.settled(topic_id(topic))[1].partition(0)
     span = segment_span(topic.paths(topic_id(topic)), 0, topic.sealed(topic_id(topic), row)[0])
-    pieces = list(pieces_of(world.storage(), span, 0, 10, index))
-    assert next((piece.start, piece.end) for piece in pieces if piece.located is None) == expected
-    assert pieces[-1].end == 10
+    fragments = list(fragments_of(world.storage(), span, 0, 10, index))
+    assert next((fragment.start, fragment.end) for fragment in fragments if fragment.located is None) == expected
+    assert fragments[-1].end == 10
 
 
 # --- what is refused ---------------------------------------------------------------------------------------

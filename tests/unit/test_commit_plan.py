@@ -17,7 +17,7 @@ from pyspark_commitlog.format.paths import chunk_name
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, WriterRow, Writers
 from pyspark_commitlog.log.write.commit import Batch, Committed, PlannedCommit, plan_commit
-from pyspark_commitlog.log.write.staging import Group, Staged
+from pyspark_commitlog.log.write.staging import Staged, StagedExtent
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 
 STATE = TopicState("id of t", False, {}, log_start=(0, 0), log_end=(10, 20), created=1, staged_floor=5)
@@ -28,10 +28,10 @@ OTHER = ChunkRef(chunk_name(6, UNIQUE), 100, 2)
 
 
 def task(
-    *groups: tuple[int, int, int, int], chunk: ChunkRef | None = CHUNK, inline: bytes = b"", checksum: int | None = 3
+    *extents: tuple[int, int, int, int], chunk: ChunkRef | None = CHUNK, inline: bytes = b"", checksum: int | None = 3
 ) -> Staged:
-    """Return what one task staged: (partition, position, length, rows) of each group."""
-    return Staged("t", "id of t", tuple(Group(*group) for group in groups), chunk, inline, checksum=checksum)
+    """Return what one task staged: (partition, position, length, rows) of each extent."""
+    return Staged("t", "id of t", tuple(StagedExtent(*extent) for extent in extents), chunk, inline, checksum=checksum)
 
 
 def batch(
@@ -50,7 +50,7 @@ def planned(state: TopicState, of: Batch, row: WriterRow | None = None) -> Plann
 
 
 def test_records_follow_the_newest_offsets_in_the_order_of_their_tasks() -> None:
-    """I7: two groups of a partition from two tasks, and a partition that only one has."""
+    """I7: two extents of a partition from two tasks, and a partition that only one has."""
     plan = planned(STATE, batch(task((1, 0, 100, 4)), task((0, 0, 40, 2), (1, 40, 60, 3), chunk=OTHER)))
     assert plan.chunks == (CHUNK, OTHER)
     assert plan.extents == (

@@ -10,12 +10,12 @@ import pytest
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.log.state import ChunkRef
-from pyspark_commitlog.log.write.staging import Group, Staged
+from pyspark_commitlog.log.write.staging import Staged, StagedExtent
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 
 _CHUNK = ChunkRef("00000000000000000007-6f1e9a3c-0000-4000-8000-000000000000.chunk", 100, 5)
-_INLINE = Staged("t", "id", (Group(0, 0, 3, 1),), inline=b"abc", checksum=2**64 - 1)
-_CHUNKED = Staged("t", "id", (Group(0, 0, 60, 2), Group(1, 60, 40, 1)), _CHUNK)
+_INLINE = Staged("t", "id", (StagedExtent(0, 0, 3, 1),), inline=b"abc", checksum=2**64 - 1)
+_CHUNKED = Staged("t", "id", (StagedExtent(0, 0, 60, 2), StagedExtent(1, 60, 40, 1)), _CHUNK)
 
 
 def test_what_tasks_send_is_taken() -> None:
@@ -43,11 +43,14 @@ def _without(staged: Staged, name: str) -> Staged:
         (replace(_INLINE, topic=None), "Expected `str`, got `null`"),
         (replace(_INLINE, topic_id="../x"), "matching regex"),
         (replace(_INLINE, topic_id=""), "length >= 1"),
-        (replace(_INLINE, groups=(Group(-1, 0, 3, 1),)), r"`int` >= 0 - at `\$.staged\[0\].groups\[0\].partition`"),
-        (replace(_INLINE, groups=(Group(0, 0, 3, 0),)), "`int` >= 1"),
-        (replace(_INLINE, groups=(Group(0, "0", 3, 1),)), "Expected `int`, got `str`"),
-        (replace(_INLINE, groups=(Group(0, 1, 3, 1),)), "ends beyond the 3 bytes"),
-        (replace(_INLINE, groups=((0, 0, 3, 1),)), "Expected `object`"),
+        (
+            replace(_INLINE, extents=(StagedExtent(-1, 0, 3, 1),)),
+            r"`int` >= 0 - at `\$.staged\[0\].extents\[0\].partition`",
+        ),
+        (replace(_INLINE, extents=(StagedExtent(0, 0, 3, 0),)), "`int` >= 1"),
+        (replace(_INLINE, extents=(StagedExtent(0, "0", 3, 1),)), "Expected `int`, got `str`"),
+        (replace(_INLINE, extents=(StagedExtent(0, 1, 3, 1),)), "ends beyond the 3 bytes"),
+        (replace(_INLINE, extents=((0, 0, 3, 1),)), "Expected `object`"),
         (replace(_INLINE, inline="abc"), "Expected `bytes`"),
         (replace(_INLINE, checksum=-1), "`int` >= 0"),
         (replace(_CHUNKED, chunk=replace(_CHUNK, name="../../x.chunk")), "matching regex"),

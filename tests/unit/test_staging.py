@@ -53,7 +53,7 @@ def numbers(topic: TopicLog, partition: int) -> list[int]:
 
 def test_a_large_task_stages_one_chunk_of_many_groups_and_keeps_the_order(topic: TopicLog) -> None:
     staged = stage(topic, *records(1000))
-    assert len(staged.groups) >= 4 * PARTITIONS
+    assert len(staged.extents) >= 4 * PARTITIONS
     assert staged.rows == 1000
     commit(topic, staged.topic_id, [staged])
     for partition in range(PARTITIONS):
@@ -79,8 +79,8 @@ def test_two_large_tasks_keep_their_order_one_behind_the_other(topic: TopicLog) 
 def test_the_groups_of_a_chunk_lie_one_behind_the_other_and_fill_it(topic: TopicLog) -> None:
     staged = stage(topic, *records(1000))
     assert staged.chunk is not None
-    ends = [group.position + group.length for group in staged.groups]
-    assert [group.position for group in staged.groups] == [0, *ends[:-1]]
+    ends = [extent.position + extent.length for extent in staged.extents]
+    assert [extent.position for extent in staged.extents] == [0, *ends[:-1]]
     assert ends[-1] == staged.chunk.length
 
 
@@ -176,7 +176,7 @@ def test_frames_that_another_thread_encodes_keep_their_order_and_their_chunk(
     monkeypatch.setattr(staging, "ASIDE_BYTES", 2**13)  # the last frames are smaller, and encoded by this thread
     encoder = Aside("encoder", 8)
     staged = stage_aside(topic, encoder.begin, *records(1000))
-    assert len(staged.groups) >= 4 * PARTITIONS
+    assert len(staged.extents) >= 4 * PARTITIONS
     commit(topic, staged.topic_id, [staged])
     for partition in range(PARTITIONS):
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))

@@ -1,4 +1,4 @@
-"""Which pieces of a partition an operator's ``void`` gives up, decided without any storage."""
+"""Which fragments of a partition an operator's ``void`` gives up, decided without any storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.log.frames import Located
-from pyspark_commitlog.log.read.damage import Piece
+from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.void import choose
 from pyspark_commitlog.log.state import Void
 
@@ -23,19 +23,29 @@ _FRAME = frame.parse(pa.py_buffer(_DATA), 0)
 assert _FRAME is not None
 SOUND = Located(_FRAME, 0, 0)
 #: A frame, a loss, a frame, a loss.
-PIECES = [Piece(0, 10, SOUND), Piece(10, 20, None, "torn"), Piece(20, 30, SOUND), Piece(30, 40, None, "gone")]
+FRAGMENTS = [
+    Fragment(0, 10, SOUND),
+    Fragment(10, 20, None, "torn"),
+    Fragment(20, 30, SOUND),
+    Fragment(30, 40, None, "gone"),
+]
 
 
 def chosen(
-    wanted: tuple[int, int] | None = None, *voids: tuple[int, int], force: bool = False, pieces: list[Piece] = PIECES
+    wanted: tuple[int, int] | None = None,
+    *voids: tuple[int, int],
+    force: bool = False,
+    fragments: list[Fragment] = FRAGMENTS,
 ) -> list[tuple[int, int]]:
     given = [Void(0, start, end) for start, end in voids]
-    return [(piece.start, piece.end) for piece in choose(pieces, wanted, given, force=force, where="topic 't'")]
+    return [
+        (fragment.start, fragment.end) for fragment in choose(fragments, wanted, given, force=force, where="topic 't'")
+    ]
 
 
 def test_without_a_range_all_that_is_lost_goes() -> None:
     assert chosen() == [(10, 20), (30, 40)]
-    assert chosen(pieces=[]) == []
+    assert chosen(fragments=[]) == []
 
 
 def test_only_what_lies_in_the_range_goes() -> None:
@@ -78,4 +88,4 @@ def test_a_range_of_sound_frames_is_refused_without_force() -> None:
 
 
 def test_a_range_of_no_pieces_gives_up_nothing() -> None:
-    assert chosen((0, 10), pieces=[]) == []
+    assert chosen((0, 10), fragments=[]) == []

@@ -17,13 +17,14 @@ from pyspark_commitlog.errors import TopicChangedError, together, told_as
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
-from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite, rows_of
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.rewrite import Rules, rewrite, rows_of
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent, watched
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 # What a round holds for an offset that turns out superseded.
 _BYTES_AN_OFFSET = 8
@@ -43,7 +44,7 @@ class Cleanable:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompactionJob:
     """One round of one partition, for whoever does the work; what it makes is named for settle entry ``number``."""
 
     topic: TopicLog
@@ -56,13 +57,13 @@ class Job:
     progress: Progress = silent
 
     @property
-    def where(self) -> Where:
-        """Return where to write."""
-        return Where(self.topic.storage, self.topic.paths(self.topic_id), self.partition, self.number)
+    def directory(self) -> SegmentDir:
+        """Return where to read and write."""
+        return SegmentDir(self.topic.storage, self.topic.paths(self.topic_id), self.partition)
 
 
 #: Does a job: returns the segments that take the place of the job's, and how many records had no key.
-Worker = Callable[[Job], tuple[list[Sealed], int]]
+Worker = Callable[[CompactionJob], tuple[list[Sealed], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +211,15 @@ def _compact_locked(
     base = reserved
     rules = Rules.of(config, log_start=log_start, cleaned=row.cleaned, now_ms=now)
     buffer_bytes = config.number("cleaner.dedupe.buffer.size")
-    job = Job(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes, progress)
+    job = CompactionJob(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes, progress)
     fresh, keyless = worker(job)
     if keyless:
-        log.warning(
+        logger.warning(
             "topic %r partition %d: compaction dropped %d records without a key", topic.name, partition, keyless
         )
     at = sealed.index(plan.segments[0])
     every = [*sealed[:at], *fresh, *sealed[at + len(plan.segments) :]]
-    manifest = write_manifest(topic.storage, job.where.paths, partition, job.number, every)
+    manifest = write_manifest(topic.storage, job.directory.paths, partition, job.number, every)
     rows = list(settled.partitions)
     rows[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
     if topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
@@ -250,12 +251,12 @@ def _oldest(
 # --- the work, in this process ----------------------------------------------------------------------------
 
 
-def work_here(job: Job) -> tuple[list[Sealed], int]:
+def work_here(job: CompactionJob) -> tuple[list[Sealed], int]:
     """Do a job: find what is superseded, then write anew the segments that hold some of it."""
     plan = job.cleanable
     clean, total = len(plan.clean), len(plan.segments)
     sources = [
-        key_source(job.where, segment, partial(job.progress, "compact: read keys", at, total))
+        key_source(job.directory, segment, partial(job.progress, "compact: read keys", at, total))
         for at, segment in enumerate(plan.segments)
     ]
     gone, keyless = find_superseded(sources[:clean], sources[clean:], job.buffer_bytes)
@@ -265,12 +266,13 @@ def work_here(job: Job) -> tuple[list[Sealed], int]:
         job.progress("compact: write", group.start, total)
         fresh += plan.segments[at : group.start]
         segments, superseded = [plan.segments[i] for i in group], [gone[i] for i in group]
-        fresh += rewrite(job.where, segments, superseded, job.rules, latest_ms=latest_before(plan.segments, group))
+        latest_ms = latest_before(plan.segments, group)
+        fresh += rewrite(job.directory, segments, superseded, job.rules, number=job.number, latest_ms=latest_ms)
         at = group.stop
     return fresh, keyless
 
 
-def groups_of(job: Job, gone: Sequence[int], split_bytes: int = LONG_MAX) -> list[range]:
+def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_MAX) -> list[range]:
     """Return the runs of the job's segments to write anew, given how many records of each are superseded."""
     plan = job.cleanable
     touched = [
@@ -284,24 +286,21 @@ def latest_before(segments: Sequence[Sealed], group: range) -> int:
     return segments[group.start - 1].max_timestamp if group.start else NO_TIMESTAMP
 
 
-def _outdated(job: Job, segment: Sealed) -> bool:
+def _outdated(job: CompactionJob, segment: Sealed) -> bool:
     """Return whether a clean segment holds deleted records or tombstones that may go: by headers alone."""
     if segment.base_offset < job.rules.log_start:
         return True
-    horizons = (
-        located.frame.delete_horizon_ms
-        for located in walk(job.where.storage, segment_span(job.where.paths, job.partition, segment))
-    )
+    horizons = (located.frame.delete_horizon_ms for located in walk(job.directory.storage, job.directory.span(segment)))
     return any(horizon is not None and job.rules.now_ms >= horizon for horizon in horizons)
 
 
-def key_source(where: Where, segment: Sealed, begun: Callable[[], None] = lambda: None) -> KeySource:
+def key_source(directory: SegmentDir, segment: Sealed, begun: Callable[[], None] = lambda: None) -> KeySource:
     """Return a segment's keys, frame by frame, each checked (rule R11); ``begun`` is told each time they are read."""
 
     def read() -> Iterator[Keys]:
         begun()
-        span = segment_span(where.paths, where.partition, segment)
-        for located in walk(where.storage, span):
+        span = directory.span(segment)
+        for located in walk(directory.storage, span):
             batch, offsets = rows_of(located.frame, check(located, span), ("key",))
             yield Keys(offsets, batch.column("key"))
 

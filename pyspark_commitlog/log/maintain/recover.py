@@ -12,7 +12,8 @@ from dataclasses import replace
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import together, told_as
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.segments.indexes import Home, index_fault, mended
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.indexes import index_fault, mended
 from pyspark_commitlog.log.segments.writer import SegmentWriter, write_manifest
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
@@ -40,12 +41,14 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
     """Look without the lock: what looks wrong may only have changed meanwhile, and is looked at again with it."""
     topic.newest(topic_id)
     _, settled = topic.settled(topic_id)
-    homes = (Home(topic.storage, topic.paths(topic_id), partition) for partition in range(len(settled.partitions)))
+    directories = (
+        SegmentDir(topic.storage, topic.paths(topic_id), partition) for partition in range(len(settled.partitions))
+    )
     try:
         return not any(
-            index_fault(home, row.active, row.settled)
-            or any(index_fault(home, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
-            for home, row in zip(homes, settled.partitions, strict=True)
+            index_fault(directory, row.active, row.settled)
+            or any(index_fault(directory, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
+            for directory, row in zip(directories, settled.partitions, strict=True)
         )
     except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and told there
         return False
@@ -79,7 +82,7 @@ class _Mender:
         failures: list[Exception],
     ) -> None:
         self._topic, self._id, self._config = topic, topic_id, config
-        self._home = Home(topic.storage, topic.paths(topic_id), partition)
+        self._directory = SegmentDir(topic.storage, topic.paths(topic_id), partition)
         self._base, self._failures = base, failures
         self.rebuilt = 0
 
@@ -97,16 +100,21 @@ class _Mender:
         after = [self._sealed(segment) for segment in before]
         if after == list(before):
             return row
-        home = self._home
+        directory = self._directory
         return replace(
-            row, manifest=write_manifest(home.storage, home.paths, home.partition, self._base.sequence + 1, after)
+            row,
+            manifest=write_manifest(
+                directory.storage, directory.paths, directory.partition, self._base.sequence + 1, after
+            ),
         )
 
     def _active(self, row: SettledPartition) -> SettledPartition:
-        home = self._home
-        if not index_fault(home, row.active, row.settled):
+        directory = self._directory
+        if not index_fault(directory, row.active, row.settled):
             return row
-        writer = SegmentWriter(home.storage, home.paths, home.partition, row, self._sealed_of(row), self._config)
+        writer = SegmentWriter(
+            directory.storage, directory.paths, directory.partition, row, self._sealed_of(row), self._config
+        )
         try:
             self.rebuilt += 1
             return writer.finish(self._base.sequence + 1, published_ms=self._base.info.modified_ms)
@@ -118,7 +126,7 @@ class _Mender:
 
     def _sealed(self, segment: Sealed) -> Sealed:
         try:
-            found = mended(self._home, segment, segment.end_offset, self._config.number("index.interval.bytes"))
+            found = mended(self._directory, segment, segment.end_offset, self._config.number("index.interval.bytes"))
         except Exception as error:  # noqa: BLE001 as above
             self._failures.append(told_as(error))
             return segment

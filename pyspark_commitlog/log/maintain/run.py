@@ -53,7 +53,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     topic_id, steps = state.topic_id, _Steps(watched(progress))
     topic.busy = None
     settled = steps.run("settle", lambda: _settle_all(topic, topic_id, steps.progress), Settled(None))
-    steps.found.extend(settled.failures)
+    steps.failures.extend(settled.failures)
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
@@ -62,7 +62,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
     note_maintained(topic, topic_id)
-    steps.tell(topic.name)
+    steps.raise_failures(topic.name)
     return Maintained(
         topic=topic.name,
         settled_records=settled.records,
@@ -102,7 +102,7 @@ class _Steps:
     """Runs steps; what fails is kept, and the steps behind run all the same: they may be what frees a full disk."""
 
     progress: Watched
-    found: list[Exception] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
 
     def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
         """Return what a step returns, ``otherwise`` when it fails, whatever the reason.
@@ -118,10 +118,10 @@ class _Steps:
         except Exception as error:
             if self.progress.ended_by(error):
                 raise
-            self.found.append(told_as(error))
+            self.failures.append(told_as(error))
         return otherwise
 
-    def tell(self, name: str) -> None:
-        """Raise what was found of a topic; see ``errors.together``."""
-        if self.found:
-            raise together(self.found, f"topic {name!r}: {len(self.found)} steps failed")
+    def raise_failures(self, name: str) -> None:
+        """Raise what failed of a topic, if anything did; see ``errors.together``."""
+        if self.failures:
+            raise together(self.failures, f"topic {name!r}: {len(self.failures)} steps failed")

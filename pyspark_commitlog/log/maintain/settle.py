@@ -46,7 +46,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Clock, Holder
 from pyspark_commitlog.storage.process import share_out
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 # Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
 # compared after compression, which the header knows), and decode to no more than ``most_decoded``.
@@ -184,14 +184,14 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:
     """Say why a commit's settler did not get through; ``damage`` is published."""
     if damage:
-        log.warning(
+        logger.warning(
             "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
             topic.name, failure,
         )  # fmt: skip
     elif isinstance(failure, CommitLogError | OSError):
-        log.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, failure)
+        logger.warning("topic %r: committed, but settling failed and will be tried again: %s", topic.name, failure)
     else:
-        log.error("topic %r: committed, but settling failed; please report this", topic.name, exc_info=failure)
+        logger.error("topic %r: committed, but settling failed; please report this", topic.name, exc_info=failure)
 
 
 def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
@@ -199,7 +199,7 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
     now = topic.storage.clock.monotonic()
     if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
         topic.warned = now
-        log.warning(
+        logger.warning(
             "topic %r: %d entries wait to be settled, the oldest for %d s, and %s holds the lock of the settlers: look "
             "whether it is stopped or hangs; when it ends, the next commit settles",
             topic.name, waiting.entries, waiting.age_ms // 1000, holder,

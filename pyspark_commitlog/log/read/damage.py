@@ -1,4 +1,4 @@
-"""What of a run of frames can be read, whatever its bytes are: frames, and offsets that are lost."""
+"""What can be read of a damaged run of frames: whole frames, and the offsets that are lost between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_commitlog.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Fragment:
     """Offsets [start, end): one frame, or some that can't be read (``located`` is None), and why."""
 
     start: int
@@ -21,8 +21,10 @@ class Piece:
     why: str = ""
 
 
-def pieces_of(storage: Storage, span: Span, start: int, end: int, index: Sequence[OffsetEntry] = ()) -> Iterator[Piece]:
-    """Yield the offsets [start, end) of a span piece by piece.
+def fragments_of(
+    storage: Storage, span: Span, start: int, end: int, index: Sequence[OffsetEntry] = ()
+) -> Iterator[Fragment]:
+    """Yield the offsets [start, end) of a span fragment by fragment.
 
     Behind a damaged frame it goes on only where two witnesses agree on an offset, or it might mean another record (I2):
     that frame's own length and rows lead to a frame which begins at just that offset, or an entry of the offset index
@@ -44,10 +46,10 @@ def pieces_of(storage: Storage, span: Span, start: int, end: int, index: Sequenc
         except (FileNotFoundError, CorruptionError) as error:
             position, behind = _behind(storage, span, position, offset, end, index)
             why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
-            yield Piece(offset, behind, None, why)
+            yield Fragment(offset, behind, None, why)
             offset = behind
         else:
-            yield Piece(offset, located.next_offset, located)
+            yield Fragment(offset, located.next_offset, located)
             position, offset = position + located.frame.length, located.next_offset
 
 

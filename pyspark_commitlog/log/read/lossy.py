@@ -13,7 +13,7 @@ from pyspark_commitlog.log.read.reader import PartitionReader, Rows
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 
 def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
@@ -29,10 +29,10 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
             _, state = topic.newest(wanted.topic_id)
             low, high = state.log_start[wanted.partition], state.log_end[wanted.partition]
             if high < wanted.end:
-                log.warning("%s: offsets %d to %d are beyond the high watermark: they are skipped",
+                logger.warning("%s: offsets %d to %d are beyond the high watermark: they are skipped",
                             where, max(position, high), wanted.end - 1)  # fmt: skip
             if low > position:
-                log.warning("%s: offsets %d to %d were deleted (retention or delete_records): they are skipped",
+                logger.warning("%s: offsets %d to %d were deleted (retention or delete_records): they are skipped",
                             where, position, min(low, wanted.end) - 1)  # fmt: skip
             position, end = max(position, low), min(wanted.end, high)
             if position >= end:
@@ -43,10 +43,10 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
                 yield rows
             return
         except LogTruncationError as error:
-            log.warning("%s: it goes on at offset %d of what is there: %s", where, position, error)
+            logger.warning("%s: it goes on at offset %d of what is there: %s", where, position, error)
             planned = ""
         except OffsetOutOfRangeError:  # retention was faster: look where the log starts now
             continue
         except TopicChangedError as error:
-            log.warning("%s: offsets %d to %d are skipped: %s", where, position, wanted.end - 1, error)
+            logger.warning("%s: offsets %d to %d are skipped: %s", where, position, wanted.end - 1, error)
             return

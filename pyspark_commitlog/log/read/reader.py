@@ -42,7 +42,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Told
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 _MAX_LOOKS = 20
 #: Unsettled entries that a reader remembers: a search among 2**32 of them looks at 32.
@@ -180,7 +180,7 @@ class PartitionReader:
         voids = self._view.topic.voids_of(self._partition)
         while offset < end and offset >= self._row().settled and (void := void_at(voids, offset)):
             if self._told.is_new(void):
-                log.warning(
+                logger.warning(
                     "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
                     self._topic.name, self._partition, void.start, void.end - 1,
                 )  # fmt: skip
@@ -331,10 +331,10 @@ class PartitionReader:
 
     def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
         """Return the frames from the one that holds ``offset`` on: damage before it may have been voided."""
-        for piece in scan(self._topic, self._id, source):
-            if piece.located is not None and piece.end > offset:
-                return replace(whole, start=piece.located.position, base_offset=piece.located.frame.base_offset)
-            if piece.end > offset:
+        for fragment in scan(self._topic, self._id, source):
+            if fragment.located is not None and fragment.end > offset:
+                return replace(whole, start=fragment.located.position, base_offset=fragment.located.frame.base_offset)
+            if fragment.end > offset:
                 break
         return whole
 

@@ -172,7 +172,7 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Candidate:
     """Offsets [start, end) none of whose records is later than ``max_timestamp`` (ms), and the segment they are in."""
 
     max_timestamp: int
@@ -201,28 +201,28 @@ class _Latest:
 
     def run(self) -> OffsetAndTimestamp | None:
         best: OffsetAndTimestamp | None = None
-        for place in sorted(self._places(), key=_Place.promise, reverse=True):
-            if best is not None and place.promise() < _rank(best):
+        for candidate in sorted(self._candidates(), key=_Candidate.promise, reverse=True):
+            if best is not None and candidate.promise() < _rank(best):
                 break
-            best = max(best, self._in_place(place), key=_rank)
+            best = max(best, self._best_in(candidate), key=_rank)
         return best
 
-    def _places(self) -> Iterator[_Place]:
+    def _candidates(self) -> Iterator[_Candidate]:
         """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
         row = self._reader.view.settle.partition(self._partition)
         settled = min(row.settled, self._high)
         for sealed in self._topic.segments(self._id, row).not_before(-LONG_MAX, self._low):
             end = min(sealed.end_offset, self._high)
-            yield _Place(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
+            yield _Candidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
         if row.active.base_offset < settled:
-            yield _Place(row.active.max_timestamp, max(self._low, row.active.base_offset), settled, row.active)
-        yield _Place(LONG_MAX, max(self._low, settled), self._high, None)
+            yield _Candidate(row.active.max_timestamp, max(self._low, row.active.base_offset), settled, row.active)
+        yield _Candidate(LONG_MAX, max(self._low, settled), self._high, None)
 
-    def _in_place(self, place: _Place) -> OffsetAndTimestamp | None:
-        hinted = self._in_hinted(place, place.segment) if place.segment else None
-        return hinted or self._in_range(place.start, place.end)
+    def _best_in(self, candidate: _Candidate) -> OffsetAndTimestamp | None:
+        hinted = self._in_hinted(candidate, candidate.segment) if candidate.segment else None
+        return hinted or self._in_range(candidate.start, candidate.end)
 
-    def _in_hinted(self, place: _Place, segment: Sealed | Active) -> OffsetAndTimestamp | None:
+    def _in_hinted(self, candidate: _Candidate, segment: Sealed | Active) -> OffsetAndTimestamp | None:
         """Return the answer for a segment from its first frame that is as late; None where that has no such record."""
         try:
             offset = self._hint(segment)
@@ -231,7 +231,7 @@ class _Latest:
             return None
         if frame is None or frame.next_offset - 1 != offset:
             return None
-        found = self._in_range(max(place.start, frame.base_offset), min(place.end, frame.next_offset))
+        found = self._in_range(max(candidate.start, frame.base_offset), min(candidate.end, frame.next_offset))
         return found if found is not None and found.timestamp == segment.max_timestamp else None
 
     def _hint(self, segment: Sealed | Active) -> int | None:

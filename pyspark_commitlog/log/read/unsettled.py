@@ -20,7 +20,7 @@ from pyspark_commitlog.format.lineage import NO_LINEAGE
 from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import Span, check_whole, crc_of, walk
-from pyspark_commitlog.log.read.damage import Piece, pieces_of
+from pyspark_commitlog.log.read.damage import Fragment, fragments_of
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -233,20 +233,20 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Ite
 def _with_voids(
     topic: TopicLog, topic_id: str, source: Source, settled: int, voids: Sequence[Void]
 ) -> Iterator[Unsettled | Void]:
-    for piece in scan(topic, topic_id, source):
-        start = max(piece.start, settled)
-        if start >= piece.end:
+    for fragment in scan(topic, topic_id, source):
+        start = max(fragment.start, settled)
+        if start >= fragment.end:
             continue
-        if covered(voids, start, piece.end):
-            yield Void(source.extent.partition, start, piece.end)
-        elif piece.located is None:
+        if covered(voids, start, fragment.end):
+            yield Void(source.extent.partition, start, fragment.end)
+        elif fragment.located is None:
             raise CorruptionError(
-                f"topic {topic.name!r} partition {source.extent.partition} offsets {start} to {piece.end - 1}: "
-                f"{piece.why}. {WAY_OUT}"
+                f"topic {topic.name!r} partition {source.extent.partition} offsets {start} to {fragment.end - 1}: "
+                f"{fragment.why}. {WAY_OUT}"
             )
         else:
-            payload, decoded = check_whole(piece.located, span_of(topic, topic_id, source))
-            yield Unsettled(piece.located.frame, payload, start, decoded)
+            payload, decoded = check_whole(fragment.located, span_of(topic, topic_id, source))
+            yield Unsettled(fragment.located.frame, payload, start, decoded)
 
 
 def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Span:
@@ -279,15 +279,15 @@ def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
     return (storage.info(path).size, crc_of(storage, path, chunk.length)) == (chunk.length, chunk.crc)
 
 
-def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Piece]:
-    """Yield an extent piece by piece, whatever its bytes are; see ``pieces_of``."""
+def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Fragment]:
+    """Yield an extent fragment by fragment, whatever its bytes are; see ``fragments_of``."""
     extent = source.extent
     try:
         span = span_of(topic, topic_id, source)
     except (FileNotFoundError, CorruptionError) as error:
-        yield Piece(extent.base_offset, extent.end_offset, None, str(error))
+        yield Fragment(extent.base_offset, extent.end_offset, None, str(error))
         return
-    yield from pieces_of(topic.storage, span, extent.base_offset, extent.end_offset)
+    yield from fragments_of(topic.storage, span, extent.base_offset, extent.end_offset)
 
 
 # --- ranges (pure) ----------------------------------------------------------------------------------------

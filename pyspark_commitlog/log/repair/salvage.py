@@ -13,8 +13,9 @@ from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span
-from pyspark_commitlog.log.read.damage import Piece, pieces_of
-from pyspark_commitlog.log.segments.rewrite import Rules, Where, rewrite_frames
+from pyspark_commitlog.log.read.damage import Fragment, fragments_of
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
@@ -24,9 +25,9 @@ from pyspark_commitlog.log.topic import TopicLog
 Range = tuple[int, int]
 
 
-def settled_pieces(
+def damaged_fragments(
     topic: TopicLog, settled: SettleState, topic_id: str, ranges: Mapping[int, Range] | None
-) -> dict[int, list[Piece]]:
+) -> dict[int, list[Fragment]]:
     """Return per partition what of its segments can't be read; inside ``ranges`` also what can.
 
     Without ranges, all segments are read.
@@ -34,14 +35,16 @@ def settled_pieces(
     Raises:
         CorruptionError: a manifest is damaged.
     """
-    found: dict[int, list[Piece]] = {}
+    found: dict[int, list[Fragment]] = {}
     for partition, row in enumerate(settled.partitions):
         wanted = None if ranges is None else ranges.get(partition, (0, 0))
         for segment, end in _segments(topic, topic_id, row):
             if wanted is None or _overlap(wanted, (segment.base_offset, end)):
-                for piece in _pieces(topic, topic_id, partition, segment, end):
-                    if piece.located is None or (wanted is not None and _overlap(wanted, (piece.start, piece.end))):
-                        found.setdefault(partition, []).append(piece)
+                for fragment in _fragments(topic, topic_id, partition, segment, end):
+                    if fragment.located is None or (
+                        wanted is not None and _overlap(wanted, (fragment.start, fragment.end))
+                    ):
+                        found.setdefault(partition, []).append(fragment)
     return found
 
 
@@ -64,7 +67,7 @@ def _row(
     topic: TopicLog, state: TopicState, base: Stored, partition: int, row: SettledPartition, lost: Sequence[Range]
 ) -> SettledPartition:
     paths, number = topic.paths(state.topic_id), base.sequence + 1
-    where = Where(topic.storage, paths, partition, number)
+    directory = SegmentDir(topic.storage, paths, partition)
     now_ms = topic.storage.clock.now_ms()
     rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
     sealed, active = list[Sealed](), row.active
@@ -72,8 +75,8 @@ def _row(
         if any(_overlap(each, (segment.base_offset, end)) for each in lost):
             left = _left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
-            made = rewrite_frames(where, segment.base_offset, end, left, rules, latest_ms=latest_ms)
-            sealed += made
+            base_offset = segment.base_offset
+            sealed += rewrite_frames(directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms)
             active = Active(IndexState(row.settled)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
@@ -84,15 +87,15 @@ def _left(
     topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]
 ) -> Iterator[tuple[Frame, int | None]]:
     """Yield the frames that stay, and a timestamp (ms) that none of each one's records is before."""
-    for piece in _pieces(topic, topic_id, partition, segment, end):
-        if any(_overlap(each, (piece.start, piece.end)) for each in lost):
+    for fragment in _fragments(topic, topic_id, partition, segment, end):
+        if any(_overlap(each, (fragment.start, fragment.end)) for each in lost):
             continue
-        if piece.located is None:
+        if fragment.located is None:
             raise UsageError(
-                f"topic {topic.name!r} partition {partition}: offsets {piece.start} to {piece.end} (exclusive) of the "
-                f"same segment can't be read either ({piece.why}); nothing was voided: give them up, too"
+                f"topic {topic.name!r} partition {partition}: offsets {fragment.start} to {fragment.end} (exclusive) "
+                f"of the same segment can't be read either ({fragment.why}); nothing was voided: give them up, too"
             )
-        frame = piece.located.frame
+        frame = fragment.located.frame
         yield frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
 
 
@@ -104,7 +107,9 @@ def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator
         yield row.active, row.settled
 
 
-def _pieces(topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int) -> Iterator[Piece]:
+def _fragments(
+    topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int
+) -> Iterator[Fragment]:
     paths = topic.paths(topic_id)
     span = segment_span(paths, partition, segment)
     try:
@@ -113,7 +118,7 @@ def _pieces(topic: TopicLog, topic_id: str, partition: int, segment: Active | Se
         data = b""
     slots = range(len(data) // OFFSET_ENTRY_BYTES)
     index: list[OffsetEntry] = [decode_offset(data, slot, segment.base_offset) for slot in slots]
-    return pieces_of(topic.storage, span, segment.base_offset, end, index)
+    return fragments_of(topic.storage, span, segment.base_offset, end, index)
 
 
 def _overlap(one: Range, other: Range) -> bool:

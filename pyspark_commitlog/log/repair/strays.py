@@ -24,7 +24,7 @@ _NOTES = {"lock", "lock.holder", "maintained"}
 
 
 @dataclass
-class Found:
+class Strays:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
     ``segment`` returns the faults of a segment of a partition, as published up to an offset, and tells ``progress``;

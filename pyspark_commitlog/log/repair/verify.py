@@ -16,7 +16,7 @@ from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES,
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
-from pyspark_commitlog.log.repair.strays import Found
+from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.state import INLINE, ChunkRef
 from pyspark_commitlog.log.topic import TopicLog
@@ -72,16 +72,16 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     journal = _stable(make, _Checker.journal)
     checkers = [journal]
     checkers += (_stable(make, partial(_Checker.partition, partition=p)) for p in range(journal.partitions))
-    found = _stable(make, _Checker.found)
+    strays = _stable(make, _Checker.strays)
     return Report(
         topic.name,
-        tuple(dict.fromkeys(fault for checker in [*checkers, found] for fault in checker.faults)),
+        tuple(dict.fromkeys(fault for checker in [*checkers, strays] for fault in checker.faults)),
         sum(checker.segments for checker in checkers),
         sum(checker.segment_bytes for checker in checkers),
         sum(checker.entries for checker in checkers),
         sum(checker.chunks for checker in checkers),
         journal.unsettled,
-        tuple(found.unnamed),
+        tuple(strays.unnamed),
     )
 
 
@@ -144,9 +144,9 @@ class _Checker:
         if not holds:
             self.faults.append(told)
 
-    def found(self) -> None:
-        """Check what lies there besides."""
-        look = Found(self.topic, self._state, self._settled, self._replaced, self.progress)
+    def strays(self) -> None:
+        """Check what the directories hold besides what the newest entries need."""
+        look = Strays(self.topic, self._state, self._settled, self._replaced, self.progress)
         self._guard(look.look)
         self.faults += look.faults
         self.unnamed = look.unnamed

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.log.read.damage import Piece
+from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
-from pyspark_commitlog.log.repair.salvage import Range, salvaged, settled_pieces
+from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, salvaged
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import TopicState, Void, merged
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 _LOCK_TRIES = 100
 _LOCK_SECONDS = 0.1
@@ -70,8 +70,8 @@ def void(
         stored, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         _check_ranges(topic, state, settled, ranges or {})
-        pieces = settled_pieces(topic, settled, topic_id, ranges)
-        given_up = look(topic, stored, state, settled, ranges, pieces, force=force)
+        fragments = damaged_fragments(topic, settled, topic_id, ranges)
+        given_up = look(topic, stored, state, settled, ranges, fragments, force=force)
         in_segments = _settled_ranges(given_up, settled)
         if dry_run or not given_up:
             return given_up
@@ -81,7 +81,7 @@ def void(
 
         def plan(newest: Stored | None, slot: Slot) -> _Answer:
             stored, state = topic.newest_at(newest, topic_id)
-            return _voided(state, settled, look(topic, stored, state, settled, ranges, pieces, force=force))
+            return _voided(state, settled, look(topic, stored, state, settled, ranges, fragments, force=force))
 
         given_up = topic.journal.append(plan).result
         after = after.without_damage({lost.partition for lost in given_up})
@@ -118,7 +118,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
 
     given_up = topic.journal.append(plan).result
     for lost in given_up:
-        log.error(
+        logger.error(
             "topic %r partition %d: offsets %d to %d (%d records), written with acks=0, are lost and voided: %s",
             topic.name, lost.partition, lost.start, lost.end - 1, lost.records, lost.why,
         )  # fmt: skip
@@ -155,14 +155,14 @@ def look(
     state: TopicState,
     settled: SettleState,
     ranges: Mapping[int, Range] | None,
-    of_segments: Mapping[int, Sequence[Piece]],
+    of_segments: Mapping[int, Sequence[Fragment]],
     *,
     force: bool,
     since: int = 0,
 ) -> tuple[GivenUp, ...]:
     """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names.
 
-    ``of_segments`` are the settled pieces that count, per partition.
+    ``of_segments`` are the settled fragments that count, per partition.
     """
     pending = _all_pending(topic, settled, state, newest)
     sources = sources_of(pending, settled, state.partitions)
@@ -171,11 +171,11 @@ def look(
     given_up: list[GivenUp] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).settled
-        behind = _pieces(topic, state.topic_id, sources.get(partition, ()), start)
-        pieces = [*of_segments.get(partition, ()), *behind]
+        behind = _fragments(topic, state.topic_id, sources.get(partition, ()), start)
+        fragments = [*of_segments.get(partition, ()), *behind]
         voids = [replace(v, start=max(v.start, start)) for v in state.voids_of(partition) if v.end > start]
         where = f"topic {topic.name!r} partition {partition}"
-        chosen = choose(pieces, ranges[partition] if ranges else None, voids, force=force, where=where)
+        chosen = choose(fragments, ranges[partition] if ranges else None, voids, force=force, where=where)
         given_up += _given_up(partition, chosen, state.log_start[partition])
     return tuple(given_up)
 
@@ -212,34 +212,34 @@ def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, rang
             )
 
 
-def _pieces(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int) -> Iterator[Piece]:
+def _fragments(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int) -> Iterator[Fragment]:
     for source in sources:
         if isinstance(source, Hole):
-            pieces: Iterable[Piece] = (Piece(source.start, source.end, None, source.why),)
+            fragments: Iterable[Fragment] = (Fragment(source.start, source.end, None, source.why),)
         else:
-            pieces = scan(topic, topic_id, source)
-        for piece in pieces:
-            if piece.end > settled:
-                yield replace(piece, start=max(piece.start, settled))
+            fragments = scan(topic, topic_id, source)
+        for fragment in fragments:
+            if fragment.end > settled:
+                yield replace(fragment, start=max(fragment.start, settled))
 
 
 def choose(
-    pieces: Sequence[Piece], wanted: Range | None, voids: Sequence[Void], *, force: bool, where: str
-) -> list[Piece]:
-    """Return the pieces to give up (pure): those that can't be read; with ``force`` all in the range.
+    fragments: Sequence[Fragment], wanted: Range | None, voids: Sequence[Void], *, force: bool, where: str
+) -> list[Fragment]:
+    """Return the fragments to give up (pure): those that can't be read; with ``force`` all in the range.
 
     Args:
-        pieces: of a partition, ascending.
-        wanted: the range; None for all pieces.
+        fragments: of a partition, ascending.
+        wanted: the range; None for all fragments.
         voids: what is voided already.
         force: also what can be read.
         where: topic and partition, for messages.
 
     Raises:
-        UsageError: the range holds nothing that can't be read, or it ends inside a piece.
+        UsageError: the range holds nothing that can't be read, or it ends inside a fragment.
     """
-    left = [piece for piece in _inside(pieces, wanted) if not covered(voids, piece.start, piece.end)]
-    chosen = [piece for piece in left if piece.located is None or force]
+    left = [fragment for fragment in _inside(fragments, wanted) if not covered(voids, fragment.start, fragment.end)]
+    chosen = [fragment for fragment in left if fragment.located is None or force]
     if wanted is not None:
         _check_ends(chosen, wanted, where)
         if left and not chosen:
@@ -251,30 +251,36 @@ def choose(
     return chosen
 
 
-def _inside(pieces: Sequence[Piece], wanted: Range | None) -> list[Piece]:
-    """Return the pieces that have an offset in the range (pure)."""
-    return [piece for piece in pieces if wanted is None or (piece.start < wanted[1] and wanted[0] < piece.end)]
+def _inside(fragments: Sequence[Fragment], wanted: Range | None) -> list[Fragment]:
+    """Return the fragments that have an offset in the range (pure)."""
+    return [
+        fragment
+        for fragment in fragments
+        if wanted is None or (fragment.start < wanted[1] and wanted[0] < fragment.end)
+    ]
 
 
-def _check_ends(pieces: Iterable[Piece], wanted: Range, where: str) -> None:
-    """Refuse a range that ends inside one of the pieces to give up (pure)."""
-    for piece in pieces:
-        if piece.start < wanted[0] or piece.end > wanted[1]:
-            what = "can only be given up whole" if piece.located is None else "are one frame"
-            raise UsageError(f"{where}: offsets {piece.start} to {piece.end} (exclusive) {what}; nothing was voided")
+def _check_ends(fragments: Iterable[Fragment], wanted: Range, where: str) -> None:
+    """Refuse a range that ends inside one of the fragments to give up (pure)."""
+    for fragment in fragments:
+        if fragment.start < wanted[0] or fragment.end > wanted[1]:
+            what = "can only be given up whole" if fragment.located is None else "are one frame"
+            raise UsageError(
+                f"{where}: offsets {fragment.start} to {fragment.end} (exclusive) {what}; nothing was voided"
+            )
 
 
-def _given_up(partition: int, pieces: Sequence[Piece], log_start: int) -> Iterator[GivenUp]:
-    """Yield one range per run of pieces with one fault (pure)."""
+def _given_up(partition: int, fragments: Sequence[Fragment], log_start: int) -> Iterator[GivenUp]:
+    """Yield one range per run of fragments with one fault (pure)."""
     before: GivenUp | None = None
-    for piece in pieces:
-        records = max(0, piece.end - max(piece.start, log_start))
-        why = piece.why or "these can be read, and are given up by force"
-        if before is not None and (before.end, before.why) == (piece.start, why):
-            before = replace(before, end=piece.end, records=before.records + records)
+    for fragment in fragments:
+        records = max(0, fragment.end - max(fragment.start, log_start))
+        why = fragment.why or "these can be read, and are given up by force"
+        if before is not None and (before.end, before.why) == (fragment.start, why):
+            before = replace(before, end=fragment.end, records=before.records + records)
             continue
         if before is not None:
             yield before
-        before = GivenUp(partition, piece.start, piece.end, records, why)
+        before = GivenUp(partition, fragment.start, fragment.end, records, why)
     if before is not None:
         yield before

@@ -7,7 +7,7 @@ rebuilt into a new file that is renamed over the old one: a reader may have the 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import google_crc32c
 
@@ -20,25 +20,11 @@ from pyspark_commitlog.format.index import (
     seal_time,
     time_index_fault,
 )
-from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.frames import check, walk
+from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.settle_state import Active, Sealed
-from pyspark_commitlog.storage import Storage
 
-log = logging.getLogger("pyspark_commitlog.log")
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where a partition's segments lie."""
-
-    storage: Storage
-    paths: TopicPaths
-    partition: int
-
-    def file(self, segment: Active | Sealed, suffix: str) -> str:
-        """Return the path of a segment's file."""
-        return self.paths.segment_file(self.partition, segment.stem, suffix)
+logger = logging.getLogger("pyspark_commitlog.log")
 
 
 def published(segment: Active | Sealed, end_offset: int) -> Published:
@@ -51,16 +37,16 @@ def published(segment: Active | Sealed, end_offset: int) -> Published:
                      i.position - i.since_last_entry, i.last_time_entry)  # fmt: skip
 
 
-def index_fault(home: Home, segment: Active | Sealed, end_offset: int) -> str:
+def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int) -> str:
     """Return what is wrong with a segment's indexes, naming the file, "" for nothing; reads indexes, not the log."""
     expected = published(segment, end_offset)
     for suffix, length, fault in (
         ("index", expected.offset_bytes, offset_index_fault),
         ("timeindex", expected.time_bytes, time_index_fault),
     ):
-        path, sealed = home.file(segment, suffix), isinstance(segment, Sealed)
+        path, sealed = directory.file(segment, suffix), isinstance(segment, Sealed)
         try:  # one byte more than published is too long for a sealed one
-            data = home.storage.read(path, 0, length + sealed) if segment.length or sealed else b""
+            data = directory.storage.read(path, 0, length + sealed) if segment.length or sealed else b""
         except FileNotFoundError:
             return f"{path} is missing"
         told = fault(data, expected)
@@ -69,7 +55,9 @@ def index_fault(home: Home, segment: Active | Sealed, end_offset: int) -> str:
     return ""
 
 
-def mended(home: Home, segment: Active | Sealed, end_offset: int, interval_bytes: int) -> Active | Sealed | None:
+def mended(
+    directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int
+) -> Active | Sealed | None:
     """Rebuild a segment's indexes where they are damaged or missing.
 
     Returns:
@@ -78,50 +66,50 @@ def mended(home: Home, segment: Active | Sealed, end_offset: int, interval_bytes
     Raises:
         CorruptionError: the published part of the log is damaged; nothing was written.
     """
-    fault = index_fault(home, segment, end_offset)
+    fault = index_fault(directory, segment, end_offset)
     if not fault:
         return None
-    log.warning("topic %r partition %d: rebuilding an index: %s", home.paths.name, home.partition, fault)
+    logger.warning("topic %r partition %d: rebuilding an index: %s", directory.paths.name, directory.partition, fault)
     if isinstance(segment, Sealed):
-        return _rebuild_sealed(home, segment, interval_bytes)
-    return _rebuild_active(home, segment, end_offset, interval_bytes)
+        return _rebuild_sealed(directory, segment, interval_bytes)
+    return _rebuild_active(directory, segment, end_offset, interval_bytes)
 
 
-def _rebuild_sealed(home: Home, sealed: Sealed, interval_bytes: int) -> Sealed:
-    state, offsets, times = _walked(home, sealed, sealed.crc, sealed.end_offset, interval_bytes)
+def _rebuild_sealed(directory: SegmentDir, sealed: Sealed, interval_bytes: int) -> Sealed:
+    state, offsets, times = _walked(directory, sealed, sealed.crc, sealed.end_offset, interval_bytes)
     times += seal_time(state)
-    _replace(home, sealed, offsets, times)
+    _replace(directory, sealed, offsets, times)
     return replace(sealed, offset_bytes=len(offsets), time_bytes=len(times), max_timestamp=state.max_timestamp)
 
 
-def _rebuild_active(home: Home, active: Active, settled: int, interval_bytes: int) -> Active | Sealed:
+def _rebuild_active(directory: SegmentDir, active: Active, settled: int, interval_bytes: int) -> Active | Sealed:
     """Seal the segment when an index has become shorter than published (``index.interval.bytes`` has grown).
 
     A reader with an older view maps as much as it was told: such a file must not be extended with zeros, and cut later.
     """
-    state, offsets, times = _walked(home, active, active.crc, settled, interval_bytes)
+    state, offsets, times = _walked(directory, active, active.crc, settled, interval_bytes)
     before = active.index
     state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame tells
     if state.offset_bytes >= before.offset_bytes and state.time_bytes >= before.time_bytes:
-        _replace(home, active, offsets, times)
+        _replace(directory, active, offsets, times)
         return replace(active, index=state)
     times += seal_time(state)
-    _replace(home, active, offsets, times)
-    _cut_log(home, active)
+    _replace(directory, active, offsets, times)
+    _cut_log(directory, active)
     return Sealed(state.base_offset, settled, active.rewrite, state.position, active.crc, len(offsets), len(times),
                   state.max_timestamp, active.min_timestamp, active.lateness)  # fmt: skip
 
 
 def _walked(
-    home: Home, segment: Active | Sealed, crc: int, end_offset: int, interval_bytes: int
+    directory: SegmentDir, segment: Active | Sealed, crc: int, end_offset: int, interval_bytes: int
 ) -> tuple[IndexState, bytearray, bytearray]:
     """Return the state and both indexes as appending the published frames one by one makes them, each checked."""
-    span = segment_span(home.paths, home.partition, segment)
+    span = directory.span(segment)
     path = span.path
     state, offsets, times = IndexState(segment.base_offset), bytearray(), bytearray()
     following, found_crc = segment.base_offset, 0
     try:
-        for located in walk(home.storage, span):
+        for located in walk(directory.storage, span):
             check(located, span)
             following = located.next_offset
             found_crc = google_crc32c.extend(found_crc, located.frame.buffer)
@@ -136,30 +124,32 @@ def _walked(
             offsets += added.offset_entry
             times += added.time_entry
     except FileNotFoundError as error:
-        raise _damaged(home, following, f"{path} position {state.position}: the file is missing") from error
+        raise _damaged(directory, following, f"{path} position {state.position}: the file is missing") from error
     except CorruptionError as error:
-        raise _damaged(home, following, str(error)) from error
+        raise _damaged(directory, following, str(error)) from error
     if found_crc != crc or following != end_offset:
         told = f"its {segment.length} bytes have CRC-32C {found_crc:08x} and end at offset {following}"
-        raise _damaged(home, segment.base_offset, f"{path} position 0: {told}, expected {crc:08x} and {end_offset}")
+        raise _damaged(
+            directory, segment.base_offset, f"{path} position 0: {told}, expected {crc:08x} and {end_offset}"
+        )
     return state, offsets, times
 
 
-def _damaged(home: Home, offset: int, told: str) -> CorruptionError:
+def _damaged(directory: SegmentDir, offset: int, told: str) -> CorruptionError:
     return CorruptionError(
-        f"topic {home.paths.name!r} partition {home.partition} offset {offset}: an index is to be rebuilt, but the "
-        f"log is damaged: {told}. Restore it from a copy"
+        f"topic {directory.paths.name!r} partition {directory.partition} offset {offset}: an index is to be rebuilt, "
+        f"but the log is damaged: {told}. Restore it from a copy"
     )
 
 
-def _replace(home: Home, segment: Active | Sealed, offsets: bytearray, times: bytearray) -> None:
+def _replace(directory: SegmentDir, segment: Active | Sealed, offsets: bytearray, times: bytearray) -> None:
     for suffix, data in (("index", offsets), ("timeindex", times)):
-        home.storage.write_once(home.file(segment, suffix), bytes(data))
+        directory.storage.write_once(directory.file(segment, suffix), bytes(data))
 
 
-def _cut_log(home: Home, active: Active) -> None:
+def _cut_log(directory: SegmentDir, active: Active) -> None:
     """Cut off what a settler that was killed left behind the published part."""
-    file = home.storage.open_append(home.file(active, "log"))
+    file = directory.storage.open_append(directory.file(active, "log"))
     try:
         file.truncate(active.length)
         file.sync()

@@ -22,26 +22,16 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Frame, Identity, Payload
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
-from pyspark_commitlog.format.paths import TopicPaths, segment_stem
+from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
-from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, segment_span, walk
+from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
+from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.settle_state import Sealed, earliest, later
-from pyspark_commitlog.storage import Storage
 
 Mask = npt.NDArray[np.bool_]
 _MAX_DELTA = 2**31 - 1
 # Whole frames above this share of batch.size are copied; smaller ones join their neighbours.
 _SMALL = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Which partition of which root is written, and for which settle entry: its number is in the files' names (R1)."""
-
-    storage: Storage
-    paths: TopicPaths
-    partition: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FrameRows:
     """Rows of ``columns.SCHEMA`` with their offsets, and the frame they are of: its last offset, clock and horizon."""
 
     batch: pa.RecordBatch
@@ -95,25 +85,26 @@ class Rows:
 
 
 def rewrite(
-    where: Where, group: Sequence[Sealed], gone: Sequence[Ints], rules: Rules, *, latest_ms: int
+    directory: SegmentDir, run: Sequence[Sealed], gone: Sequence[Ints], rules: Rules, *, number: int, latest_ms: int
 ) -> list[Sealed]:
     """Write neighbouring segments anew; return what takes their place, covering the same offsets.
 
     Args:
-        where: the partition.
-        group: the segments, ascending.
+        directory: of the partition's segments.
+        run: the segments, ascending.
         gone: per segment the offsets of records that go, ascending.
         rules: what else goes.
+        number: the settle entry that will name what is written: it is in the files' names (rule R1).
         latest_ms: the largest timestamp of the segment before; -1 where there is none.
 
     Raises:
         CorruptionError: a frame is damaged (rule R11). What was written is named by nobody.
     """
-    output = _Output(where, group[0].base_offset, group[-1].end_offset, rules, latest_ms)
+    output = _Output(directory, number, run[0].base_offset, run[-1].end_offset, rules, latest_ms)
     try:
-        for segment, offsets in zip(group, gone, strict=True):
-            span = segment_span(where.paths, where.partition, segment)
-            for located in walk(where.storage, span):
+        for segment, offsets in zip(run, gone, strict=True):
+            span = directory.span(segment)
+            for located in walk(directory.storage, span):
                 output.take(located.frame, check(located, span), offsets)
         return output.finish()
     except BaseException:
@@ -122,19 +113,20 @@ def rewrite(
 
 
 def rewrite_frames(
-    where: Where,
+    directory: SegmentDir,
     base_offset: int,
     end_offset: int,
     frames: Iterable[tuple[Frame, int | None]],
     rules: Rules,
     *,
+    number: int,
     latest_ms: int,
 ) -> list[Sealed]:
     """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset).
 
     With each frame comes a timestamp (ms) that none of its records is before; None: nobody knows.
     """
-    output = _Output(where, base_offset, end_offset, rules, latest_ms)
+    output = _Output(directory, number, base_offset, end_offset, rules, latest_ms)
     try:
         for frame, least_ms in frames:
             output.copy(frame, least_ms)
@@ -177,13 +169,14 @@ class _Output:
     never look behind it. Where nothing is before, it has that of the first frame taken; without any, the clock's.
     """
 
-    where: Where
+    directory: SegmentDir
+    number: int
     covered: int
     end_offset: int
     rules: Rules
     latest_ms: int
     _first_ms: int = codec.NO_TIMESTAMP
-    _held: list[Rows] = field(default_factory=list)
+    _held: list[FrameRows] = field(default_factory=list)
     _held_bytes: int = 0
     _done: list[Sealed] = field(default_factory=list)
     _segment: _Segment | None = None
@@ -214,7 +207,7 @@ class _Output:
         if len(parts) > 1:  # what is held would keep all of a large frame
             self._cover(frame.next_offset)
 
-    def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[Rows]:
+    def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[FrameRows]:
         """Yield what is left of a frame, in parts that a frame may hold; together they cover its offsets."""
         horizon = self.rules.horizon_ms if frame.delete_horizon_ms is None else frame.delete_horizon_ms
         start, base = 0, frame.base_offset
@@ -222,7 +215,7 @@ class _Output:
             end = start + part.num_rows
             last = frame.last_offset if end == batch.num_rows else int(offsets[end - 1])
             seen = horizon if part.column("value").null_count else None
-            yield Rows(part, offsets[start:end], base, last, frame.log_append_time, seen)
+            yield FrameRows(part, offsets[start:end], base, last, frame.log_append_time, seen)
             start, base = end, last + 1
 
     def _note(self, frame: Frame) -> None:
@@ -239,13 +232,13 @@ class _Output:
         self._cover(frame.base_offset)
         self._append(frame, least_ms)
 
-    def _hold(self, rows: Rows) -> None:
+    def _hold(self, rows: FrameRows) -> None:
         if not self._joins(rows):
             self._cover(rows.base_offset)
         self._held.append(rows)
         self._held_bytes += rows.batch.nbytes
 
-    def _joins(self, rows: Rows) -> bool:
+    def _joins(self, rows: FrameRows) -> bool:
         """Return whether rows can be in one frame with those held, and with the offsets before them."""
         together = [*self._held, rows]
         return (
@@ -265,8 +258,12 @@ class _Output:
         while self.covered < end_offset:
             self._encode([], min(end_offset - 1, self.covered + _MAX_DELTA))
 
-    def _encode(self, held: Sequence[Rows], last_offset: int) -> None:
-        topic_id, partition, codec_name = self.where.paths.topic_id, self.where.partition, self.rules.compression
+    def _encode(self, held: Sequence[FrameRows], last_offset: int) -> None:
+        topic_id, partition, codec_name = (
+            self.directory.paths.topic_id,
+            self.directory.partition,
+            self.rules.compression,
+        )
         if held:
             data = encode_rows(held, self.covered, last_offset, topic_id, partition, codec_name)
             least_ms = min(earliest_of(rows.batch) for rows in held)
@@ -282,7 +279,7 @@ class _Output:
             self._done.append(self._segment.finish(frame.base_offset))
             self._segment = None
         if self._segment is None:
-            self._segment = _Segment(self.where, frame.base_offset, self.rules)
+            self._segment = _Segment(self.directory, self.number, frame.base_offset, self.rules)
         self._segment.append(frame, least_ms)
         self.covered = frame.next_offset
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
@@ -300,7 +297,7 @@ class _Output:
 
 
 def encode_rows(
-    held: Sequence[Rows], base_offset: int, last_offset: int, topic_id: str, partition: int, compression: str
+    held: Sequence[FrameRows], base_offset: int, last_offset: int, topic_id: str, partition: int, compression: str
 ) -> bytes:
     """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing."""
     covered = last_offset - base_offset + 1
@@ -321,18 +318,18 @@ def encode_rows(
 class _Segment:
     """A segment that is being written: three new files, whole and synced at ``finish``."""
 
-    def __init__(self, where: Where, base_offset: int, rules: Rules) -> None:
-        self._where, self._rules = where, rules
+    def __init__(self, directory: SegmentDir, number: int, base_offset: int, rules: Rules) -> None:
+        self._directory, self._number, self._rules = directory, number, rules
         self._state = IndexState(base_offset)
         self._index, self._times = bytearray(), bytearray()
         self._least: int | None = None
         self._lateness: int | None = 0
         self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes, jitter_ms=0)
-        self._log = where.storage.create(self._path("log"))
+        self._log = directory.storage.create(self._path("log"))
 
     def _path(self, suffix: str) -> str:
-        stem = segment_stem(self._state.base_offset, self._where.number)
-        return self._where.paths.segment_file(self._where.partition, stem, suffix)
+        stem = segment_stem(self._state.base_offset, self._number)
+        return self._directory.paths.segment_file(self._directory.partition, stem, suffix)
 
     def full(self, frame: Frame) -> bool:
         """Return whether the frame must go to another segment."""
@@ -369,8 +366,8 @@ class _Segment:
         """Make the files durable; return the segment, which ends before ``end_offset``."""
         self._times += seal_time(self._state)
         length, crc = self._log.close()
-        self._where.storage.write_once(self._path("index"), bytes(self._index))
-        self._where.storage.write_once(self._path("timeindex"), bytes(self._times))
+        self._directory.storage.write_once(self._path("index"), bytes(self._index))
+        self._directory.storage.write_once(self._path("timeindex"), bytes(self._times))
         base, latest = self._state.base_offset, self._state.max_timestamp
-        return Sealed(base, end_offset, self._where.number, length, crc, len(self._index), len(self._times), latest,
+        return Sealed(base, end_offset, self._number, length, crc, len(self._index), len(self._times), latest,
                       self._least, self._lateness)  # fmt: skip

@@ -30,7 +30,8 @@ from pyspark_commitlog.format.index import (
     usable_bytes,
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
-from pyspark_commitlog.log.segments.indexes import Home, mended
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.indexes import mended
 from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, earliest, later
 from pyspark_commitlog.storage import AppendFile, Storage
 
@@ -248,13 +249,13 @@ class SegmentWriter:
 
     def _sound(self, active: Active) -> Active:
         """Return the segment to append to, its indexes in order; another one when rebuilding them sealed it."""
-        home = Home(self._storage, self._paths, self._partition)
-        found = mended(home, active, self._next, self._interval)
-        self.rebuilt = found is not None
-        if isinstance(found, Sealed):
-            self._sealed.append(found)
+        directory = SegmentDir(self._storage, self._paths, self._partition)
+        rebuilt = mended(directory, active, self._next, self._interval)
+        self.rebuilt = rebuilt is not None
+        if isinstance(rebuilt, Sealed):
+            self._sealed.append(rebuilt)
             return Active(IndexState(self._next))
-        return found or active
+        return rebuilt or active
 
     def _open(self, active: Active) -> _Files:
         self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)

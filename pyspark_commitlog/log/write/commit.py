@@ -26,11 +26,11 @@ from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Wr
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import added
-from pyspark_commitlog.log.write.staging import Group, Staged
+from pyspark_commitlog.log.write.staging import Staged, StagedExtent
 from pyspark_commitlog.log.write.writers import (
+    Decision,
     ProducerBatch,
     Transaction,
-    Verdict,
     check_life,
     check_remembered,
     check_writer,
@@ -40,7 +40,7 @@ from pyspark_commitlog.log.write.writers import (
 )
 from pyspark_commitlog.text import counted
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 _MARKS_PER_RETENTION = 24
 #: Lives of topics that were warned of already, and how many are remembered.
@@ -75,10 +75,10 @@ def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[lis
     for task in staged:
         number = INLINE if task.chunk is None else numbers.setdefault(task.chunk, len(numbers))
         shift = inline_position if task.chunk is None else 0
-        for group in task.groups:
-            base = ends[group.partition]
-            extents.append(Extent(number, group.partition, group.position + shift, group.length, group.rows, base))
-            ends[group.partition] = base + group.rows
+        for extent in task.extents:
+            base = ends[extent.partition]
+            extents.append(Extent(number, extent.partition, extent.position + shift, extent.length, extent.rows, base))
+            ends[extent.partition] = base + extent.rows
         inline_position += len(task.inline)
     return list(numbers), extents, ends
 
@@ -194,7 +194,7 @@ def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Sl
         check_life(writer, state, batch.topic)
         if isinstance(writer, ProducerBatch):
             check_remembered(row, writer, state.writers.forgotten, batch.topic)
-        if judge(row, writer, batch.rows, batch.checksum, batch.topic) is Verdict.SKIP:
+        if judge(row, writer, batch.rows, batch.checksum, batch.topic) is Decision.SKIP:
             return None
     chunks, extents, ends = place_extents(batch.staged, state.log_end)
     check_floor(chunks, state, batch.topic)
@@ -233,7 +233,7 @@ def commit(
         CorruptionError: a chunk is missing or has another length.
         OutcomeUnknownError: retry with the same writer.
     """
-    staged = [task for task in staged if task.groups]
+    staged = [task for task in staged if task.extents]
     if not staged:
         return Committed(None, 0)
     if writer is not None:
@@ -295,7 +295,7 @@ def _tell_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
     _told_old[topic_id] = None
     while len(_told_old) > _MOST_TOLD:
         del _told_old[next(iter(_told_old))]
-    log.warning(
+    logger.warning(
         "topic %r: of %s just written %s older than the topic's retention.ms: maintain will delete what is. To keep "
         "records whatever their age, set retention.ms=-1 for the topic",
         topic.name, counted(rows, "record"), "1 is" if old == 1 else f"{old:,} are",
@@ -371,13 +371,13 @@ def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged]) ->
     moved: list[Staged] = []
     try:
         for task in staged:
-            groups: list[Group] = []
-            for group in task.groups if task.chunk is None else ():
-                data = restaged(task.inline[group.position : group.position + group.length], unique)
+            extents: list[StagedExtent] = []
+            for extent in task.extents if task.chunk is None else ():
+                data = restaged(task.inline[extent.position : extent.position + extent.length], unique)
                 output.write(data)
-                groups.append(Group(group.partition, position, len(data), group.rows))
+                extents.append(StagedExtent(extent.partition, position, len(data), extent.rows))
                 position += len(data)
-            moved.append(replace(task, groups=tuple(groups), inline=b"") if task.chunk is None else task)
+            moved.append(replace(task, extents=tuple(extents), inline=b"") if task.chunk is None else task)
         chunk = ChunkRef(name, *output.close())
     except BaseException:
         output.discard()

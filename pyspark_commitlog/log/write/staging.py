@@ -1,7 +1,7 @@
 """Stage: one write task turns its records into frames, grouped by partition, in chunks (or inline).
 
 Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES``. When they
-reach it they are written to the task's chunk, grouped by partition; more groups of the same partitions may follow. The
+reach it they are written to the task's chunk, by partition; more extents of the same partitions may follow. The
 chunk gets its name, and becomes visible, when it is whole and synced.
 """
 
@@ -42,10 +42,10 @@ _US_PER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Frames of one partition, next to each other in a chunk: where they lie and how many rows they hold.
+class StagedExtent:
+    """An extent without its base offset, which the commit gives it: where its frames lie and how many rows they hold.
 
-    A large chunk has several groups of a partition, in order.
+    A large chunk has several extents of a partition, in order.
     """
 
     partition: int
@@ -64,7 +64,7 @@ class Staged:
 
     topic: str
     topic_id: str
-    groups: tuple[Group, ...]
+    extents: tuple[StagedExtent, ...]
     chunk: ChunkRef | None = None
     inline: bytes = b""
     keyless: bool = False
@@ -74,7 +74,7 @@ class Staged:
     @property
     def rows(self) -> int:
         """Return the number of records."""
-        return sum(group.rows for group in self.groups)
+        return sum(extent.rows for extent in self.extents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Stager:
         self._rows: dict[int, int] = defaultdict(int)
         self._chunk_id = storage.new_id()
         self._output: OutputFile | None = None
-        self._groups: list[Group] = []
+        self._extents: list[StagedExtent] = []
         self._position = 0
         self._keyless, self._old = False, 0
         self._retention_ms = config.number("retention.ms") if config.has_policy("delete") else -1
@@ -293,7 +293,7 @@ class Stager:
         for partition in sorted(self._finished):
             frames = self._finished[partition]
             length = sum(map(len, frames))
-            self._groups.append(Group(partition, self._position, length, self._rows[partition]))
+            self._extents.append(StagedExtent(partition, self._position, length, self._rows[partition]))
             self._position += length
             taken += frames
         self._finished.clear()
@@ -302,9 +302,9 @@ class Stager:
         return taken
 
     def _staged(self, chunk: ChunkRef | None, inline: bytes = b"") -> Staged:
-        groups = tuple(self._groups)
+        extents = tuple(self._extents)
         return Staged(
-            self._paths.name, self._paths.topic_id, groups, chunk, inline, self._keyless, self._checksum, self._old
+            self._paths.name, self._paths.topic_id, extents, chunk, inline, self._keyless, self._checksum, self._old
         )
 
 

@@ -27,7 +27,7 @@ from pyspark_commitlog.log.state import TopicState, WriterRow, Writers
 from pyspark_commitlog.log.tables import TABLE_BYTES, named_side
 from pyspark_commitlog.log.topic import TopicLog
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 #: Changed writer rows in an entry before a new snapshot is taken.
 WRITER_ROWS = 64
@@ -75,7 +75,7 @@ class ProducerBatch:
     since: int | None = None
 
 
-class Verdict(Enum):
+class Decision(Enum):
     """What rule R6 says of a commit."""
 
     COMMIT = "commit"
@@ -133,7 +133,7 @@ def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int
 
 def judge(
     row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, checksum: int | None, topic: str
-) -> Verdict:
+) -> Decision:
     """Return whether a commit is new or a repetition (rule R6; pure but for a warning).
 
     Args:
@@ -151,18 +151,18 @@ def judge(
     if isinstance(writer, ProducerBatch):
         return _judge_producer(row, writer, topic)
     if row is None or writer.version > row.last:
-        return Verdict.COMMIT
+        return Decision.COMMIT
     if writer.version == row.last:
         if (rows, checksum) != (row.rows, row.checksum):
-            log.warning(
+            logger.warning(
                 "topic %r: %s %d was committed before with %d records (checksum %s) and now has %d (checksum %s); it "
                 "is not written again. Either the query is not deterministic, or two writes share one txnVersion",
                 topic, writer.writer_id, writer.version, row.rows, _hex(row.checksum), rows, _hex(checksum),
             )  # fmt: skip
-        return Verdict.SKIP
+        return Decision.SKIP
     if writer.skip_older:
-        log.warning("topic %r: %s %d is below %d: skipped", topic, writer.writer_id, writer.version, row.last)
-        return Verdict.SKIP
+        logger.warning("topic %r: %s %d is below %d: skipped", topic, writer.writer_id, writer.version, row.last)
+        return Decision.SKIP
     raise StaleBatchError(
         f"topic {topic!r}: {writer.writer_id} commits {writer.version}, but {row.last} is committed already. Spark "
         "replays only its last batch, so the checkpoint was restored or made anew: start with a new checkpoint (a new "
@@ -170,9 +170,9 @@ def judge(
     )
 
 
-def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Verdict:
+def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Decision:
     if row is None and batch.since is not None:  # its earlier batches are certain, so their row may be forgotten
-        return Verdict.COMMIT
+        return Decision.COMMIT
     if row is None and batch.writer_id.startswith(PRODUCER):  # its row is made when it is opened
         raise StaleBatchError(
             f"topic {topic!r}: producer {batch.writer_id} is forgotten: nobody can tell "
@@ -184,18 +184,18 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
                 f"topic {topic!r}: producer {batch.writer_id} starts epoch {batch.epoch} at sequence {batch.first}, "
                 "expected 0"
             )
-        return Verdict.COMMIT
+        return Decision.COMMIT
     if batch.epoch < row.epoch:
         raise WriterFencedError(
             f"topic {topic!r}: producer {batch.writer_id} has epoch {batch.epoch}, epoch {row.epoch} has taken over"
         )
     if any(first <= batch.first and batch.last <= last for first, last in row.ranges):
-        return Verdict.SKIP
+        return Decision.SKIP
     if batch.first != row.last + 1:
         raise StaleBatchError(
             f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}"
         )
-    return Verdict.COMMIT
+    return Decision.COMMIT
 
 
 def _hex(checksum: int | None) -> str:
@@ -279,7 +279,7 @@ def remember(
     every = {**topic.snapshot(state), **rows}
     kept = plan_kept(every, state.writers.forgotten, stored.info.modified_ms, transient_ms)
     if kept.dropped:
-        log.warning("%s", _told(topic.name, kept.dropped, every))
+        logger.warning("%s", _told(topic.name, kept.dropped, every))
     data = to_json_bytes({name: row.to_json() for name, row in kept.rows.items()})
     snapshot = named_side("writers", data, slot.sequence, slot.write_id)
     return replace(state, writers=Writers(snapshot, {}, kept.forgotten)), {"writers": data}

@@ -24,7 +24,7 @@ class StagedMessage(WriterCommitMessage):
     query_id: str | None
 
 
-class _StagedGroup(Struct):
+class _StagedExtent(Struct):
     partition: Partition
     position: Whole
     length: Whole
@@ -40,7 +40,7 @@ class _Chunk(Struct):
 class _Staged(Struct):
     topic: TopicName
     topic_id: Annotated[Id, Meta(min_length=1)]
-    groups: tuple[_StagedGroup, ...]
+    extents: tuple[_StagedExtent, ...]
     chunk: _Chunk | None
     inline: bytes
     keyless: bool
@@ -74,8 +74,8 @@ def check_messages(messages: Sequence[StagedMessage | None], topic: str | None) 
             if topic is not None and staged.topic != topic:
                 raise _refused(number, f"it is of topic {staged.topic!r}, expected {topic!r}")
             length = len(staged.inline) if staged.chunk is None else staged.chunk.length
-            if any(group.position + group.length > length for group in staged.groups):
-                raise _refused(number, f"a group of {staged.topic!r} ends beyond the {length} bytes there are")
+            if any(extent.position + extent.length > length for extent in staged.extents):
+                raise _refused(number, f"an extent of {staged.topic!r} ends beyond the {length} bytes there are")
 
 
 def _refused(number: int, why: str) -> UsageError:
