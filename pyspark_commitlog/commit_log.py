@@ -258,7 +258,7 @@ class CommitLog(Root):
                     unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
                 )
             )
-        damaged = {each.partition: each.why for each in settle_state.damaged}
+        damaged = {damage.partition: damage.why for damage in settle_state.damaged}
         config = topic.config(state)
         return TopicDescription(
             name,
@@ -458,10 +458,10 @@ class CommitLog(Root):
             TopicChangedError: somebody else deleted it meanwhile.
         """
         topic = self.topic(name, Operation.ADMIN)
-        _, found = topic.newest()
+        _, before = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
-            _, state = topic.newest_at(base, found.topic_id)
+            _, state = topic.newest_at(base, before.topic_id)
             ended = replace(state, deleted=True, former_queries=former_queries(topic, state))
             return Draft("delete", state.topic_id, {"state": ended.to_json()}, result=None)
 
@@ -469,10 +469,10 @@ class CommitLog(Root):
 
     def _alter(self, name: str, change: Callable[[TopicState], TopicState]) -> None:
         topic = self.topic(name, Operation.ADMIN)
-        _, found = topic.newest()
+        _, before = topic.newest()
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
-            _, state = topic.newest_at(base, found.topic_id)
+            _, state = topic.newest_at(base, before.topic_id)
             return Draft("alter", state.topic_id, {"state": change(state).to_json()}, result=None)
 
         topic.journal.append(plan)
@@ -505,13 +505,13 @@ class CommitLog(Root):
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
         return self._maintain_all(watched(progress))
 
-    def _maintain_all(self, told: Watched) -> tuple[Maintained, ...]:
+    def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
         done, failed = [], list[Exception]()
-        for each in self.every_name():
+        for name in self.every_name():
             try:
-                done.append(maintain_topic(self.topic(each, Operation.ADMIN), told))
+                done.append(maintain_topic(self.topic(name, Operation.ADMIN), progress))
             except Exception as error:
-                if told.ended_by(error):
+                if progress.ended_by(error):
                     raise
                 failed.append(error)
         failed += self._maintain_groups()
@@ -525,9 +525,9 @@ class CommitLog(Root):
             names, failed = self.groups.every_name(), list[Exception]()
         except Exception as error:  # noqa: BLE001 raised by who asked, with what failed of the topics
             return [error]
-        for each in names:
+        for group in names:
             try:
-                self.groups.maintain(each)
+                self.groups.maintain(group)
             except Exception as error:  # noqa: BLE001 as above
                 failed.append(error)
         return failed

@@ -242,14 +242,14 @@ def _in_units(key: Key, name: str, unit: int) -> Key:
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
     """Return root-wide defaults by the names of topic configs, in their units (pure)."""
-    found: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     for topic_name in KEYS if given else ():  # every commit asks, and most roots have none
         names = {topic_name: 1, **BROKER_NAMES.get(topic_name, {})}
         name = next((name for name in names if name in given), None)
         if name is not None:
             value, unit = given[name], names[name]
-            found[topic_name] = value if unit == 1 or value == "-1" else str(int(value) * unit)
-    return found
+            defaults[topic_name] = value if unit == 1 or value == "-1" else str(int(value) * unit)
+    return defaults
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -222,20 +222,20 @@ def missing(error: FileNotFoundError) -> CorruptionError:
     return CorruptionError(f"{error.filename or error} is missing: restore it from a copy")
 
 
-def told_as(error: Exception) -> Exception:
-    """Return the error to tell for what ended a part of some work: a file that is not there is damage."""
+def as_reported(error: Exception) -> Exception:
+    """Return the error to report for what ended a part of some work: a missing file is damage."""
     return missing(error) if isinstance(error, FileNotFoundError) else error
 
 
 def fault_of(error: Exception, what: str) -> str:
     """Return what a check says of ``what`` that an error ended: an error of ours speaks for itself."""
-    told = told_as(error)
-    ours = isinstance(told, CommitLogError)
-    return str(told) if ours else f"{what} can't be checked: {type(error).__name__}: {error}"
+    as_ours = as_reported(error)
+    ours = isinstance(as_ours, CommitLogError)
+    return str(as_ours) if ours else f"{what} can't be checked: {type(error).__name__}: {error}"
 
 
 def together(failures: Sequence[Exception], what: str) -> Exception:
-    """Return several failures as one error to raise: of the first one's kind, and it tells all, each once.
+    """Return several failures as one error to raise: of the first one's kind, with all their messages, each once.
 
     One alone is returned as it is. Where some are no ``CommitLogError`` it is a group of all, which ``what`` names.
     """
@@ -243,6 +243,6 @@ def together(failures: Sequence[Exception], what: str) -> Exception:
         return failures[0]
     if not all(isinstance(failure, CommitLogError) for failure in failures):
         return ExceptionGroup(what, list(failures))
-    told = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
-    told.__cause__ = failures[0]
-    return told
+    joined = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
+    joined.__cause__ = failures[0]
+    return joined

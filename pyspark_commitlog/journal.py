@@ -170,9 +170,9 @@ class Journal:
         From a remembered entry the numbers are followed; without one, the directory is listed.
         """
         while self._anchor is not None:
-            found = self._probe(self._anchor)
-            if found is not None:
-                return found
+            newest = self._probe(self._anchor)
+            if newest is not None:
+                return newest
             self._anchor = None  # N is gone: what was reached from it proves nothing
         self.listings += 1
         self._anchor = self._list_newest()
@@ -214,12 +214,12 @@ class Journal:
         sequences = self.sequences()
         while sequences:
             try:
-                found = self.read(sequences[-1])
+                newest = self.read(sequences[-1])
             except FileNotFoundError:
-                found = None
+                newest = None
             again = self.sequences()
-            if found is not None and again and again[-1] == found.sequence and self._still_there(found):
-                return found
+            if newest is not None and again and again[-1] == newest.sequence and self._still_there(newest):
+                return newest
             sequences = again
         return None
 
@@ -252,10 +252,10 @@ class Journal:
         """
         if entry.inline is None:
             return b""
-        path, (write_id, found) = self._path(entry.sequence), self._tail
-        if found is None or write_id != entry.write_id:
-            found = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
-        return entry.inline.check(found, f"inline frames of {path}")
+        path, (write_id, data) = self._path(entry.sequence), self._tail
+        if data is None or write_id != entry.write_id:
+            data = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
+        return entry.inline.check(data, f"inline frames of {path}")
 
     def side(self, topic_id: str, named: Json) -> bytes:
         """Return a side file that an entry names, checked.
@@ -311,16 +311,16 @@ class Journal:
 
     def faults(self) -> list[str]:
         """Return what is damaged of the entries that are there; of what is collected meanwhile nothing is told."""
-        found = []
+        faults = []
         for sequence in self.sequences():
             try:
                 self.inline(self.read(sequence).entry)
             except FileNotFoundError as error:
                 if sequence in self.sequences():
-                    found.append(str(missing(error)))
+                    faults.append(str(missing(error)))
             except CommitLogError as error:
-                found.append(str(error))
-        return found
+                faults.append(str(error))
+        return faults
 
     def delete(self, sequence: int) -> None:
         """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""
@@ -505,10 +505,10 @@ class Journal:
 
     def _read_back(self, base: Stored | None, entry: Entry, ambiguous: bool) -> Stored | None:
         try:
-            found = self.read(entry.sequence)
+            stored = self.read(entry.sequence)
         except FileNotFoundError:  # put by somebody, and collected already
             return self._search(entry) if ambiguous else None
-        if found.entry.write_id == entry.write_id:
+        if stored.entry.write_id == entry.write_id:
             return self._confirm(base, entry)
         if ambiguous and not self._anchored(base, entry):
             return self._search(entry)

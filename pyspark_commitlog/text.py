@@ -44,14 +44,14 @@ def maintained_line(age_ms: int) -> str:
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
 
 
-def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
+def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
     """Yield what ``kafka-topics --describe`` shows that makes sense here: a head, and a row per partition.
 
     ``all_configs``: also those that have Kafka's or our default (``kafka-configs --describe --all``).
     """
-    shown = found.config if all_configs else {name: found.config[name] for name in found.overrides}
+    shown = topic.config if all_configs else {name: topic.config[name] for name in topic.overrides}
     config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
-    yield f"Topic: {found.name}  TopicId: {found.topic_id}  PartitionCount: {len(found.partitions)}  Configs: {config}"
+    yield f"Topic: {topic.name}  TopicId: {topic.topic_id}  PartitionCount: {len(topic.partitions)}  Configs: {config}"
     rows = [
         (
             p.partition,
@@ -62,11 +62,11 @@ def topic_lines(found: TopicDescription, *, all_configs: bool = False) -> Iterat
             p.size_bytes + p.unsettled_bytes,
             p.unsettled,
         )
-        for p in found.partitions
+        for p in topic.partitions
     ]
     yield from table(_HEAD.split(), rows)
-    yield f"{found.name}: {backlog_line(found.unsettled)}"
-    if found.since_maintained_ms is not None:
-        yield f"{found.name}: {maintained_line(found.since_maintained_ms)}"
-    for partition, why in sorted(found.damaged.items()):
-        yield f"{found.name}: partition {partition} takes no commits: it can't be settled: {why}"
+    yield f"{topic.name}: {backlog_line(topic.unsettled)}"
+    if topic.since_maintained_ms is not None:
+        yield f"{topic.name}: {maintained_line(topic.since_maintained_ms)}"
+    for partition, why in sorted(topic.damaged.items()):
+        yield f"{topic.name}: partition {partition} takes no commits: it can't be settled: {why}"

@@ -38,9 +38,9 @@ def encode_frame(
 def restaged(frames: bytes, chunk: str) -> bytes:
     """Return a group's frames as if they had been staged for that chunk."""
     data, position, parts = pa.py_buffer(frames), 0, list[bytes]()
-    while (found := frame.parse(data, position)) is not None:
-        parts.append(frame.restage(found, chunk))
-        position += found.length
+    while (staged := frame.parse(data, position)) is not None:
+        parts.append(frame.restage(staged, chunk))
+        position += staged.length
     return b"".join(parts)
 
 

@@ -92,18 +92,18 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
     position, expected = span.start, span.base_offset
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
-        found = _parse(window, inside, span, position)
-        if found is None:  # behind the window's last whole frame: map on from here
+        frame = _parse(window, inside, span, position)
+        if frame is None:  # behind the window's last whole frame: map on from here
             window, inside = _window_for(storage, span, position), 0
-            found = _parse(window, inside, span, position)
-        if found is None:
+            frame = _parse(window, inside, span, position)
+        if frame is None:
             raise _short(span, position)
-        if expected is not None and found.base_offset != expected:
+        if expected is not None and frame.base_offset != expected:
             raise CorruptionError(
-                f"{_where(span, position)}: frame has offset {found.base_offset}, expected {expected}"
+                f"{_where(span, position)}: frame has offset {frame.base_offset}, expected {expected}"
             )
-        yield Located(found, position, found.base_offset + span.shift)
-        position, inside, expected = position + found.length, inside + found.length, found.next_offset
+        yield Located(frame, position, frame.base_offset + span.shift)
+        position, inside, expected = position + frame.length, inside + frame.length, frame.next_offset
 
 
 def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None:

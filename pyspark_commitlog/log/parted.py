@@ -38,7 +38,7 @@ class Parted:
         return offset > (self.end(partition) or 0)
 
     @property
-    def told(self) -> str:
+    def reason(self) -> str:
         """Return what happened, in words."""
         return (
             f"the topic was restored from an older copy: it was seen with journal entry {self.seen}, and the journal "
@@ -87,21 +87,21 @@ def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offse
     Raises:
         LogTruncationError: names the first.
     """
-    found = parted(topic, seen, state)
-    if found is None:
+    other = parted(topic, seen, state)
+    if other is None:
         return
     for partition, offset in offsets:
-        if found.loses(partition, offset):
-            raise truncated(topic.name, partition, offset, found)
+        if other.loses(partition, offset):
+            raise truncated(topic.name, partition, offset, other)
 
 
-def truncated(topic: str, partition: int, offset: int, found: Parted) -> LogTruncationError:
+def truncated(topic: str, partition: int, offset: int, other: Parted) -> LogTruncationError:
     """Return the error for a position of a history that is gone (pure)."""
-    return LogTruncationError(f"{lost(topic, partition, offset, found)}. Start from an offset of the log that is there")
+    return LogTruncationError(f"{lost(topic, partition, offset, other)}. Start from an offset of the log that is there")
 
 
-def lost(topic: str, partition: int, offset: int, found: Parted) -> str:
+def lost(topic: str, partition: int, offset: int, other: Parted) -> str:
     """Return what a position has lost, in words (pure)."""
-    end = found.end(partition)
+    end = other.end(partition)
     kept = "which of its records are the same, nobody can tell" if end is None else f"the same up to offset {end}"
-    return f"topic {topic!r} partition {partition}: offset {offset} means nothing any more: {found.told} ({kept})"
+    return f"topic {topic!r} partition {partition}: offset {offset} means nothing any more: {other.reason} ({kept})"

@@ -104,12 +104,12 @@ class Sealed:
 
 def earliest(timestamps: Iterable[int | None]) -> int | None:
     """Return the smallest of these timestamps; None where one of them is not known (pure)."""
-    found: list[int] = []
+    known: list[int] = []
     for at in timestamps:
         if at is None:
             return None
-        found.append(at)
-    return min(found)
+        known.append(at)
+    return min(known)
 
 
 def later(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
@@ -226,14 +226,14 @@ class SettleState:
 
     def without_damage(self, partitions: Collection[int]) -> SettleState:
         """Return the state in which these partitions count as sound: whoever settles next reads all they may need."""
-        left = tuple(each for each in self.damaged if each.partition not in partitions)
+        left = tuple(damage for damage in self.damaged if damage.partition not in partitions)
         ahead = None if not left else self.ahead if left == self.damaged else self.oldest_unsettled
         return replace(self, damaged=left, ahead=ahead)
 
     def to_tables(self) -> Json:
         """Return the tables of a settle entry's body; that of damaged partitions only where there are some."""
         rows = {"partitions": [row.to_json() for row in self.partitions]}
-        damaged = [[each.partition, each.offset, each.why] for each in self.damaged]
+        damaged = [[damage.partition, damage.offset, damage.why] for damage in self.damaged]
         return {**rows, "damaged": damaged} if damaged else rows
 
     def to_body(self) -> Json:

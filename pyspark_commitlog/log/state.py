@@ -127,13 +127,13 @@ class Void:
 
 def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
     """Return the same offsets in as few ranges as can be, sorted (pure)."""
-    found: list[Void] = []
+    ranges: list[Void] = []
     for void in sorted(voids):
-        if found and found[-1].partition == void.partition and void.start <= found[-1].end:
-            found[-1] = replace(found[-1], end=max(found[-1].end, void.end))
+        if ranges and ranges[-1].partition == void.partition and void.start <= ranges[-1].end:
+            ranges[-1] = replace(ranges[-1], end=max(ranges[-1].end, void.end))
         else:
-            found.append(void)
-    return tuple(found)
+            ranges.append(void)
+    return tuple(ranges)
 
 
 @dataclass(frozen=True, slots=True)

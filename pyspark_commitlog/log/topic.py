@@ -185,11 +185,11 @@ class TopicLog:
         named = state.writers.snapshot
         if named is None:
             return {}
-        found = self._tables.get(named["file"])
-        if found is None:
-            found = read_writer_rows(self._side_table(self.journal, state.topic_id, named, WriterRows))
-            self._tables.put(named["file"], found, named["length"] * _PARSED)
-        return cast(Mapping[str, WriterRow], found)
+        writer_rows = self._tables.get(named["file"])
+        if writer_rows is None:
+            writer_rows = read_writer_rows(self._side_table(self.journal, state.topic_id, named, WriterRows))
+            self._tables.put(named["file"], writer_rows, named["length"] * _PARSED)
+        return cast(Mapping[str, WriterRow], writer_rows)
 
     # --- physical ----------------------------------------------------------------------------------------
 
@@ -309,16 +309,16 @@ class TopicLog:
         manifest = row.manifest
         if manifest is None:
             return Segments((), ())
-        found = self._tables.get(manifest)
-        if found is None:
-            found = Segments.of(self._rows(topic_id, manifest))
-            self._tables.put(manifest, found, manifest.checked.length * _PARSED)
-        return cast(Segments, found)
+        segments = self._tables.get(manifest)
+        if segments is None:
+            segments = Segments.of(self._rows(topic_id, manifest))
+            self._tables.put(manifest, segments, manifest.checked.length * _PARSED)
+        return cast(Segments, segments)
 
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
-        found = self.storage.read(path, 0, manifest.checked.at_most)
-        rows: list[list[int]] = checked_json(manifest.checked.check(found, path), SealedRows, path)
+        data = self.storage.read(path, 0, manifest.checked.at_most)
+        rows: list[list[int]] = checked_json(manifest.checked.check(data, path), SealedRows, path)
         check_sealed(rows, path)
         return rows
 

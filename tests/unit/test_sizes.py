@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.read.frame_bounds import FrameBorders
+from pyspark_commitlog.log.read.frame_bounds import FrameBounds
 from pyspark_commitlog.log.read.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
@@ -142,7 +142,7 @@ def test_a_frame_is_found_by_each_of_its_offsets(log: CommitLog, settled: bool) 
         log.maintain("t")
     topic = log.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
-    frame_of = FrameBorders(lambda name: topic).of(wanted)
+    frame_of = FrameBounds(lambda name: topic).of(wanted)
     found = [frame_of(offset) for offset in range(100)]
     assert all(frame is not None and frame[0] <= offset < frame[1] for offset, frame in enumerate(found))
     borders = sorted({border for frame in found if frame is not None for border in frame})
@@ -157,9 +157,9 @@ def test_lookups_end_with_their_budget_and_what_is_gone_is_unknown(
     topic = log.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
     monkeypatch.setattr("pyspark_commitlog.log.read.frame_bounds.MAX_LOOKUPS", 2)
-    frame_of = FrameBorders(lambda name: topic).of(wanted)
+    frame_of = FrameBounds(lambda name: topic).of(wanted)
     assert [frame_of(offset) is None for offset in (0, 1, 50, 50, 99)] == [False, False, False, False, True]
     log.delete_records("t", {0: 60})
-    assert FrameBorders(lambda name: log.topic(name)).of(wanted)(10) is None
+    assert FrameBounds(lambda name: log.topic(name)).of(wanted)(10) is None
     log.delete_topic("t")
-    assert FrameBorders(lambda name: log.topic(name)).of(wanted)(70) is None
+    assert FrameBounds(lambda name: log.topic(name)).of(wanted)(70) is None

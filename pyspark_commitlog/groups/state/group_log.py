@@ -382,7 +382,7 @@ class GroupLog:
         found = parted(self.topic(name), state.lineage(topic.topic_id), topic)
         if found is None:
             return state
-        log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, found.told)
+        log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, found.reason)
         return without_lost(state, topic.topic_id, found.ends)
 
     def _checked(self, positions: Iterable[Position]) -> list[Position]:

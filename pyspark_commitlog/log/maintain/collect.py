@@ -60,15 +60,15 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
         now_ms: the storage's time.
         delay_ms: how long what an entry replaced is still needed.
     """
-    found = 0
+    oldest = 0
     for sequence, at_ms in entries:
         if at_ms is None:
             continue
         if at_ms + delay_ms <= now_ms:
-            found = sequence
+            oldest = sequence
         elif at_ms <= now_ms:  # those behind it are younger still
             break
-    return found
+    return oldest
 
 
 def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
@@ -111,16 +111,16 @@ def read_retained(journal: Journal) -> list[Stored]:
 
 
 def _read_all(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> list[Stored]:
-    found = []
+    entries = []
     for sequence in sequences:
         try:
-            found.append(journal.read(sequence))
+            entries.append(journal.read(sequence))
         except FileNotFoundError:  # another collector was here
             continue
         except CorruptionError:
             if not damaged_too:
                 raise
-    return found
+    return entries
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
@@ -161,7 +161,7 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
     """
     paths, gone = topic.paths(topic_id), 0
     there = set(topic.storage.names(paths.staged))
-    found: list[tuple[int, str]] = []
+    unneeded: list[tuple[int, str]] = []
     for sequence in range(settled.oldest_unsettled, settled.others_from):
         try:
             entry = topic.journal.read(sequence).entry
@@ -169,9 +169,9 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
         except (FileNotFoundError, CorruptionError):
             continue
         free = (chunk.name for number, chunk in enumerate(chunks) if number not in needed)
-        found += [(sequence, name) for name in free if name in there]
+        unneeded += [(sequence, name) for name in free if name in there]
     kept_from = topic.settled(topic_id)[1].oldest_unsettled
-    for sequence, name in found:
+    for sequence, name in unneeded:
         if sequence >= kept_from:
             topic.storage.delete(paths.chunk(name))
             gone += 1
@@ -182,7 +182,7 @@ def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored])
     """Return the write ids of the journal's own entries, from ``through`` down to the first that is doomed."""
     sequence, write_id = through
     known = {stored.sequence: stored for stored in doomed}
-    found: set[str] = set()
+    chain: set[str] = set()
     while doomed and sequence >= doomed[0].sequence:
         try:
             link = (known.get(sequence) or journal.read(sequence)).entry
@@ -190,9 +190,9 @@ def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored])
             break
         if link.write_id != write_id:
             break
-        found.add(write_id)
+        chain.add(write_id)
         sequence, write_id = sequence - 1, link.prev
-    return found
+    return chain
 
 
 def _readable_chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
@@ -213,14 +213,14 @@ def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
 def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) -> int:
     """Delete side files and manifests that no retained entry names and no attempt under way can still name."""
     storage, paths = topic.storage, topic.paths(topic_id)
-    found = storage.names(paths.side)
+    sides = storage.names(paths.side)
     entries = read_retained(topic.journal)
     if not entries or not settles:
         return 0
     named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
     states = (settle_state(topic, stored) for stored in settles)
     manifests = {row.manifest.name for state in states if state for row in state.partitions if row.manifest is not None}
-    stale = _stale(found, named, entries[-1].sequence, settles[-1].sequence)
+    stale = _stale(sides, named, entries[-1].sequence, settles[-1].sequence)
     doomed = [f"{paths.side}/{name}" for name in stale]
     doomed += [
         f"{paths.manifests}/{name}"
@@ -240,10 +240,10 @@ def _side_files(stored: Stored) -> list[str]:
     return [table["file"] for table in tables if isinstance(table, dict)]
 
 
-def _stale(found: Sequence[str], named: set[str], newest: int, newest_settle: int) -> list[str]:
+def _stale(sides: Sequence[str], named: set[str], newest: int, newest_settle: int) -> list[str]:
     """Return the names that nobody names, and whose number no attempt can reach any more in its journal (pure)."""
     stale = []
-    for name in found:
+    for name in sides:
         sequence = names.parse_side(name)
         bound = newest_settle if name.endswith(SETTLE_TABLES) else newest
         if sequence is not None and sequence <= bound and name not in named:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, together, told_as
+from pyspark_commitlog.errors import TopicChangedError, as_reported, together
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
@@ -169,16 +169,16 @@ def compact(
     _, state = topic.newest(topic_id)
     if not topic.storage.can_append or not topic.config(state).has_policy("compact"):
         return done
-    failures, told = list[Exception](), watched(progress)
+    failures, watched_progress = list[Exception](), watched(progress)
     for partition in range(state.partitions):
         try:
-            done += _rounds(topic, topic_id, partition, worker or work_here, told)
+            done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
         except TopicChangedError:
             raise
         except Exception as error:
-            if told.ended_by(error):
+            if watched_progress.ended_by(error):
                 raise
-            failures.append(told_as(error))
+            failures.append(as_reported(error))
     if failures:
         raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
     return done
@@ -244,7 +244,7 @@ def _oldest(
         for segment in sealed
         if segment.end_offset > row.cleaned
     )
-    times = (found.frame.max_timestamp for found in first if found is not None)
+    times = (located.frame.max_timestamp for located in first if located is not None)
     return min((time for time in times if time > 0), default=None)
 
 

@@ -69,7 +69,7 @@ def find_superseded(
         known = _mark_dirty(dirty, fates, bucket, buckets, key_hash, buffer_bytes)
         if len(known):
             _find_clean(clean, gone, known, bucket, buckets, key_hash, buffer_bytes)
-    below = [np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64) for found in gone]
+    below = [np.sort(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64) for offsets in gone]
     above = [source.base_offset + np.flatnonzero(fate >= _KEYLESS) for source, fate in zip(dirty, fates, strict=True)]
     return [*below, *above], int(np.count_nonzero(fates.all == _KEYLESS))
 
@@ -120,15 +120,15 @@ def _mark_dirty(
         places.clear()
 
     for source, start in zip(dirty, fates.starts, strict=False):
-        for found in source.read():
-            at = start + found.offsets - source.base_offset
+        for frame in source.read():
+            at = start + frame.offsets - source.base_offset
             if bucket == 0:
-                fates.all[at] = bucket_of(found.keys, buckets, key_hash)
-                if found.keys.null_count:
-                    fates.all[at[found.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
+                fates.all[at] = bucket_of(frame.keys, buckets, key_hash)
+                if frame.keys.null_count:
+                    fates.all[at[frame.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
             mine = np.flatnonzero(fates.all[at] == bucket)
             if len(mine):
-                chunks.append(found.keys.take(pa.array(mine)))
+                chunks.append(frame.keys.take(pa.array(mine)))
                 places.append(at[mine])
             if sum(chunk.nbytes for chunk in chunks) >= buffer_bytes:
                 fold()
@@ -164,12 +164,12 @@ def _find_clean(
         held = 0
 
     for number, source in enumerate(clean):
-        for found in source.read():
-            mine = found.keys.is_valid().to_numpy(zero_copy_only=False)
-            mine &= bucket_of(found.keys, buckets, key_hash) == bucket
-            chosen = found.keys.filter(pa.array(mine))
+        for frame in source.read():
+            mine = frame.keys.is_valid().to_numpy(zero_copy_only=False)
+            mine &= bucket_of(frame.keys, buckets, key_hash) == bucket
+            chosen = frame.keys.filter(pa.array(mine))
             chunks.append(chosen)
-            places.append((number, found.offsets[mine]))
+            places.append((number, frame.offsets[mine]))
             held += chosen.nbytes
             if held >= buffer_bytes:
                 look_up()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import together, told_as
+from pyspark_commitlog.errors import as_reported, together
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.indexes import index_fault, mended
@@ -91,11 +91,11 @@ class _Mender:
         try:
             row = self._active(row)
         except Exception as error:  # noqa: BLE001 raised by who asked: no segment stops the others
-            self._failures.append(told_as(error))
+            self._failures.append(as_reported(error))
         try:
             before = self._topic.sealed(self._id, row)
         except Exception as error:  # noqa: BLE001 as above
-            self._failures.append(told_as(error))
+            self._failures.append(as_reported(error))
             return row
         after = [self._sealed(segment) for segment in before]
         if after == list(before):
@@ -126,9 +126,9 @@ class _Mender:
 
     def _sealed(self, segment: Sealed) -> Sealed:
         try:
-            found = mended(self._directory, segment, segment.end_offset, self._config.number("index.interval.bytes"))
+            rebuilt = mended(self._directory, segment, segment.end_offset, self._config.number("index.interval.bytes"))
         except Exception as error:  # noqa: BLE001 as above
-            self._failures.append(told_as(error))
+            self._failures.append(as_reported(error))
             return segment
-        self.rebuilt += found is not None
-        return found if isinstance(found, Sealed) else segment
+        self.rebuilt += rebuilt is not None
+        return rebuilt if isinstance(rebuilt, Sealed) else segment

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together, told_as
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, as_reported, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
@@ -80,14 +80,14 @@ def _file_times(
     topic: TopicLog, topic_id: str, partition: int, segments: Sequence[Sealed], row: SettledPartition
 ) -> dict[str, int]:
     """Return the times (ms) of the files of segments whose records do not tell; one that is not there is left out."""
-    found = {}
+    times = {}
     named: list[Sealed | Active] = [*segments, row.active]
-    for each in named:
-        if each.max_timestamp <= 0 and each.length:
+    for segment in named:
+        if segment.max_timestamp <= 0 and segment.length:
             with suppress(FileNotFoundError):
-                path = topic.paths(topic_id).segment_file(partition, each.stem, "log")
-                found[each.stem] = topic.storage.info(path).modified_ms
-    return found
+                path = topic.paths(topic_id).segment_file(partition, segment.stem, "log")
+                times[segment.stem] = topic.storage.info(path).modified_ms
+    return times
 
 
 def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
@@ -176,7 +176,7 @@ def _all_sealed(
         try:
             sealed[partition] = topic.sealed(topic_id, row)
         except Exception as error:  # noqa: BLE001 raised by who asked: no partition stops the others
-            failures.append(told_as(error))
+            failures.append(as_reported(error))
     return sealed, failures
 
 
@@ -184,7 +184,7 @@ def _raise_log_start(
     topic: TopicLog, topic_id: str, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> None:
     now = topic.storage.clock.now_ms()
-    files = {p: _file_times(topic, topic_id, p, each, settled.partition(p)) for p, each in sealed.items()}
+    files = {p: _file_times(topic, topic_id, p, segments, settled.partition(p)) for p, segments in sealed.items()}
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         _, state = topic.newest_at(base, topic_id)
@@ -271,8 +271,8 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
             continue
         directory = paths.partition(partition)
         for name in storage.names(directory):
-            found = parse_segment(name)
-            if found and _may_go(found[0], found[1], newest, most) and found[:2] not in named:
+            parsed = parse_segment(name)
+            if parsed and _may_go(parsed[0], parsed[1], newest, most) and parsed[:2] not in named:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
     if failures:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pyspark_commitlog.errors import TopicChangedError, together, told_as
+from pyspark_commitlog.errors import TopicChangedError, as_reported, together
 from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep
 from pyspark_commitlog.log.maintain.compact import Compacted, compact
@@ -118,7 +118,7 @@ class _Steps:
         except Exception as error:
             if self.progress.ended_by(error):
                 raise
-            self.failures.append(told_as(error))
+            self.failures.append(as_reported(error))
         return otherwise
 
     def raise_failures(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
@@ -19,8 +20,8 @@ from pyspark_commitlog.errors import (
     StorageFullError,
     StorageReadOnlyError,
     SyncFailedError,
+    as_reported,
     together,
-    told_as,
 )
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
@@ -242,7 +243,7 @@ def _settle_locked(
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
     run = _Run(topic, state, stored, topic.config(state), base, before, Budget(topic.storage.clock, budget_seconds))
-    marked = frozenset(each.partition for each in before.damaged)
+    marked = frozenset(damage.partition for damage in before.damaged)
     others = run.move(before.others_from, [p for p in range(state.partitions) if p not in marked])
     behind = run.move(before.oldest_unsettled, sorted(marked)) if marked and retry else others if not marked else []
     unsynced = state.unsynced_from is not None
@@ -278,11 +279,11 @@ class _Run:
     def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
         """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
         pending = read_pending(self._topic, self._before, self._state, self._stored, self._budget.spent, first=first)
-        found = sources_of(pending, self._before, self._state.partitions)
-        sources = {partition: found[partition] for partition in partitions if partition in found}
+        unsettled = sources_of(pending, self._before, self._state.partitions)
+        sources = {partition: unsettled[partition] for partition in partitions if partition in unsettled}
         self._tried.update(p for p in partitions if self.rows[p].settled >= self._state.log_end[p])
         waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
-        threads = _threads(source for each in sources.values() for source in each)
+        threads = _threads(chain.from_iterable(sources.values()))
         share_out(lambda p: self._move(p, sources[p]), waiting, threads)
         return pending
 
@@ -297,7 +298,7 @@ class _Run:
         except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
             raise
         except Exception as error:  # noqa: BLE001 handed out: no partition stops the others
-            self.failures.append((partition, told_as(error)))
+            self.failures.append((partition, as_reported(error)))
         else:
             self._tried.add(partition)
             self.rebuilt.extend([partition] * mended)
@@ -311,7 +312,7 @@ class _Run:
             publish_damage: whether new damage is told; what was told and is not mended stays.
         """
         before = self._before
-        kept = {each.partition: each for each in before.damaged if each.partition not in self._tried}
+        kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
         if publish_damage:
             damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
             for partition, error in damage:
@@ -375,13 +376,13 @@ def _settle_partition(
     voids, epoch = state.voids_of(partition), state.leader_epoch
     lost: list[Void] = []
     try:
-        for found in unsettled_frames(topic, state.topic_id, sources, row.settled, voids):
-            if isinstance(found, Void):
+        for unsettled in unsettled_frames(topic, state.topic_id, sources, row.settled, voids):
+            if isinstance(unsettled, Void):
                 _append(writer, merger.drain(epoch))
-                lost.append(found)
+                lost.append(unsettled)
             else:
-                _fill(writer, merger, lost, found.frame.max_timestamp, epoch)
-                _append(writer, merger.offer(found, epoch))
+                _fill(writer, merger, lost, unsettled.frame.max_timestamp, epoch)
+                _append(writer, merger.offer(unsettled, epoch))
             if budget.spent():
                 break
         _append(writer, merger.drain(epoch))
@@ -428,29 +429,31 @@ class Merger:
     _held_rows: int = 0
     _held_decoded: int = 0
 
-    def offer(self, found: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
+    def offer(self, unsettled: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
         """Take the next frame; yield what is ready to be appended, in order."""
-        small = self._small(found.frame, found.payload)
-        if self._held and not (small and self._joins(found)):
+        small = self._small(unsettled.frame, unsettled.payload)
+        if self._held and not (small and self._joins(unsettled)):
             yield from self.drain(leader_epoch)
         if small:
-            self._held.append(found)
-            self._held_bytes += found.frame.length
-            self._held_rows += found.frame.last_offset_delta + 1
-            self._held_decoded += found.decoded
+            self._held.append(unsettled)
+            self._held_bytes += unsettled.frame.length
+            self._held_rows += unsettled.frame.last_offset_delta + 1
+            self._held_decoded += unsettled.decoded
         else:
-            yield _stamped(found.frame, found.base_offset, leader_epoch, earliest_ms(found.frame, found.payload))
+            yield _stamped(
+                unsettled.frame, unsettled.base_offset, leader_epoch, earliest_ms(unsettled.frame, unsettled.payload)
+            )
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
 
-    def _joins(self, found: Unsettled) -> bool:
+    def _joins(self, unsettled: Unsettled) -> bool:
         """Return whether a small frame can be one with those held."""
-        frame, payload, first = found.frame, found.payload, self._held[0]
+        frame, payload, first = unsettled.frame, unsettled.payload, self._held[0]
         return (
             payload.identity.codec == first.payload.identity.codec
             and frame.log_append_time == first.frame.log_append_time
-            and self._held_decoded + found.decoded <= columns.most_decoded(self.frame_bytes)
+            and self._held_decoded + unsettled.decoded <= columns.most_decoded(self.frame_bytes)
             and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
             and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
         )
@@ -461,15 +464,15 @@ class Merger:
         self._held_bytes = self._held_rows = self._held_decoded = 0
         if held:
             frame = held[0].frame if len(held) == 1 else self._join(held)
-            least = earliest(earliest_ms(each.frame, each.payload) for each in held)
+            least = earliest(earliest_ms(unsettled.frame, unsettled.payload) for unsettled in held)
             yield _stamped(frame, held[0].base_offset, leader_epoch, least)
 
     def _join(self, held: Sequence[Unsettled]) -> Frame:
-        batches = [columns.decode(each.payload.message, thinned=False) for each in held]
-        for each, batch in zip(held, batches, strict=True):
-            if batch.num_rows != each.frame.last_offset_delta + 1:
+        batches = [columns.decode(unsettled.payload.message, thinned=False) for unsettled in held]
+        for unsettled, batch in zip(held, batches, strict=True):
+            if batch.num_rows != unsettled.frame.last_offset_delta + 1:
                 raise CorruptionError(
-                    f"frame at offset {each.base_offset} holds {batch.num_rows} rows, header says otherwise"
+                    f"frame at offset {unsettled.base_offset} holds {batch.num_rows} rows, header says otherwise"
                 )
         data = encode_frame(
             pa.concat_batches(batches),

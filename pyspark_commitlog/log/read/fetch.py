@@ -27,12 +27,12 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
             f"topic {topic.name!r} partition {partition}: offset {offset} was asked, log start offset is {low} and "
             f"high watermark {high}; start from an offset between them"
         )
-    found: list[Record] = []
+    records: list[Record] = []
     for rows in reader.read(offset, high):
-        found += records_of(topic.name, partition, rows, max_records - len(found))
-        if len(found) == max_records:
+        records += records_of(topic.name, partition, rows, max_records - len(records))
+        if len(records) == max_records:
             break
-    return tuple(found)
+    return tuple(records)
 
 
 def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:

@@ -13,7 +13,7 @@ from pyspark_commitlog.model import OffsetRange
 MAX_LOOKUPS = 1000
 
 
-class FrameBorders:
+class FrameBounds:
     """Looks frames up, each once; knows nothing more when ``MAX_LOOKUPS`` are spent.
 
     Args:
@@ -37,10 +37,10 @@ class FrameBorders:
             self._left -= 1
             try:
                 reader = reader or PartitionReader(self._topic(wanted.topic), wanted.topic_id, wanted.partition, ())
-                found = reader.frame_at(offset)
+                frame = reader.frame_at(offset)
             except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError, TopicChangedError):  # the task will tell
                 return None
-            last = found.base_offset, found.next_offset
+            last = frame.base_offset, frame.next_offset
             return last
 
         return frame_of

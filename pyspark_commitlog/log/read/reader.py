@@ -135,7 +135,7 @@ class PartitionReader:
         self._known: dict[int, _Unsettled] = {}
         self._last = 0  # number of the unsettled entry that was read last
         self._view = read_view(topic, topic_id) if view is None else view
-        self._told = Told()
+        self._warned = Told()
         self._stored = entries or Entries(topic)
         self._check_history(Lineage.of_position(planned))
 
@@ -179,7 +179,7 @@ class PartitionReader:
         """
         voids = self._view.topic.voids_of(self._partition)
         while offset < end and offset >= self._row().settled and (void := void_at(voids, offset)):
-            if self._told.is_new(void):
+            if self._warned.is_new(void):
                 logger.warning(
                     "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
                     self._topic.name, self._partition, void.start, void.end - 1,
@@ -235,10 +235,10 @@ class PartitionReader:
 
     def _check_history(self, seen: Lineage | None) -> None:
         """Refuse to go on in another history than that of the records before: no batch is made of two."""
-        found = parted(self._topic, seen, self._view.topic)
-        if found is not None:
+        other = parted(self._topic, seen, self._view.topic)
+        if other is not None:
             raise LogTruncationError(
-                f"topic {self._topic.name!r} partition {self._partition}: {found.told}. It happened while this was "
+                f"topic {self._topic.name!r} partition {self._partition}: {other.reason}. It happened while this was "
                 "read: read it again"
             )
 
@@ -277,17 +277,17 @@ class PartitionReader:
         return self._view.settle.partition(self._partition)
 
     def _sealed_at(self, row: SettledPartition, offset: int) -> Sealed:
-        found = self._topic.segments(self._id, row).holding(offset)
-        if found is None:  # the settle entry is newer than the logical one: retention came between (rule R12)
+        segment = self._topic.segments(self._id, row).holding(offset)
+        if segment is None:  # the settle entry is newer than the logical one: retention came between (rule R12)
             raise FileNotFoundError(f"no segment holds offset {offset}")
-        return found
+        return segment
 
     def _segment_span(self, row: SettledPartition, offset: int, stop: int) -> Span:
         active = row.active
         if offset >= active.base_offset:
             return self._hinted(active, active.offset_bytes, offset, stop)
-        found = self._sealed_at(row, offset)
-        return self._hinted(found, found.offset_bytes, offset, stop)
+        sealed = self._sealed_at(row, offset)
+        return self._hinted(sealed, sealed.offset_bytes, offset, stop)
 
     def _hinted(self, segment: Active | Sealed, index_bytes: int, offset: int, stop: int) -> Span:
         """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
@@ -365,13 +365,13 @@ class PartitionReader:
         if sequence not in self._known:
             if len(self._known) >= _KNOWN:
                 del self._known[next(iter(self._known))]
-            found = self._pending(sequence)
+            pending = self._pending(sequence)
             self._known[sequence] = _Unsettled(
-                head=found.entry,
-                log_end=found.log_end[self._partition] if self._partition < len(found.log_end) else 0,
-                extents=tuple(e for e in found.extents if e.partition == self._partition),
-                chunks=found.chunks,
-                why=found.why,
+                head=pending.entry,
+                log_end=pending.log_end[self._partition] if self._partition < len(pending.log_end) else 0,
+                extents=tuple(e for e in pending.extents if e.partition == self._partition),
+                chunks=pending.chunks,
+                why=pending.why,
             )
         return self._known[sequence]
 
@@ -380,16 +380,16 @@ class PartitionReader:
         newest, lost = self._view.newest, list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:
-                found = self._stored.read(number, None)
+                pending = self._stored.read(number, None)
                 break
             except (FileNotFoundError, CorruptionError) as error:
                 self._check_genuine(number)
                 lost.append((number, error))
         else:
-            found = self._stored.read(newest.sequence, newest)
+            pending = self._stored.read(newest.sequence, newest)
         for number, cause in reversed(lost):
-            found = lost_entry(number, cause, found)
-        return found
+            pending = lost_entry(number, cause, pending)
+        return pending
 
     # --- rows --------------------------------------------------------------------------------------------
 

@@ -36,17 +36,17 @@ class Stretch:
 
 def bytes_between(stretches: Sequence[Stretch], start: int, end: int) -> int:
     """Return the bytes of the records in [start, end), rounded up (pure)."""
-    return sum(_part(each, max(start, each.start), min(end, each.end)) for each in stretches)
+    return sum(_part(stretch, max(start, stretch.start), min(end, stretch.end)) for stretch in stretches)
 
 
 def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
     """Return the offset behind the last record whose bytes, from ``start`` on, are within ``budget`` (pure)."""
-    for each in stretches:
-        first = max(start, each.start)
-        size = _part(each, first, each.end)
+    for stretch in stretches:
+        first = max(start, stretch.start)
+        size = _part(stretch, first, stretch.end)
         if size > budget:
-            return first + budget * (each.end - each.start) // each.bytes
-        start, budget = max(start, each.end), budget - size
+            return first + budget * (stretch.end - stretch.start) // stretch.bytes
+        start, budget = max(start, stretch.end), budget - size
     return start
 
 
@@ -83,7 +83,7 @@ class StoredSizes:
             self._view = None
             return
         wanted = range(max(view.settle.oldest_unsettled, view.topic.created + 1), view.newest.sequence + 1)
-        self._extents = {sequence: found for sequence, found in self._extents.items() if sequence in wanted}
+        self._extents = {sequence: extents for sequence, extents in self._extents.items() if sequence in wanted}
         for sequence in wanted:
             if sequence not in self._extents:
                 try:
@@ -101,13 +101,17 @@ class StoredSizes:
         coarse = self._stretches(partition, start, end)
         cut = reached(coarse, start, budget)
         fine: list[Stretch] = []
-        for each in coarse:
-            holds = each.start <= start < each.end or each.start <= cut < each.end
-            fine += self._closer(partition, each) if holds else [each]
+        for stretch in coarse:
+            holds = stretch.start <= start < stretch.end or stretch.start <= cut < stretch.end
+            fine += self._closer(partition, stretch) if holds else [stretch]
         return min(reached(fine, start, budget), end)
 
     def _stretches(self, partition: int, start: int, end: int) -> list[Stretch]:
-        return [each for each in self._all(partition, start) if each.start < min(end, each.end) and each.end > start]
+        return [
+            stretch
+            for stretch in self._all(partition, start)
+            if stretch.start < min(end, stretch.end) and stretch.end > start
+        ]
 
     def _all(self, partition: int, start: int) -> Iterator[Stretch]:
         if self._view is None:

@@ -55,8 +55,8 @@ def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence
         return tuple(default)
     if isinstance(bound, datetime):
         at = _milliseconds(bound, which)
-        found = [find_time(topic, state.topic_id, partition, at) for partition in range(state.partitions)]
-        return tuple(high if f is None else min(f.offset, high) for f, high in zip(found, state.log_end, strict=True))
+        records = [find_time(topic, state.topic_id, partition, at) for partition in range(state.partitions)]
+        return tuple(high if f is None else min(f.offset, high) for f, high in zip(records, state.log_end, strict=True))
     offsets = list(default)
     for partition, offset in bound.items():
         check_partition(topic.name, state, partition)

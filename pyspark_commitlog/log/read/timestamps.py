@@ -96,9 +96,9 @@ class _Search:
     def run(self) -> OffsetAndTimestamp | None:
         for start, end in self._ranges():
             for rows in self._reader.read(start, end):
-                found = self._in_rows(rows)
-                if found is not None:
-                    return found
+                record = self._in_rows(rows)
+                if record is not None:
+                    return record
         return None
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
@@ -121,7 +121,7 @@ class _Search:
         is late, all are after it.
         """
         row = self._reader.view.settle.partition(self._partition)
-        for sealed in (Sealed(*each) for each in self._topic.segments(self._id, row).rows):
+        for sealed in (Sealed(*fields) for fields in self._topic.segments(self._id, row).rows):
             yield from self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
         yield from self._outside(row.active, row.settled, row.active.time_bytes, last_ms)
 
@@ -231,8 +231,8 @@ class _Latest:
             return None
         if frame is None or frame.next_offset - 1 != offset:
             return None
-        found = self._in_range(max(candidate.start, frame.base_offset), min(candidate.end, frame.next_offset))
-        return found if found is not None and found.timestamp == segment.max_timestamp else None
+        record = self._in_range(max(candidate.start, frame.base_offset), min(candidate.end, frame.next_offset))
+        return record if record is not None and record.timestamp == segment.max_timestamp else None
 
     def _hint(self, segment: Sealed | Active) -> int | None:
         """Return the last offset of the first frame with a segment's largest timestamp; None where nothing tells."""
@@ -252,6 +252,6 @@ class _Latest:
         return best
 
 
-def _rank(found: OffsetAndTimestamp | None) -> tuple[int, int]:
+def _rank(record: OffsetAndTimestamp | None) -> tuple[int, int]:
     """Return what the record that is asked for has the largest of: the latest, of those the first."""
-    return (-LONG_MAX, 0) if found is None else (found.timestamp, -found.offset)
+    return (-LONG_MAX, 0) if record is None else (record.timestamp, -record.offset)

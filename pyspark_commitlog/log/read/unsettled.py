@@ -93,8 +93,8 @@ class Entries:
 
         Raises as ``Journal.read`` does.
         """
-        found = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
-        return replace(found, entry=found.entry and replace(found.entry, body={}, lineage=NO_LINEAGE))
+        pending = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+        return replace(pending, entry=pending.entry and replace(pending.entry, body={}, lineage=NO_LINEAGE))
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes; raises as ``Journal.inline`` does."""
@@ -121,44 +121,44 @@ def read_pending(
     At least one, if there are any. The last one is not a lost one: what a lost one held, only the next tells.
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
-    found: list[Pending | tuple[int, Exception]] = []
+    entries: list[Pending | tuple[int, Exception]] = []
     for sequence in range(oldest, newest.sequence + 1):
-        if found and isinstance(found[-1], Pending) and (len(found) >= MAX_ENTRIES or enough()):
+        if entries and isinstance(entries[-1], Pending) and (len(entries) >= MAX_ENTRIES or enough()):
             break
         try:
             stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
-            found.append(load_pending(topic, stored.entry))
+            entries.append(load_pending(topic, stored.entry))
         except (FileNotFoundError, CorruptionError) as error:
-            found.append((sequence, error))
+            entries.append((sequence, error))
     pending: list[Pending] = []
-    for each in reversed(found):
-        pending.append(each if isinstance(each, Pending) else lost_entry(*each, pending[-1]))
+    for entry in reversed(entries):
+        pending.append(entry if isinstance(entry, Pending) else lost_entry(*entry, pending[-1]))
     return pending[::-1]
 
 
 def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:
     """Return which chunks of an entry hold something that is not settled, ``INLINE`` for the entry itself (pure)."""
-    return {each.chunk for each in extents if each.end_offset > settled.partition(each.partition).settled}
+    return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).settled}
 
 
 def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
     """Return per partition, in offset order, the extents that are not settled whole, and the holes between (pure)."""
     sources: dict[int, list[Source | Hole]] = {}
     ends = [settled.partition(partition).settled for partition in range(partitions)]
-    why = "; ".join(each.why for each in pending if each.why)
+    why = "; ".join(entry.why for entry in pending if entry.why)
 
     def reach(partition: int, offset: int) -> None:
         if offset > ends[partition]:
             sources.setdefault(partition, []).append(Hole(partition, ends[partition], offset, why))
             ends[partition] = offset
 
-    for each in pending:
-        for extent in each.extents:
+    for entry in pending:
+        for extent in entry.extents:
             if extent.end_offset > ends[extent.partition]:
                 reach(extent.partition, extent.base_offset)
-                assert each.entry is not None
-                chunk = None if extent.chunk == INLINE else each.chunks[extent.chunk]
-                sources.setdefault(extent.partition, []).append(Source(each.entry, extent, chunk))
+                assert entry.entry is not None
+                chunk = None if extent.chunk == INLINE else entry.chunks[extent.chunk]
+                sources.setdefault(extent.partition, []).append(Source(entry.entry, extent, chunk))
                 ends[extent.partition] = extent.end_offset
     for partition, end in enumerate(pending[-1].log_end if pending else ()):
         reach(partition, end)
@@ -301,8 +301,8 @@ def void_at(voids: Sequence[Void], offset: int) -> Void | None:
 
 def covered(voids: Sequence[Void], start: int, end: int) -> bool:
     """Return whether a partition's offsets [start, end) are voided, all of them."""
-    found = void_at(voids, start)
-    return found is not None and end <= found.end
+    void = void_at(voids, start)
+    return void is not None and end <= void.end
 
 
 def overlaps(voids: Sequence[Void], start: int, end: int) -> bool:

@@ -93,18 +93,18 @@ def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
             entry = decode_offset(data, slot, base)
             yield {"slot": slot, "offset": entry.offset, "position": entry.position}
         else:
-            found = decode_time(data, slot, base)
-            yield {"slot": slot, "timestamp": found.timestamp, "offset": found.offset}
+            time_entry = decode_time(data, slot, base)
+            yield {"slot": slot, "timestamp": time_entry.timestamp, "offset": time_entry.offset}
 
 
 def _json(storage: Storage, name: str) -> Iterator[Row]:
     line, newline, inline = storage.read(name).partition(b"\n")
     try:
-        found = json.loads(line)
+        parsed = json.loads(line)
     except ValueError as error:
         yield {"fault": f"{name}: its first line is no JSON ({error})"}
         return
-    rows = found if isinstance(found, list) else [found]
+    rows = parsed if isinstance(parsed, list) else [parsed]
     for row in rows:
         yield row if isinstance(row, dict) else {"segment": row}
     if newline and inline:

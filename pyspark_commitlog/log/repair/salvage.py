@@ -35,7 +35,7 @@ def damaged_fragments(
     Raises:
         CorruptionError: a manifest is damaged.
     """
-    found: dict[int, list[Fragment]] = {}
+    fragments: dict[int, list[Fragment]] = {}
     for partition, row in enumerate(settled.partitions):
         wanted = None if ranges is None else ranges.get(partition, (0, 0))
         for segment, end in _segments(topic, topic_id, row):
@@ -44,8 +44,8 @@ def damaged_fragments(
                     if fragment.located is None or (
                         wanted is not None and _overlap(wanted, (fragment.start, fragment.end))
                     ):
-                        found.setdefault(partition, []).append(fragment)
-    return found
+                        fragments.setdefault(partition, []).append(fragment)
+    return fragments
 
 
 def salvaged(
@@ -72,7 +72,7 @@ def _row(
     rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
     sealed, active = list[Sealed](), row.active
     for segment, end in _segments(topic, state.topic_id, row):
-        if any(_overlap(each, (segment.base_offset, end)) for each in lost):
+        if any(_overlap(offsets, (segment.base_offset, end)) for offsets in lost):
             left = _left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
             base_offset = segment.base_offset
@@ -88,7 +88,7 @@ def _left(
 ) -> Iterator[tuple[Frame, int | None]]:
     """Yield the frames that stay, and a timestamp (ms) that none of each one's records is before."""
     for fragment in _fragments(topic, topic_id, partition, segment, end):
-        if any(_overlap(each, (fragment.start, fragment.end)) for each in lost):
+        if any(_overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
             continue
         if fragment.located is None:
             raise UsageError(

@@ -60,7 +60,7 @@ class Strays:
             if still():
                 self.faults.append(fault_of(error, f"topic {self.topic.name!r}"))
 
-    def _each(self, journal: Journal) -> Iterator[tuple[Entry, Callable[[], bool]]]:
+    def _readable(self, journal: Journal) -> Iterator[tuple[Entry, Callable[[], bool]]]:
         """Yield the entries that are there, newest first; one that can't be read is a fault."""
         for sequence in reversed(journal.sequences()):
 
@@ -78,7 +78,7 @@ class Strays:
     def _entries(self) -> None:
         """Check all entries of the topic's journal with their tables and inline bytes."""
         journal, above = self.topic.journal, None
-        for entry, still in self._each(journal):
+        for entry, still in self._readable(journal):
             follows = above is None or above.sequence != entry.sequence + 1 or above.prev == entry.write_id
             if not follows and entry.sequence < self.settled.oldest_unsettled:
                 self._name(names.journal(self.topic.name), names.entry_name(entry.sequence))
@@ -100,7 +100,7 @@ class Strays:
 
     def _settles(self) -> None:
         """Check all settle entries, their tables and manifests, and the segments that only older ones name."""
-        for entry, still in self._each(self.topic.settle_journal(self.state.topic_id)):
+        for entry, still in self._readable(self.topic.settle_journal(self.state.topic_id)):
             tables = (entry.body.get(kind) for kind in ("partitions", "damaged"))
             self._sides |= {table["file"] for table in tables if isinstance(table, dict)}
             self._guard(lambda entry=entry, still=still: self._settle(entry, still), still)  # type: ignore[misc]

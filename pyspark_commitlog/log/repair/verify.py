@@ -61,14 +61,14 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     Raises:
         UnknownTopicError: there is no such topic.
     """
-    seen, told = 0, watched(progress)
+    seen, watcher = 0, watched(progress)
 
     def looked_at(size: int) -> None:
         nonlocal seen
         seen = min(seen + size, journal.published_bytes)
-        told("verify", seen, journal.published_bytes)
+        watcher("verify", seen, journal.published_bytes)
 
-    make = partial(_Checker, topic, looked_at, told)
+    make = partial(_Checker, topic, looked_at, watcher)
     journal = _stable(make, _Checker.journal)
     checkers = [journal]
     checkers += (_stable(make, partial(_Checker.partition, partition=p)) for p in range(journal.partitions))
@@ -140,9 +140,9 @@ class _Checker:
             part = f" partition {args[0]}" if args and isinstance(args[0], int) else ""
             self.faults.append(fault_of(error, f"topic {self.topic.name!r}{part}"))
 
-    def _expect(self, holds: bool, told: str) -> None:
+    def _expect(self, holds: bool, fault: str) -> None:
         if not holds:
-            self.faults.append(told)
+            self.faults.append(fault)
 
     def strays(self) -> None:
         """Check what the directories hold besides what the newest entries need."""
@@ -166,8 +166,8 @@ class _Checker:
         self._expect(row.settled <= end, f"{where}: settled to {row.settled}, log end offset is {end}")
         bases = [*(segment.base_offset for segment in sealed), row.active.base_offset][1:]
         for segment, following in zip(sealed, bases, strict=True):
-            told = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
-            self._expect(segment.end_offset == following, told)
+            fault = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
+            self._expect(segment.end_offset == following, fault)
             self._guard(self._segment, partition, segment, segment.end_offset)
         self._guard(self._segment, partition, row.active, row.settled)
 
@@ -179,8 +179,8 @@ class _Checker:
         path = self._paths.segment_file(partition, segment.stem, "log")
         size = self.topic.storage.info(path).size
         sealed = isinstance(segment, Sealed)
-        told = f"{path} has {size} bytes, {segment.length} were published"
-        self._expect(size == segment.length if sealed else size >= segment.length, told)
+        fault = f"{path} has {size} bytes, {segment.length} were published"
+        self._expect(size == segment.length if sealed else size >= segment.length, fault)
         self._crc(path, segment.length, segment.crc)
         span = segment_span(self._paths, partition, segment)
         frames: dict[int, tuple[int, int]] = {}
@@ -188,13 +188,13 @@ class _Checker:
         for located in walk(self.topic.storage, span):
             frame, first = located.frame, earliest_row_ms(located.frame, check_whole(located, span)[0])
             if frame.delete_horizon_ms is None and first is not None:
-                told = f"its header's smallest timestamp is {frame.base_timestamp}, its rows' {first}"
-                self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {told}")
-            told = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
-            self._expect(first is None or least is None or first >= least, told)
+                fault = f"its header's smallest timestamp is {frame.base_timestamp}, its rows' {first}"
+                self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {fault}")
+            fault = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
+            self._expect(first is None or least is None or first >= least, fault)
             late = later(0, latest, first)
-            told = f"{path}: a record comes {late} ms late, the segment's published lateness is {segment.lateness}"
-            self._expect(late is None or segment.lateness is None or late <= segment.lateness, told)
+            fault = f"{path}: a record comes {late} ms late, the segment's published lateness is {segment.lateness}"
+            self._expect(late is None or segment.lateness is None or late <= segment.lateness, fault)
             offset, latest = located.next_offset, max(latest, frame.max_timestamp)
             frames[offset - 1] = (located.position, latest)
         self.looked_at(segment.length)
@@ -205,8 +205,8 @@ class _Checker:
         """Return the faults of a segment that only older settle entries name."""
         here, self.faults = self.faults, []
         self._guard(self._segment, partition, segment, end_offset)
-        found, self.faults = self.faults, here
-        return found
+        faults, self.faults = self.faults, here
+        return faults
 
     def _crc(self, path: str, length: int, expected: int) -> None:
         crc = crc_of(self.topic.storage, path, length)
@@ -228,9 +228,9 @@ class _Checker:
         data = self.topic.storage.read(path, 0, segment.time_bytes)
         self._expect(len(data) == segment.time_bytes, f"{path} is shorter than {segment.time_bytes} bytes")
         for slot in range(len(data) // TIME_ENTRY_BYTES):
-            found = decode_time(data, slot, segment.base_offset)
-            right = frames.get(found.offset, (0, -1))[1] == found.timestamp
-            self._expect(right, f"{path} entry {slot} is {found}, which names no frame")
+            time_entry = decode_time(data, slot, segment.base_offset)
+            right = frames.get(time_entry.offset, (0, -1))[1] == time_entry.timestamp
+            self._expect(right, f"{path} entry {slot} is {time_entry}, which names no frame")
 
     # --- journal -----------------------------------------------------------------------------------------
 

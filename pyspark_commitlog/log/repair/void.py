@@ -167,7 +167,9 @@ def look(
     pending = _all_pending(topic, settled, state, newest)
     sources = sources_of(pending, settled, state.partitions)
     if since:
-        sources = {partition: [each for each in some if _since(each, since)] for partition, some in sources.items()}
+        sources = {
+            partition: [source for source in some if _since(source, since)] for partition, some in sources.items()
+        }
     given_up: list[GivenUp] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).settled
@@ -181,13 +183,15 @@ def look(
 
 
 def _all_pending(topic: TopicLog, settled: SettleState, state: TopicState, newest: Stored) -> list[Pending]:
-    found: list[Pending] = []
-    while not found or found[-1].sequence < newest.sequence:
-        more = read_pending(topic, settled, state, newest, lambda: False, first=found[-1].sequence + 1 if found else 0)
+    pending: list[Pending] = []
+    while not pending or pending[-1].sequence < newest.sequence:
+        more = read_pending(
+            topic, settled, state, newest, lambda: False, first=pending[-1].sequence + 1 if pending else 0
+        )
         if not more:
             break
-        found += more
-    return found
+        pending += more
+    return pending
 
 
 def _since(source: Source | Hole, sequence: int) -> bool:

@@ -49,9 +49,9 @@ def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int
             data = directory.storage.read(path, 0, length + sealed) if segment.length or sealed else b""
         except FileNotFoundError:
             return f"{path} is missing"
-        told = fault(data, expected)
-        if told:
-            return f"{path}: {told}"
+        why = fault(data, expected)
+        if why:
+            return f"{path}: {why}"
     return ""
 
 
@@ -128,17 +128,15 @@ def _walked(
     except CorruptionError as error:
         raise _damaged(directory, following, str(error)) from error
     if found_crc != crc or following != end_offset:
-        told = f"its {segment.length} bytes have CRC-32C {found_crc:08x} and end at offset {following}"
-        raise _damaged(
-            directory, segment.base_offset, f"{path} position 0: {told}, expected {crc:08x} and {end_offset}"
-        )
+        why = f"its {segment.length} bytes have CRC-32C {found_crc:08x} and end at offset {following}"
+        raise _damaged(directory, segment.base_offset, f"{path} position 0: {why}, expected {crc:08x} and {end_offset}")
     return state, offsets, times
 
 
-def _damaged(directory: SegmentDir, offset: int, told: str) -> CorruptionError:
+def _damaged(directory: SegmentDir, offset: int, why: str) -> CorruptionError:
     return CorruptionError(
         f"topic {directory.paths.name!r} partition {directory.partition} offset {offset}: an index is to be rebuilt, "
-        f"but the log is damaged: {told}. Restore it from a copy"
+        f"but the log is damaged: {why}. Restore it from a copy"
     )
 
 

@@ -243,8 +243,8 @@ class SegmentWriter:
         """Remove segments that an interrupted settler rolled to: the published active one is the last."""
         directory = self._paths.partition(self._partition)
         for name in self._storage.names(directory):
-            found = parse_segment(name)
-            if found is not None and found[0] > self._row.active.base_offset:
+            parsed = parse_segment(name)
+            if parsed is not None and parsed[0] > self._row.active.base_offset:
                 self._storage.delete(f"{directory}/{name}")
 
     def _sound(self, active: Active) -> Active:

@@ -45,12 +45,12 @@ _BLOCKS, _HEADERS = 2**32, 2**33  # where the factors of blocks and of headers b
 
 def mixed(numbers: Hashes) -> Hashes:
     """Return splitmix64's finalizer of each (Steele, Lea, Flood: Fast splittable pseudorandom number generators)."""
-    found = numbers ^ (numbers >> _30)
-    found *= _MIX1
-    found ^= found >> _27
-    found *= _MIX2
-    found ^= found >> _31
-    return found
+    mixture = numbers ^ (numbers >> _30)
+    mixture *= _MIX1
+    mixture ^= mixture >> _27
+    mixture *= _MIX2
+    mixture ^= mixture >> _31
+    return mixture
 
 
 def factors(places: Any) -> Hashes:
@@ -108,8 +108,8 @@ def _of_few(keys: list[bytes | None], values: list[bytes | None]) -> Hashes:
     key, value = (-(-max(len(data or b"") for data in column) // _WORD) * _WORD for column in (keys, values))
     rows = (_row(left, key) + _row(right, value) for left, right in zip(keys, values, strict=True))
     words = np.frombuffer(b"".join(rows), "<u8").reshape(len(keys), -1)
-    found: Hashes = _folded(words).dot(_of_places(key, value))
-    return found
+    sums: Hashes = _folded(words).dot(_of_places(key, value))
+    return sums
 
 
 def _row(data: bytes | None, size: int) -> bytes:
@@ -147,8 +147,8 @@ def _of_long(bounds: Bounds, lengths: Bounds, data: pa.Buffer, longest: int) -> 
     firsts -= blocks
     numbers = np.arange(total) - np.repeat(firsts, blocks)
     cuts = np.repeat(bounds[:-1], blocks) + numbers * _BLOCK_BYTES
-    found = _products(np.append(cuts, bounds[-1]).astype(np.int32), data, _BLOCK_BYTES)
-    return np.add.reduceat(found * _of_blocks(numbers), firsts)
+    sums = _products(np.append(cuts, bounds[-1]).astype(np.int32), data, _BLOCK_BYTES)
+    return np.add.reduceat(sums * _of_blocks(numbers), firsts)
 
 
 def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
@@ -160,7 +160,7 @@ def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
         longest: of the values, bytes, at most ``_WIDE_BYTES``.
     """
     count, width = len(bounds) - 1, -(-longest // _WORD)
-    found = np.zeros(count, np.uint64)
+    sums = np.zeros(count, np.uint64)
     at_a_time = _AT_A_TIME // (width * _WORD) if width else count
     offsets, options = pa.py_buffer(bounds), pc.PadOptions(width * _WORD, "\0")
     for first in range(0, count if width else 0, at_a_time):
@@ -168,25 +168,25 @@ def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
         texts = pa.StringArray.from_buffers(rows, offsets, data, None, 0, first)
         padded = _PAD.call([texts], options).buffers()[2]
         words = np.frombuffer(padded, "<u8", rows * width).reshape(rows, width)
-        found[first : first + rows] = _product(_folded(words))
-    return found
+        sums[first : first + rows] = _product(_folded(words))
+    return sums
 
 
 def _product(words: Hashes) -> Hashes:
     """Return the sum of each row's words times the factors of their places."""
     width = words.shape[1]
     if width > _NARROW:
-        found: Hashes = np.einsum("ij,j->i", words, _WORDS[:width])
-        return found
-    found = words[:, 0] * _WORDS[0]
+        sums: Hashes = np.einsum("ij,j->i", words, _WORDS[:width])
+        return sums
+    sums = words[:, 0] * _WORDS[0]
     for place in range(1, width):
-        found += words[:, place] * _WORDS[place]
-    return found
+        sums += words[:, place] * _WORDS[place]
+    return sums
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _folded(words: Hashes) -> Hashes:
@@ -194,29 +194,29 @@ def _folded(words: Hashes) -> Hashes:
 
     Not by 32: what changes in both halves of a word alike, as in pairs of 4-byte numbers, would change no low bit.
     """
-    found = words >> _29
-    found ^= words
-    return found
+    folded = words >> _29
+    folded ^= words
+    return folded
 
 
 def _of_times(column: pa.Array) -> Hashes:
     """Return the sum of each timestamp, 0 for null."""
-    found = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
-    found *= _TIME
-    found += _TIMED
+    sums = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
+    sums *= _TIME
+    sums += _TIMED
     if column.null_count:
-        found *= _valid(column)
-    return found
+        sums *= _valid(column)
+    return sums
 
 
 def _of_headers(column: pa.Array) -> Hashes:
     """Return the sum of each record's headers, 0 for null."""
     flat = column.flatten()
-    each = mixed(_of_bytes(flat.field(0)) + _of_bytes(flat.field(1)) * _HEADER_VALUE)
+    hashes = mixed(_of_bytes(flat.field(0)) + _of_bytes(flat.field(1)) * _HEADER_VALUE)
     known = _valid(column)
     counts: Ints = column.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     firsts = np.cumsum(counts) - counts
-    numbers = np.arange(len(each)) - np.repeat(firsts, counts)
-    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(each * factors(numbers + _HEADERS), dtype=np.uint64)))
+    numbers = np.arange(len(hashes)) - np.repeat(firsts, counts)
+    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(hashes * factors(numbers + _HEADERS), dtype=np.uint64)))
     sums: Hashes = running[firsts + counts] - running[firsts] + (counts + 1).astype(np.uint64) * _COUNT
     return np.where(known, sums, np.uint64(0))

@@ -44,8 +44,8 @@ logger = logging.getLogger("pyspark_commitlog.log")
 
 _MARKS_PER_RETENTION = 24
 #: Lives of topics that were warned of already, and how many are remembered.
-_told_old: dict[str, None] = {}
-_MOST_TOLD = 1000
+_warned_of_old: dict[str, None] = {}
+_MOST_WARNED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,19 @@ def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic:
     Raises:
         KafkaStorageError: an error per partition.
     """
-    found = {each.partition: f"from offset {each.offset} on: {each.why}" for each in damaged}
-    refused = {partition: why for partition, why in sorted(found.items()) if partition in partitions}
+    reasons = {damage.partition: f"from offset {damage.offset} on: {damage.why}" for damage in damaged}
+    refused = {partition: why for partition, why in sorted(reasons.items()) if partition in partitions}
     if refused:
         raise storage_error(topic, refused, "nothing was committed, to the others neither")
 
 
 def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaStorageError:
     """Return the error that names partitions with what is damaged of each, and says what became of the records."""
-    told = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
+    reasons = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
     return KafkaStorageError(
-        f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; {what}. {told}. "
-        "When it is restored, `commitlog maintain` takes the topic further; if there is no copy, `commitlog void` "
-        "gives up what is lost",
+        f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; {what}. "
+        f"{reasons}. When it is restored, `commitlog maintain` takes the topic further; if there is no copy, "
+        "`commitlog void` gives up what is lost",
         refused,
     )
 
@@ -256,7 +256,7 @@ def commit(
 
     stored, committed = topic.journal.append(plan)
     if stored is not None:
-        _tell_old(topic, topic_id, sum(task.old for task in staged), batch.rows)
+        _warn_of_old(topic, topic_id, sum(task.old for task in staged), batch.rows)
     return committed
 
 
@@ -288,13 +288,13 @@ def _check_keys(topic: TopicLog, state: TopicState, batch: Batch) -> None:
         )
 
 
-def _tell_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
+def _warn_of_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
     """Warn, once per topic and process, where most of what was committed is older than is kept."""
-    if 2 * old <= rows or topic_id in _told_old:
+    if 2 * old <= rows or topic_id in _warned_of_old:
         return
-    _told_old[topic_id] = None
-    while len(_told_old) > _MOST_TOLD:
-        del _told_old[next(iter(_told_old))]
+    _warned_of_old[topic_id] = None
+    while len(_warned_of_old) > _MOST_WARNED:
+        del _warned_of_old[next(iter(_warned_of_old))]
     logger.warning(
         "topic %r: of %s just written %s older than the topic's retention.ms: maintain will delete what is. To keep "
         "records whatever their age, set retention.ms=-1 for the topic",
@@ -304,10 +304,10 @@ def _tell_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
 
 def _checksum(staged: Sequence[Staged]) -> int:
     """Return the checksum of all tasks' records."""
-    found = [task.checksum for task in staged if task.checksum is not None]
-    if len(found) < len(staged):
+    checksums = [task.checksum for task in staged if task.checksum is not None]
+    if len(checksums) < len(staged):
         raise UsageError("records that a writer id commits have to be staged with their checksum (Stager: summed)")
-    return added(*found)
+    return added(*checksums)
 
 
 def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:
@@ -322,8 +322,8 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
     paths = topic.paths(state.topic_id)
     first = state.unsynced_from
     while first <= newest.sequence:
-        found = read_pending(topic, settled, state, newest, lambda: False, first=first)
-        for entry, chunk in ((each, chunk) for each in found for chunk in each.chunks):
+        pending = read_pending(topic, settled, state, newest, lambda: False, first=first)
+        for entry, chunk in ((unsettled, chunk) for unsettled in pending for chunk in unsettled.chunks):
             try:
                 topic.storage.sync_file(paths.chunk(chunk.name))
                 whole = is_whole(topic.storage, paths.chunk(chunk.name), chunk)
@@ -332,9 +332,9 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
                 whole = not needed_chunks(entry.extents, now) & {entry.chunks.index(chunk)}
             if not whole:  # power was lost already: not ours to bless
                 return entry.sequence
-        if not found:
+        if not pending:
             break
-        first = found[-1].sequence + 1
+        first = pending[-1].sequence + 1
     topic.storage.sync_directory(paths.staged, fresh=True)
     return None
 
@@ -353,9 +353,9 @@ def _check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) ->
         except FileNotFoundError:
             size = -1
         if size != chunk.length:
-            found = "is missing" if size < 0 else f"has {size} bytes"
+            actual = "is missing" if size < 0 else f"has {size} bytes"
             raise CorruptionError(
-                f"topic {topic.name!r}: staged chunk {path} {found}, expected {chunk.length} bytes; nothing was "
+                f"topic {topic.name!r}: staged chunk {path} {actual}, expected {chunk.length} bytes; nothing was "
                 "committed: run the write again. Do driver and workers see the same directory?"
             )
 

@@ -60,8 +60,8 @@ def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mappi
         extents = topic.extents(entry)
     except FileNotFoundError:
         return {}
-    found: dict[int, tuple[int, int]] = {}
+    ranges: dict[int, tuple[int, int]] = {}
     for extent in extents:
-        first, _ = found.get(extent.partition, (extent.base_offset, 0))
-        found[extent.partition] = first, extent.end_offset
-    return found
+        first, _ = ranges.get(extent.partition, (extent.base_offset, 0))
+        ranges[extent.partition] = first, extent.end_offset
+    return ranges

@@ -279,9 +279,9 @@ def _partitions(column: pa.Array | None, limits: Limits) -> pa.Array | None:
     if column is None or column.null_count == len(column):
         return None
     bounds = pc.min_max(column).as_py()
-    for found in (bounds["min"], bounds["max"]):
-        if not 0 <= found < limits.partitions:
+    for partition in (bounds["min"], bounds["max"]):
+        if not 0 <= partition < limits.partitions:
             raise InvalidRecordError(
-                f"topic {limits.topic!r}: partition {found} does not exist; it has 0 to {limits.partitions - 1}"
+                f"topic {limits.topic!r}: partition {partition} does not exist; it has 0 to {limits.partitions - 1}"
             )
     return column.cast(pa.int32())

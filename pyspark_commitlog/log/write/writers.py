@@ -279,15 +279,15 @@ def remember(
     every = {**topic.snapshot(state), **rows}
     kept = plan_kept(every, state.writers.forgotten, stored.info.modified_ms, transient_ms)
     if kept.dropped:
-        logger.warning("%s", _told(topic.name, kept.dropped, every))
+        logger.warning("%s", _forgotten_message(topic.name, kept.dropped, every))
     data = to_json_bytes({name: row.to_json() for name, row in kept.rows.items()})
     snapshot = named_side("writers", data, slot.sequence, slot.write_id)
     return replace(state, writers=Writers(snapshot, {}, kept.forgotten)), {"writers": data}
 
 
-def _told(topic: str, dropped: Iterable[str], rows: Mapping[str, WriterRow]) -> str:
-    each = ", ".join(f"{name} (last {rows[name].last}, entry {rows[name].sequence})" for name in dropped)
+def _forgotten_message(topic: str, dropped: Iterable[str], rows: Mapping[str, WriterRow]) -> str:
+    ids = ", ".join(f"{name} (last {rows[name].last}, entry {rows[name].sequence})" for name in dropped)
     return (
         f"topic {topic!r}: more than {DURABLE_IDS} writer ids have committed, and those that are silent the longest "
-        f"are forgotten: {each}. A commit that one of them repeats would be written twice; give writers ids that last"
+        f"are forgotten: {ids}. A commit that one of them repeats would be written twice; give writers ids that last"
     )

@@ -242,7 +242,7 @@ def _truncated(place: TopicPartition, reached: int, restored: Parted, low: int, 
         "which of the records before are the same, nobody can tell" if end is None else f"the same up to offset {end}"
     )
     return Loss(
-        f"{_name(place)}: the checkpoint is at offset {reached}, and {restored.told}: {same}; the high watermark is "
+        f"{_name(place)}: the checkpoint is at offset {reached}, and {restored.reason}: {same}; the high watermark is "
         f"{high}",
         "Start with a new checkpoint once you know which records the query has read twice, or not at all",
         f"it goes on at offset {_where(place, reached, restored, low, high)}",

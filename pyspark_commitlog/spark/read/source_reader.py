@@ -130,9 +130,9 @@ class SourceReader:
         """Return ranges as Spark's partitions, cut as the options say."""
         parts = found
         if self._options.split != Split():
-            from pyspark_commitlog.log.read.frame_bounds import FrameBorders
+            from pyspark_commitlog.log.read.frame_bounds import FrameBounds
 
-            parts = split(found, self._options.split, FrameBorders(self._topic).of)
+            parts = split(found, self._options.split, FrameBounds(self._topic).of)
         return [Range(each) for each in longest_first(parts)]
 
     def _resolve(
