@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 #: Runs in a process of its own, whose threads and files nobody else has; prints what it took at most.
 _SCRIPT = """
 import gc, os, sys, threading, time

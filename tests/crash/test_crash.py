@@ -11,6 +11,8 @@ from tests.crash.processes import act_and_die, start
 from tests.crash.scenes import SCENES
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 _AT_ONCE = 8
 
 

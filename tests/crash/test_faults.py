@@ -14,6 +14,8 @@ from tests.support.faults import MUTATING, at_call, io_error
 from tests.support.syscalls import telling
 from tests.support.world import World, raising
 
+pytestmark = pytest.mark.slow
+
 
 def prepared(name: str, path: Path) -> tuple[Scene, World]:
     """Return a scene of its own, and its world."""

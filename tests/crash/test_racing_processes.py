@@ -16,6 +16,8 @@ from tests.support.records import append, batch_of, read_partition, read_topic
 from tests.support.verify import verify
 from tests.support.world import many
 
+pytestmark = pytest.mark.slow
+
 _CONFIG = {"inline.max.bytes": 0, "segment.bytes": 4096, "segment.index.bytes": 960, "index.interval.bytes": 300,
            "compression.type": "none", "batch.size": 2048, "file.delete.delay.ms": 0}  # fmt: skip
 

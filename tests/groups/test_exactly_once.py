@@ -11,8 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from tests.support.records import append, batch_of
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exactly_once_sqlite.py"
 _PROCESSES = 3

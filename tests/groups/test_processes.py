@@ -19,6 +19,8 @@ from tests.crash.processes import start
 from tests.groups.processes import consume, read_by_all
 from tests.support.records import append, batch_of
 
+pytestmark = pytest.mark.slow
+
 _MEMBERS = 6
 _PARTITIONS = 8
 

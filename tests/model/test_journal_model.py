@@ -36,6 +36,8 @@ from tests.model.journal_model import (
     refresh,
 )
 
+pytestmark = pytest.mark.slow
+
 PROMPT = World()
 LATE = World(network="late")
 TWICE = World(network="twice")

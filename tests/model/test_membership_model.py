@@ -6,6 +6,8 @@ import pytest
 
 from tests.model.membership_model import Guards, Scenario, explore
 
+pytestmark = pytest.mark.slow
+
 ONE_INSTANCE = (("a", "i"), ("b", "i"))
 NO_END = 10**9
 

@@ -19,6 +19,8 @@ from tests.support.syscalls import killed_before
 from tests.support.verify import verify
 from tests.support.world import many
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LINES = 3000
 

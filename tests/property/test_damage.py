@@ -38,6 +38,8 @@ from tests.support.damage import newest, published
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import DELAY_MS, World
 
+pytestmark = pytest.mark.slow
+
 _IN_MEMORY = Path("/dev/shm")
 _EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "100"))
 FIRST_MS = 1_000_000
