@@ -1,6 +1,6 @@
 """What a rebalance makes of a group's members: the state machine, without a coordinator. Pure.
 
-docs/explanation/design/group-membership.md tells why; ``tests/model`` explores it.
+docs/explanation/design/group-membership.md says why; ``tests/model`` explores it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Subscriber, chosen
+from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assignor, Subscriber, chosen
 from pyspark_commitlog.groups.state.members import Member, Members, Phase, Places, Profile, TopicLife
 
 #: Members of one group at most: bounds an entry's side file.
@@ -118,16 +118,28 @@ def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bo
 
 def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], numbers: Iterator[int]) -> dict[str, Member]:
     """Return the rows of those that can be let in: who shares no assignor with all others can't."""
-    found: dict[str, Member] = {}
+    admitted: dict[str, Member] = {}
     wishes = [row.profile.assignors for row in rows.values()]
     for member_id in sorted(joining.keys() - rows.keys()):
         profile = joining[member_id]
-        if Members(rows={**rows, **found}).instance(profile.instance_id) is not None:
+        if Members(rows={**rows, **admitted}).instance(profile.instance_id) is not None:
             continue  # two joined at once: the other one takes the row over next (``_take_over``)
         if chosen([*wishes, profile.assignors]) is not None and len(wishes) < MAX_MEMBERS:
             wishes.append(profile.assignors)
-            found[member_id] = Member(profile, next(numbers))
-    return found
+            admitted[member_id] = Member(profile, next(numbers))
+    return admitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Handover:
+    """Of each member what it gives up first (``leaving``), and all that it is to have in the end (``target``)."""
+
+    leaving: Mapping[str, Places]
+    target: Mapping[str, Places]
+
+    def blocked(self) -> Places:
+        """Return the partitions that nobody gets before they are given up."""
+        return frozenset().union(*self.leaving.values())
 
 
 def _assigned(
@@ -143,40 +155,21 @@ def _assigned(
     if not rows:
         return Members(generation, admitted)
     protocol = chosen([rows[member_id].profile.assignors for member_id in sorted(rows)])
-    assert protocol is not None, "who shares no assignor is not let in"
-    assignor = ASSIGNORS[protocol]
-    lives = {
-        name: life for name, life in before.topics.items() if name in topics and topics[name].topic_id == life.topic_id
-    }
+    assert protocol is not None, "a member that shares no assignor with the others is not let in"
+    assignor, lives = ASSIGNORS[protocol], _lives_on(before.topics, topics)
     has = {m: frozenset(p for p in row.owned if p.topic in lives) for m, row in rows.items()}
     had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
-    subscribers = {
-        m: Subscriber(
-            frozenset(row.profile.topics),
-            tuple(sorted(had[m])),
-            row.profile.instance_id,
-        )
-        for m, row in rows.items()
-    }
-    target = assignor.assign({name: life.partitions for name, life in wanted.items()}, subscribers)
-    leaving = {m: has[m] - frozenset(target[m]) for m in rows}
-    moves = any(leaving.values())
-    if moves and not assignor.cooperative:
-        leaving, target = has, {m: [] for m in rows}
-    blocked = frozenset().union(*leaving.values())
-    after = {
-        m: Member(
-            row.profile,
-            row.joined,
-            (has[m] - leaving[m]) | (frozenset(target[m]) - blocked),
-            leaving[m],
-            generation if leaving[m] else row.revoked_in,
-        )
-        for m, row in rows.items()
-    }
-    phase = Phase.PREPARING_REBALANCE if moves else Phase.STABLE
+    handover = _handover(has, _target(assignor, rows, had, wanted), cooperative=assignor.cooperative)
+    blocked = handover.blocked()
+    phase = Phase.PREPARING_REBALANCE if blocked else Phase.STABLE
     still = {place.topic: lives[place.topic] for place in blocked}
+    after = {m: _row_after(row, m, has[m], handover, blocked, generation) for m, row in rows.items()}
     return Members(generation, admitted, phase, protocol, {**still, **wanted}, after)
+
+
+def _lives_on(before: Mapping[str, TopicLife], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
+    """Return the topics of the last generation that have not been deleted, or made again, since."""
+    return {name: life for name, life in before.items() if name in topics and topics[name].topic_id == life.topic_id}
 
 
 def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> Places:
@@ -185,11 +178,40 @@ def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> 
     return has | frozenset(place for place in row.revoking if place.topic in lives) if row else has
 
 
+def _target(
+    assignor: Assignor, rows: Mapping[str, Member], had: Mapping[str, Places], wanted: Mapping[str, TopicLife]
+) -> dict[str, Places]:
+    """Return what the assignor gives each member."""
+    subscribers = {
+        m: Subscriber(frozenset(row.profile.topics), tuple(sorted(had[m])), row.profile.instance_id)
+        for m, row in rows.items()
+    }
+    partitions = {name: life.partitions for name, life in wanted.items()}
+    return {m: frozenset(places) for m, places in assignor.assign(partitions, subscribers).items()}
+
+
+def _handover(has: Mapping[str, Places], target: Mapping[str, Places], *, cooperative: bool) -> _Handover:
+    """Return what is given up first: what moves, or, with an eager assignor, everything as soon as anything moves."""
+    leaving = {m: has[m] - target[m] for m in has}
+    if any(leaving.values()) and not cooperative:
+        return _Handover(has, dict.fromkeys(has, frozenset()))
+    return _Handover(leaving, target)
+
+
+def _row_after(
+    row: Member, member_id: str, has: Places, handover: _Handover, blocked: Places, generation: int
+) -> Member:
+    """Return a member's row in the next generation: what it keeps, what it gets at once, what it gives up."""
+    leaving = handover.leaving[member_id]
+    owned = (has - leaving) | (handover.target[member_id] - blocked)
+    return Member(row.profile, row.joined, owned, leaving, generation if leaving else row.revoked_in)
+
+
 def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
     """Return those of the topics that members want, sorted by name.
 
     Names alone count: each member evaluates its own pattern and says what that found, so one that can't be compiled,
     or takes for ever, is nobody else's trouble.
     """
-    names = {name for wanted in {each.topics for each in profiles} for name in wanted}
+    names = {name for topics_of_one in {profile.topics for profile in profiles} for name in topics_of_one}
     return {name: topics[name] for name in sorted(names) if name in topics}
