@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow as pa
 
-from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Reset, check_flag, check_number, checked
-from pyspark_commitlog.consumer.fetcher import Taken
-from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
-from pyspark_commitlog.consumer.positions import Positions
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.consumer.consumer_config import (
+    ConsumerConfig,
+    Reset,
+    check_flag,
+    check_number,
+    check_places,
+    checked,
+    subscription,
+)
+from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
+from pyspark_commitlog.consumer.guard import ConsumerGuard
+from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
+from pyspark_commitlog.consumer.metadata import ConsumerMetadata
+from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
+from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, to_records, to_table
+from pyspark_commitlog.consumer.poller import Poller
+from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.watcher import SharedRoot
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.member_config import MemberConfig
-from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage
 
-#: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
-_WAIT_SECONDS = 0.2
-#: The same, of a member that has no partitions yet.
-_JOIN_SECONDS = 0.05
-_PATIENCE_SECONDS = 3600.0
 _ALL = 2**62
-_T = TypeVar("_T")
 
 
-class Consumer(Positions):
+class Consumer:
     """Reads topics: records, or Arrow tables.
 
     For one thread, or one task, at a time. Many consumers in one process share their looks at the journals and the
@@ -88,7 +99,7 @@ class Consumer(Positions):
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        settings = ConsumerConfig(
+        config = ConsumerConfig(
             reset=Reset.of(auto_offset_reset),
             group_id=group_id,
             client_id=client_id or f"consumer-{group_id or 'none'}",
@@ -106,9 +117,29 @@ class Consumer(Positions):
             principal=principal,
         )
         shared = root if isinstance(root, SharedRoot) else SharedRoot.open(str(root), storage_options)
-        super().__init__(shared, checked(settings))
+        self._root, self._config = shared, checked(config)
+        self._assemble()
         if topics:
             self.subscribe(topics)
+
+    def _assemble(self) -> None:
+        """Make the parts. Each holds those before it, and none the consumer: what a closed one held goes at once."""
+        root, config = self._root, self._config
+        self._guard = ConsumerGuard(str(self))
+        self._log = CommitLog.on(root.storage, config.principal)
+        self._subscriptions = SubscriptionState()
+        self._metadata = ConsumerMetadata(root, self._log, config, self._subscriptions)
+        self._buffer = FetchBuffer(self._subscriptions)
+        self._coordinator = ConsumerCoordinator(
+            config, self._log.groups, self._subscriptions, self._metadata, self._buffer
+        )
+        self._offsets = OffsetFetcher(
+            config, self._subscriptions, self._metadata, self._buffer, self._coordinator.group_state
+        )
+        self._poller = Poller(
+            root, config, self._guard, self._subscriptions, self._metadata, self._buffer, self._coordinator,
+            self._offsets,
+        )  # fmt: skip
 
     @classmethod
     def on(cls, storage: Storage, *topics: str, **settings: object) -> Consumer:
@@ -116,7 +147,77 @@ class Consumer(Positions):
         return cls(SharedRoot(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"Consumer({self._shared.storage.url!r}, client_id={self._settings.client_id!r})"
+        return f"Consumer({self._root.storage.url!r}, client_id={self._config.client_id!r})"
+
+    # --- what is read ------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read topics, also partitions that are added later; in place of what was read before.
+
+        With a group, the consumer becomes a member of it at its next poll: the members share the partitions. Without
+        one it reads all partitions.
+
+        Args:
+            topics: their names.
+            pattern: or a regular expression of Python for whole names; topics that come to match are found.
+            listener: is told, inside ``poll``, which partitions come and go.
+
+        Raises:
+            UsageError: neither or both are given, or what no topic, or no member, can have.
+        """
+        wanted = subscription(topics, pattern)
+        with self._guard.lock:
+            self._guard.check_open()
+            self._coordinator.subscribe(wanted, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, in place of what was read before; no others come up.
+
+        No membership comes of it, also with a group: it commits beside the group's members, if there are some.
+        """
+        places = check_places(partitions)
+        with self._guard.lock:
+            self._guard.check_open()
+            self._coordinator.assign(places)
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        with self._guard.lock:
+            self._guard.check_open()
+            self._coordinator.unsubscribe()
+
+    def subscription(self) -> set[str]:
+        """Return the names of the topics that are subscribed to; of a pattern those that were found."""
+        wanted = self._subscriptions.subscription
+        if wanted is None:
+            return set()
+        return set(wanted.names) if wanted.pattern is None else self._subscriptions.names()
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are read: none of a subscription before its first poll."""
+        return set(self._subscriptions.assigned)
+
+    def is_settled(self) -> bool:
+        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group shares out anew."""
+        return self._coordinator.is_settled
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        return set(range(self._metadata.look(topic).topic.partitions))
+
+    def topics(self) -> set[str]:
+        """Return the names of all topics of the root."""
+        return set(self._log.topics())
 
     # --- records -----------------------------------------------------------------------------------------
 
@@ -139,7 +240,7 @@ class Consumer(Positions):
             FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
-        return self._poll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
+        return self._poller.poll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -160,7 +261,7 @@ class Consumer(Positions):
         """
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._most(max_records)
-        return self._poll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
+        return self._poller.poll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -176,41 +277,12 @@ class Consumer(Positions):
             As ``poll``. Positions are then where they were; a group's automatic commits may be further.
         """
         schema = schema_of(columns)
-        names, left = stored_columns(schema), _ALL if max_records is None else self._most(max_records)
-        begun: dict[TopicPartition, tuple[str | None, int]] = {}
-
-        def convert(pieces: Sequence[PolledRows]) -> pa.Table:
-            for piece in pieces:
-                begun.setdefault(piece.place, (self._reading.places[piece.place].topic_id, piece.rows.offset_of(0)))
-            return to_table(pieces, schema)
-
-        try:
-            found = [self._poll(timeout, names, left, convert)]
-            until = {key: (self._reading.places[key].position or 0) + lag for key, lag in self.lag().items()}
-            while (left := left - found[-1].num_rows) > 0 and self._is_before(until):
-                found.append(self._poll(0.0, names, left, convert))
-            return pa.concat_tables(found)
-        except BaseException:
-            self._go_back(begun)
-            raise
-
-    def _go_back(self, begun: Mapping[TopicPartition, tuple[str | None, int]]) -> None:
-        with self._lock:
-            for key, (topic_id, offset) in begun.items():
-                if key in self._reading.places and self._reading.places[key].topic_id == topic_id:
-                    self._reading.move(key, offset)
-
-    def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
-        """Return whether there is more to read before some offsets; of a topic that was deleted there is not."""
-        waiting, places = self.lag(), self._reading.places
-        return any(
-            waiting.get(key) and not places[key].paused and (places[key].position or 0) < end
-            for key, end in until.items()
-        )
+        most = _ALL if max_records is None else self._most(max_records)
+        return self._poller.read_up(timeout, stored_columns(schema), most, schema)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
-        return await self._apoll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
+        return await self._poller.apoll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
 
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -218,119 +290,13 @@ class Consumer(Positions):
         """Do as ``poll_arrow`` without blocking the event loop."""
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._most(max_records)
-        return await self._apoll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
+        return await self._poller.apoll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
 
     def _most(self, max_records: int | None) -> int:
         if max_records is None:
-            return self._settings.max_poll_records
+            return self._config.max_poll_records
         check_number("max_records", max_records)
         return max_records
-
-    def _poll(
-        self,
-        timeout: float,
-        names: tuple[str, ...],
-        most: int,
-        convert: Callable[[Sequence[PolledRows]], _T],
-        *,
-        certain: bool = False,
-        then: Callable[[_T], object] | None = None,
-    ) -> _T:
-        """Return what ``convert`` made of the next rows; ``then`` is called with it.
-
-        Whatever interrupts it (Ctrl-C): nothing has moved.
-        """
-        deadline = self._clock.monotonic() + timeout
-        while True:
-            taken = None
-            try:
-                with self._lock:
-                    taken = self._take(names, most, certain=certain)
-                    found = convert(taken.pieces)  # first: what fails here is there at the next poll
-                    self._apply(taken)
-                    if then is not None:
-                        then(found)
-                left = deadline - self._clock.monotonic()
-                if taken.pieces or left <= 0:
-                    return found
-                self._shared.wait(self._seen, min(left, self._longest_wait))
-            except BaseException:
-                self._undo(taken)
-                raise
-
-    async def _apoll(
-        self,
-        timeout: float,
-        names: tuple[str, ...],
-        most: int,
-        convert: Callable[[Sequence[PolledRows]], _T],
-        *,
-        certain: bool = False,
-        then: Callable[[_T], object] | None = None,
-    ) -> _T:
-        deadline = self._clock.monotonic() + timeout
-        while True:
-            # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
-            taken = await asyncio.to_thread(self._take, names, most, certain=certain)
-            try:
-                found = convert(taken.pieces)
-                self._apply(taken)
-                if then is not None:
-                    then(found)
-                left = deadline - self._clock.monotonic()
-                if taken.pieces or left <= 0:
-                    return found
-            except BaseException:
-                self._undo(taken)
-                raise
-            await self._wait(min(left, self._longest_wait))
-
-    @property
-    def _longest_wait(self) -> float:
-        wanted = self._subscription
-        if isinstance(self._membership, GroupMember) and not self._reading.places:
-            return _JOIN_SECONDS
-        busy = self._group is not None or (wanted is not None and wanted.pattern is not None)
-        return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
-
-    async def _wait(self, seconds: float) -> None:
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(news.set)
-
-        forget = self._shared.watch(self._seen, wake)
-        try:
-            await asyncio.wait_for(news.wait(), seconds)
-        except TimeoutError:
-            pass
-        finally:
-            forget()
-
-    def _take(self, names: tuple[str, ...], most: int, *, certain: bool = False) -> Taken:
-        with self._lock:
-            self._check_open()
-            if self._membership is None:
-                raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
-            self._ahead.clear()
-            self._views.clear()
-            self._check_access()
-            self._follow_assignment()
-            self._auto_commit()
-            views = self._reading.look({} if certain else self._views, certain=certain)
-            self._seen = self._reading.versions(views)
-            return self._reading.take(views, names, most, self._settings.fetch_max_bytes)
-
-    def _apply(self, taken: Taken) -> None:
-        with self._lock:
-            self._reading.apply(taken)
-
-    def _undo(self, taken: Taken | None) -> None:
-        """Go back to before what was taken: it was not handed out."""
-        if taken is not None:
-            with self._lock:
-                self._ahead.clear()
-                self._reading.undo(taken)
 
     # --- iteration ---------------------------------------------------------------------------------------
 
@@ -339,51 +305,164 @@ class Consumer(Positions):
 
     def __next__(self) -> Record:
         """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
-        while not self._ahead:
-            self._poll(self._patience, RECORD_COLUMNS, self._most(None), to_records, then=self._hold)
-            if not self._ahead and self._settings.consumer_timeout_ms is not None:
-                self._poll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True, then=self._hold)
-                if not self._ahead:
-                    raise StopIteration
-        return self._hand_over()
+        if not self._poller.has_next():
+            raise StopIteration
+        return self._buffer.hand_over()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
         """As ``__next__``, without blocking the event loop."""
-        while not self._ahead:
-            await self._apoll(self._patience, RECORD_COLUMNS, self._most(None), to_records, then=self._hold)
-            if not self._ahead and self._settings.consumer_timeout_ms is not None:
-                await self._apoll(0.0, RECORD_COLUMNS, self._most(None), to_records, certain=True, then=self._hold)
-                if not self._ahead:
-                    raise StopAsyncIteration
-        return self._hand_over()
+        if not await self._poller.ahas_next():
+            raise StopAsyncIteration
+        return self._buffer.hand_over()
 
-    @property
-    def _patience(self) -> float:
-        timeout_ms = self._settings.consumer_timeout_ms
-        return _PATIENCE_SECONDS if timeout_ms is None else timeout_ms / 1000
+    # --- positions ---------------------------------------------------------------------------------------
 
-    def _hold(self, records: Sequence[Record]) -> None:
-        """Keep records that were polled, with the positions before them: they count as they are handed over."""
-        self._ahead.extend(records)
-        for record in reversed(records):
-            self._reading.move(TopicPartition(record.topic, record.partition), record.offset)
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. One that is out of range is found by the next poll (``auto_offset_reset``).
 
-    def _hand_over(self) -> Record:
-        """Return the next record that was polled, its position moved; where that is interrupted (Ctrl-C), neither."""
-        record = self._ahead[0]
-        place = TopicPartition(record.topic, record.partition)
-        try:
-            self._reading.move(place, record.offset + 1)
-            self._ahead.popleft()
-            return record
-        except BaseException:
-            if not self._ahead or self._ahead[0] is not record:
-                self._ahead.appendleft(record)
-            self._reading.move(place, record.offset)
-            raise
+        Raises:
+            UsageError: the partition is not assigned, or the offset is below 0.
+        """
+        check_number("offset", offset, least=0)
+        with self._guard.lock:
+            self._check_assigned([partition])
+            self._move({partition: offset})
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the log start offset of some partitions, or of all that are assigned."""
+        with self._guard.lock:
+            self._move(self.beginning_offsets(self._chosen(partitions)))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to the high watermark of some partitions, or of all that are assigned."""
+        with self._guard.lock:
+            self._move(self.end_offsets(self._chosen(partitions)))
+
+    def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._buffer.forget(offsets)
+        for partition, offset in offsets.items():
+            self._offsets.seek(partition, offset)
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+        """Return the partitions that a call is about: those given, or all that are assigned."""
+        self._guard.check_open()
+        if not self._subscriptions.assigned:
+            self._coordinator.follow_assignment()
+        chosen = check_places(partitions) or tuple(sorted(self._subscriptions.assigned))
+        self._check_assigned(chosen)
+        return chosen
+
+    def _check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        self._guard.check_open()
+        self._subscriptions.check_assigned(partitions)
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record that will be handed out.
+
+        Raises:
+            UsageError: the partition is not assigned.
+            OffsetOutOfRangeError: there is no position yet, and ``auto_offset_reset`` is ``none``.
+            TopicChangedError: there is no position yet, and the topic was deleted.
+        """
+        with self._guard.lock:
+            self._check_assigned([partition])
+            if self._subscriptions.assigned[partition].position is None:
+                self._offsets.look()
+            state = self._subscriptions.assigned[partition]
+            if state.position is None:
+                raise TopicChangedError(
+                    f"topic {partition.topic!r} partition {partition.partition} has no position: the topic (id "
+                    f"{state.topic_id}) was deleted, or made again with fewer partitions. Subscribe again"
+                )
+            return state.position
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Have polls leave out some partitions, until ``resume``; their positions stay."""
+        with self._guard.lock:
+            self._check_assigned(partitions)
+            self._buffer.forget(partitions)
+            self._subscriptions.pause(partitions, paused=True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Read paused partitions again."""
+        with self._guard.lock:
+            self._check_assigned(partitions)
+            self._subscriptions.pause(partitions, paused=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        return {key for key, state in self._subscriptions.assigned.items() if state.paused}
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return how many offsets lie between the position and the high watermark of each assigned partition."""
+        return self._poller.lag()
+
+    # --- where topics begin and end ----------------------------------------------------------------------
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the log start offset of each partition, assigned or not.
+
+        Raises:
+            UnknownTopicError, UsageError: there is no such topic, or partition.
+        """
+        return {key: state.log_start[key.partition] for key, state in self._states(partitions).items()}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the high watermark of each partition, assigned or not; raises as ``beginning_offsets``."""
+        return {key: state.log_end[key.partition] for key, state in self._states(partitions).items()}
+
+    def _states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
+        with self._guard.lock:
+            self._guard.check_open()
+            return self._metadata.states(partitions)
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record of each partition that is not before a timestamp (ms); None if all are earlier."""
+        self._guard.check_open()
+        return {
+            key: self._log.offsets_for_times(key.topic, {key.partition: at})[key.partition] for key, at in times.items()
+        }
+
+    # --- commits -----------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
+        """Commit to the group, and return when that is durable.
+
+        Forward only: where the group is further already, it stays (to go back, reset the group).
+
+        Args:
+            offsets: the offset of the next record of each partition; None: all positions, so all that was handed out.
+            metadata: a text to keep with them.
+
+        Raises:
+            UsageError: the consumer has no group.
+            OffsetOutOfRangeError: an offset beyond the high watermark.
+            CommitFailedError: a partition, or the generation, is not the member's any more; nothing was committed.
+                Poll, and commit what is assigned then.
+            FencedInstanceIdError: another process has joined with this ``group_instance_id``; nothing was committed.
+            GroupResetError: the group was reset meanwhile; nothing was committed, and the next poll goes on from there.
+            OutcomeUnknownError: commit again: what landed changes nothing the second time.
+        """
+        with self._guard.lock:
+            self._guard.check_open()
+            self._coordinator.commit(offsets, metadata)
+
+    async def acommit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
+        """Do as ``commit`` without blocking the event loop."""
+        await asyncio.to_thread(self.commit, offsets, metadata)
+
+    def committed(self, partition: TopicPartition) -> int | None:
+        """Return the offset that the group has committed for a partition; None if it never did.
+
+        Raises:
+            UsageError: the consumer has no group.
+        """
+        with self._guard.lock:
+            self._guard.check_open()
+            return self._coordinator.committed(partition)
 
     # --- the end -----------------------------------------------------------------------------------------
 
@@ -400,3 +479,21 @@ class Consumer(Positions):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """As ``__exit__``, without blocking the event loop."""
         await asyncio.to_thread(self.close, commit=kind is None)
+
+    def close(self, *, commit: bool = True) -> None:
+        """Give up all partitions, after a last automatic commit where these are enabled; a second call does nothing.
+
+        Args:
+            commit: False leaves out that commit: what the last poll returned is then read again.
+        """
+        if self._guard.is_over:
+            return
+        with self._guard.lock:
+            try:
+                self._coordinator.leave(commit=commit)
+            finally:
+                self._guard.closed = True
+                self._subscriptions.listener = ConsumerRebalanceListener()
+                self._subscriptions.assigned.clear()
+                self._buffer.rest = None
+                self._metadata.end()

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pyspark_commitlog.consumer.consumer_config import Reset
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 
 
 @dataclass(slots=True)
-class Place:
-    """A partition as a consumer reads it.
+class PartitionState:
+    """Where a consumer stands in a partition (Kafka: ``SubscriptionState.TopicPartitionState``).
 
     ``position`` is the offset of the next record to hand out, of the life ``topic_id`` of the topic; None before the
     first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that all of its
@@ -75,3 +76,10 @@ def out_of_range(place: TopicPartition, position: int, low: int, high: int) -> s
         f"topic {place.topic!r} partition {place.partition}: {what}; the log start offset is {low}, "
         f"the high watermark {high}"
     )
+
+
+def is_moved(state: PartitionState, partition: int, topic: TopicState) -> bool:
+    """Return whether a position has to be found, or means nothing in what the topic is now."""
+    if state.topic_id != topic.topic_id or state.position is None or partition >= topic.partitions:
+        return True
+    return not topic.log_start[partition] <= state.position <= topic.log_end[partition]

@@ -89,7 +89,7 @@ def step(world: World, model: Model, each, what: str, one, two) -> None:  # type
             model.take(partition, taken)
     elif what == "iterate":
         for _ in range(min(one, model.left())):
-            fetched = bool(each._ahead)
+            fetched = bool(each._buffer.records)
             record = next(each)
             model.take(record.partition, [(record.offset, record.value)], fetched=fetched)
     elif what == "seek":

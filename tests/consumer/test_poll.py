@@ -371,7 +371,7 @@ def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 30))
     each, calls = consumer(world, "t", fetch_max_bytes=1000), []
-    poll = each._poll
+    poll = each._poller.poll
 
     def polled(*args: Any) -> Any:
         calls.append(args)
@@ -379,7 +379,7 @@ def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:
             world.log().delete_topic("t")
         return poll(*args)
 
-    with mock.patch.object(each, "_poll", polled):
+    with mock.patch.object(each._poller, "poll", polled):
         found = each.to_arrow()
     assert found["offset"].to_pylist() == list(range(len(found)))
     assert 0 < len(found) < 30

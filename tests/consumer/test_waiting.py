@@ -55,7 +55,7 @@ def joined(thread: threading.Thread) -> bool:
 
 def waiting(consumer: Consumer) -> None:
     """Return once somebody waits for the consumer's topics."""
-    while not consumer._seen:
+    while not consumer._metadata.seen:
         pass
 
 
@@ -84,7 +84,7 @@ def test_nobody_is_woken_by_nothing(root: str) -> None:
     put(root, 0, 3)
     each = Consumer(root, "t", auto_offset_reset="earliest")
     assert len(each.poll()) == 3
-    with mock.patch.object(each._reading, "take", wraps=each._reading.take) as take:
+    with mock.patch.object(each._poller._fetcher, "take", wraps=each._poller._fetcher.take) as take:
         assert each.poll(0.2) == []
     assert take.call_count == 2
 
@@ -114,10 +114,10 @@ def test_what_consumers_share_goes_with_the_last_of_them(root: str) -> None:
     put(root, 0, 100)
     first, second = (Consumer(root, "t", auto_offset_reset="earliest") for _ in range(2))
     drain(first)
-    shared = weakref.ref(first._reading.topic("t"))
+    shared = weakref.ref(first._metadata.topic("t"))
     second.poll()
     first.close()
-    assert shared() is second._reading.topic("t")
+    assert shared() is second._metadata.topic("t")
     second.close()
     assert shared() is None
 
@@ -223,7 +223,7 @@ def test_a_loop_that_was_closed_while_it_waited_hinders_nobody_else(root: str) -
     loop = asyncio.new_event_loop()
     loop.close()
     for _ in range(20):
-        each._shared.watch(each._seen, lambda: loop.call_soon_threadsafe(print))
+        each._root.watch(each._metadata.seen, lambda: loop.call_soon_threadsafe(print))
     for n in range(2):
         thread = in_thread(lambda: each.poll(LONG))
         put(root, n, n + 1)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.consumer.subscriber import Subscriber
+from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
 from pyspark_commitlog.spark.read.group_progress import GroupProgress
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.restore.conftest import AFTER, Scene
@@ -29,14 +29,14 @@ def test_a_group_that_is_ahead_of_what_a_consumer_has_seen_was_not_restored(
     scene: Scene, reset: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The consumer looks at the topic, then at the group: in between both have moved."""
-    real, go_on = Subscriber._group_state, once(lambda: further(scene))
+    real, go_on = ConsumerCoordinator.group_state, once(lambda: further(scene))
 
-    def slow(self: Subscriber) -> object:
-        if self._settings.client_id == "slow":
+    def slow(self: ConsumerCoordinator) -> object:
+        if self._config.client_id == "slow":
             go_on()
         return real(self)
 
-    monkeypatch.setattr(Subscriber, "_group_state", slow)
+    monkeypatch.setattr(ConsumerCoordinator, "group_state", slow)
     with scene.consumer(client_id="slow", group_id="g", auto_offset_reset=reset) as each:
         each.unsubscribe()
         each.assign([at()])

@@ -1,0 +1,62 @@
+"""What a consumer has read and not handed out yet (Kafka: ``FetchBuffer``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.log.read.reader import Rows
+from pyspark_commitlog.model import Record, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRest:
+    """What is left of a frame that was handed out in part, at ``position``; ``next_offset`` lies after it."""
+
+    place: TopicPartition
+    topic_id: str
+    history: int
+    names: tuple[str, ...]
+    position: int
+    rows: Rows
+    next_offset: int
+
+
+class FetchBuffer:
+    """The rest of a frame, and records that iteration polled: their positions are still before them."""
+
+    def __init__(self, subscriptions: SubscriptionState) -> None:
+        self._subscriptions = subscriptions
+        self.records: deque[Record] = deque()
+        self.rest: FrameRest | None = None
+
+    def hold(self, records: Sequence[Record]) -> None:
+        """Keep records that were polled, with the positions before them: they count as they are handed over."""
+        self.records.extend(records)
+        for record in reversed(records):
+            self._subscriptions.move(TopicPartition(record.topic, record.partition), record.offset)
+
+    def hand_over(self) -> Record:
+        """Return the next record that was polled, its position moved; where that is interrupted (Ctrl-C), neither."""
+        record = self.records[0]
+        key = TopicPartition(record.topic, record.partition)
+        try:
+            self._subscriptions.move(key, record.offset + 1)
+            self.records.popleft()
+            return record
+        except BaseException:
+            if not self.records or self.records[0] is not record:
+                self.records.appendleft(record)
+            self._subscriptions.move(key, record.offset)
+            raise
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop the records of some partitions: they go on elsewhere, or with somebody else."""
+        self.records = deque(r for r in self.records if TopicPartition(r.topic, r.partition) not in partitions)
+
+    def drop_rest(self) -> None:
+        """Drop the rest of a frame of a partition that is not assigned any more."""
+        if self.rest is not None and self.rest.place not in self._subscriptions.assigned:
+            self.rest = None

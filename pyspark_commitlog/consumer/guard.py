@@ -1,0 +1,48 @@
+"""One consumer's lock, and whether it may be used here: by the process that made it, until it is closed."""
+
+from __future__ import annotations
+
+from threading import RLock
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.storage.process import process_id
+
+
+class ConsumerGuard:
+    """Kafka: ``KafkaConsumer.acquireAndEnsureOpen``.
+
+    Args:
+        name: of the consumer, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._process, self._lock = name, process_id(), RLock()
+        self.closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether closing has nothing to do: the consumer is closed, or another process'."""
+        return self.closed or self._process != process_id()
+
+    def check_open(self) -> None:
+        """Refuse work after ``close``.
+
+        Raises:
+            UsageError: the consumer is closed.
+        """
+        if self.closed:
+            raise UsageError(f"{self._name} is closed: make another")
+
+    @property
+    def lock(self) -> RLock:
+        """Return the lock of the process that made the consumer: a forked child may find it held for ever.
+
+        Raises:
+            UsageError: this is another process.
+        """
+        if self._process != process_id():
+            raise UsageError(
+                f"{self._name} was made in the process that this one was forked from, and both would read the same "
+                "records: make another one here"
+            )
+        return self._lock

@@ -1,0 +1,166 @@
+"""The topics of a root as one consumer sees them: those that its principal may read (Kafka: ``ConsumerMetadata``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
+from pyspark_commitlog.consumer.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.watcher import SharedRoot
+from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.format.paths import is_topic_name
+from pyspark_commitlog.log.read.reader import View
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.model import TopicPartition
+
+#: Topics that were asked for, but that nothing is assigned of: how many a consumer keeps, and until its next look.
+_OTHERS, _MOST_OTHERS = 8, 512
+
+
+class ConsumerMetadata:
+    """The topics that a consumer uses.
+
+    ``views`` holds what the poll under way has looked at already; ``seen`` the versions that the last one saw: another
+    one wakes the consumer.
+
+    Args:
+        root: the root, as the consumers of the process share it.
+        commit_log: the root, with the consumer's principal.
+        config: the consumer's.
+        subscriptions: its partitions.
+    """
+
+    def __init__(
+        self, root: SharedRoot, commit_log: CommitLog, config: ConsumerConfig, subscriptions: SubscriptionState
+    ) -> None:
+        self._root, self._commit_log, self._config, self._subscriptions = root, commit_log, config, subscriptions
+        self._clock = root.storage.clock
+        self._topics: dict[str, SharedTopic] = {}
+        self._listed: tuple[float, tuple[str, ...]] | None = None
+        self._allowed = self._clock.monotonic()
+        self.views: dict[str, View] = {}
+        self.seen: dict[SharedTopic, str] = {}
+
+    def topic(self, name: str) -> SharedTopic:
+        """Return a topic as the process shares it.
+
+        Raises:
+            AccessDeniedError: at the first use: the principal may not read it.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            self._commit_log.topic(name)
+            topic = self._topics[name] = self._root.topic(name)
+            topic.doubt()
+            if len(self._topics) > len(self._subscriptions.assigned) + _MOST_OTHERS:
+                self._let_go(_MOST_OTHERS)
+        return topic
+
+    def look(self, topic: str, *, certain: bool = True) -> View:
+        """Return what is visible of a topic now; see ``SharedTopic.look``."""
+        return self.topic(topic).look(certain=certain)
+
+    def live(self, topic: str) -> TopicState | None:
+        """Return what a topic is now; None where it is gone."""
+        try:
+            return self.look(topic).topic
+        except UnknownTopicError:
+            return None
+
+    def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
+        """Return what the topic of each partition is now.
+
+        Raises:
+            UnknownTopicError, UsageError: there is no such topic, or partition.
+        """
+        states = {}
+        for key in check_places(partitions):
+            states[key] = self.look(key.topic).topic
+            check_partition(key.topic, states[key], key.partition)
+        return states
+
+    def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
+        """Return the version of every assigned topic that was seen."""
+        names = self._subscriptions.names()
+        return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
+
+    def counts(self) -> dict[str, int]:
+        """Return the subscribed topics and how many partitions each has.
+
+        Raises:
+            UnknownTopicError: a topic that was subscribed to by name was never there.
+        """
+        subscription = self._subscriptions.subscription
+        assert subscription is not None
+        counts: dict[str, int] = {}
+        for name in subscription.names or self._matching(subscription.pattern):
+            try:
+                self.views[name] = self.look(name, certain=False)
+                counts[name] = self.views[name].topic.partitions
+            except UnknownTopicError:
+                before = sum(key.topic == name for key in self._subscriptions.assigned)
+                if before and subscription.pattern is None:  # deleted: it may be made again
+                    counts[name] = before
+                elif subscription.pattern is None:
+                    raise
+        if self._subscriptions.begun is None:
+            self._subscriptions.begun = dict(counts)
+        return counts
+
+    def _matching(self, pattern: re.Pattern[str] | None) -> tuple[str, ...]:
+        assert pattern is not None
+        now = self._clock.monotonic()
+        if self._listed is None or (now - self._listed[0]) * 1000 >= self._config.metadata_max_age_ms:
+            names = (name for name in self._commit_log.listed() if pattern.fullmatch(name) and is_topic_name(name))
+            self._listed = now, tuple(names)
+        return self._listed[1]
+
+    def check_access(self) -> None:
+        """Ask now and then whether the principal may still read what it reads.
+
+        Raises:
+            AccessDeniedError: no longer; each poll raises it, until it may again.
+        """
+        now = self._clock.monotonic()
+        if (now - self._allowed) * 1000 >= self._config.metadata_max_age_ms:
+            names = self._subscriptions.names()
+            if names:
+                self._commit_log.access.check(Operation.READ, *sorted(names))
+            self._allowed = now
+
+    # --- letting go --------------------------------------------------------------------------------------
+
+    def list_again(self) -> None:
+        """Have the next look list the topics that a pattern matches."""
+        self._listed = None
+
+    def forget_looks(self) -> None:
+        """Forget what polls looked at."""
+        self.views.clear()
+        self.seen = {}
+
+    def let_go_of_others(self) -> None:
+        """Let go of topics that nothing is assigned of, but for the last few."""
+        self._let_go(_OTHERS)
+
+    def bound_others(self) -> None:
+        """Let go of topics that nothing is assigned of, where they have become many."""
+        if len(self._topics) > len(self._subscriptions.names()) + _OTHERS:
+            self._let_go(_OTHERS)
+
+    def _let_go(self, most: int) -> None:
+        """Let go of topics that nothing is assigned of, and so of their frames; ``most`` of them stay, the last."""
+        assigned = self._subscriptions.names()
+        others = [name for name in self._topics if name not in assigned]
+        for name in others[: max(0, len(others) - most)]:
+            del self._topics[name]
+
+    def end(self) -> None:
+        """Let go of all topics, and of what is kept of their frames."""
+        self._topics.clear()
+        self.forget_looks()

@@ -1,0 +1,227 @@
+"""Brings a consumer's positions into what is visible of its topics (Kafka: ``OffsetFetcher``).
+
+A position is found where there is none, judged where the topic's history is another, and reset out of range.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Reset
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
+from pyspark_commitlog.consumer.metadata import ConsumerMetadata
+from pyspark_commitlog.consumer.partition_state import (
+    PartitionState,
+    first_position,
+    is_moved,
+    no_offset,
+    out_of_range,
+    reset_position,
+)
+from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.errors import (
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    TopicChangedError,
+    UnknownTopicError,
+)
+from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
+from pyspark_commitlog.log.parted import Parted, lost
+from pyspark_commitlog.log.read.reader import View
+from pyspark_commitlog.log.topic import check_partition
+from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.storage.caches import Told
+
+log = logging.getLogger("pyspark_commitlog.consumer")
+
+
+class OffsetFetcher:
+    """Looks at the assigned topics, and moves positions that mean nothing there.
+
+    Args:
+        config: the consumer's.
+        subscriptions: its partitions.
+        metadata: its topics.
+        buffer: what it has read and not handed out.
+        group_state: returns what the consumer's group has committed; None where it has no group.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscriptions: SubscriptionState,
+        metadata: ConsumerMetadata,
+        buffer: FetchBuffer,
+        group_state: Callable[[], GroupState | None],
+    ) -> None:
+        self._config, self._subscriptions, self._metadata = config, subscriptions, metadata
+        self._buffer, self._group_state = buffer, group_state
+        self._warned = Told()
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on where the application says: also where its position had lost its meaning."""
+        self._subscriptions.move(key, offset)
+        self._metadata.topic(key.topic).doubt()
+        state = self._subscriptions.assigned[key]
+        if state.lost:
+            state.lineage, state.lost = None, False
+
+    def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
+        """Return what is visible of the assigned topics, with every position brought into it.
+
+        Args:
+            known: what was looked at just now.
+            certain: see ``SharedTopic.look``.
+
+        Raises:
+            UnknownTopicError: a topic was never there.
+            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing;
+                of a topic that was restored from a copy, this is a LogTruncationError.
+            UsageError: a partition that does not exist.
+        """
+        views: dict[str, View] = {}
+        for name in sorted(self._subscriptions.names()):
+            try:
+                views[name] = (known or {}).get(name) or self._metadata.look(name, certain=certain)
+            except UnknownTopicError as error:
+                self._gone(name, error)
+        moving = [
+            (key, state)
+            for key, state in self._subscriptions.assigned.items()
+            if key.topic in views and is_moved(state, key.partition, views[key.topic].topic)
+        ]
+        group = self._group_state() if moving else None
+        for key, state in moving:
+            self._bring(key, state, views[key.topic], group)
+        self._look_again(views)
+        self._follow_history(views)
+        for key, state in moving:
+            if key.topic in views:
+                self._bring_inside(key, state, views[key.topic])
+        self._metadata.bound_others()
+        return views
+
+    # --- topics that are gone, or restored ---------------------------------------------------------------
+
+    def _gone(self, name: str, error: UnknownTopicError) -> None:
+        for key, state in self._subscriptions.assigned.items():
+            if key.topic == name and state.topic_id is None:
+                raise error
+            if key.topic == name and self._config.reset is Reset.NONE:
+                raise TopicChangedError(
+                    f"topic {name!r} (id {state.topic_id}) was deleted: partition {key.partition} stays at offset "
+                    f"{state.position}, which means nothing any more. Subscribe to another topic"
+                ) from None
+        self._warn(f"topic {name!r} was deleted: the consumer waits for it to be made again")
+
+    def _look_again(self, views: dict[str, View]) -> None:
+        """Look again at topics of which the group knows a later entry: others committed since they were looked at."""
+        for key, state in self._subscriptions.assigned.items():
+            view = views.get(key.topic)
+            if view is None or state.lineage is None or state.topic_id != view.topic.topic_id:
+                continue
+            if state.lineage.sequence > view.topic.lineage.sequence:
+                try:
+                    views[key.topic] = self._metadata.look(key.topic)
+                except UnknownTopicError:  # deleted meanwhile: the next look finds that
+                    del views[key.topic]
+
+    def _follow_history(self, views: Mapping[str, View]) -> None:
+        """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
+        judged: dict[tuple[str, Lineage | None], Parted | None] = {}
+        refused: list[LogTruncationError] = []
+        for key, state in self._subscriptions.assigned.items():
+            view = views.get(key.topic)
+            if view is None or state.lineage is view.topic.lineage or state.topic_id != view.topic.topic_id:
+                continue
+            seen = key.topic, state.lineage
+            if seen not in judged:
+                judged[seen] = self._metadata.topic(key.topic).parted(state.lineage, view)
+            parted, state.lost = judged[seen], False
+            if parted is not None and state.position is not None:
+                self._buffer.forget([key])
+                if parted.loses(key.partition, state.position):
+                    self._truncate(key, state, view, parted, refused)
+            if not state.lost:
+                state.lineage = view.topic.lineage
+        if refused:  # with all of them marked: one answer may seek in all
+            raise refused[0]
+
+    def _truncate(
+        self,
+        key: TopicPartition,
+        state: PartitionState,
+        view: View,
+        parted: Parted,
+        refused: list[LogTruncationError],
+    ) -> None:
+        """Go back to where the histories parted, as Kafka does; where that is unknown, to ``auto_offset_reset``."""
+        assert state.position is not None
+        if key.partition >= view.topic.partitions:  # it was added after the copy: the next assignment is without it
+            return
+        low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
+        what = lost(key.topic, key.partition, state.position, parted)
+        if self._config.reset is Reset.NONE:
+            state.lost = True
+            refused.append(
+                LogTruncationError(
+                    f"{what}; auto_offset_reset is 'none': seek to an offset from {low} (log start offset) to {high} "
+                    "(high watermark)"
+                )
+            )
+            return
+        end = parted.end(key.partition)
+        position = reset_position(self._config.reset, low, high) if end is None else max(low, min(end, high))
+        log.warning("%s: the consumer goes on at %s", what, position)
+        state.position = position
+
+    # --- positions ---------------------------------------------------------------------------------------
+
+    def _bring(self, key: TopicPartition, state: PartitionState, view: View, group: GroupState | None) -> None:
+        topic = view.topic
+        if key.partition >= topic.partitions and state.topic_id is not None:
+            return  # made again with fewer partitions: the next assignment is without it
+        check_partition(key.topic, topic, key.partition)
+        low, high = topic.log_start[key.partition], topic.log_end[key.partition]
+        if state.topic_id not in (None, topic.topic_id):
+            self._made_again(key, state, view)
+        state.topic_id = topic.topic_id
+        if state.position is None:
+            committed = NEVER if group is None else group.offset(topic.topic_id, key.partition)
+            state.position = first_position(
+                self._config.reset, None if committed == NEVER else committed, low, high, late=state.late
+            )
+            if state.position is None:
+                raise no_offset(key, low, high, self._config.group_id)
+            state.lineage = None if group is None or committed == NEVER else group.lineage(topic.topic_id)
+
+    def _made_again(self, key: TopicPartition, state: PartitionState, view: View) -> None:
+        what = f"topic {key.topic!r} (id {state.topic_id}) was deleted, and made again with id {view.topic.topic_id}"
+        if self._config.reset is Reset.NONE:
+            raise TopicChangedError(
+                f"{what}: partition {key.partition} stays at offset {state.position}, which means nothing in the new "
+                "topic. Seek to an offset of the new one, or subscribe again"
+            )
+        self._warn(f"{what}: it is read from its start, or from where the group is in it")
+        state.position, state.late, state.lineage = None, True, None
+
+    def _bring_inside(self, key: TopicPartition, state: PartitionState, view: View) -> None:
+        if key.partition < view.topic.partitions and state.position is not None:
+            low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
+            if state.topic_id == view.topic.topic_id and not low <= state.position <= high:
+                self._reset(key, state, low, high)
+
+    def _reset(self, key: TopicPartition, state: PartitionState, low: int, high: int) -> None:
+        assert state.position is not None
+        what = out_of_range(key, state.position, low, high)
+        position = reset_position(self._config.reset, low, high)
+        if position is None:
+            raise OffsetOutOfRangeError(f"{what}; auto_offset_reset is 'none': seek to an offset between them")
+        log.warning("%s: the consumer goes on at %d (%s)", what, position, self._config.reset.value)
+        state.position = position
+
+    def _warn(self, message: str) -> None:
+        if self._warned.is_new(message):
+            log.warning("%s", message)

@@ -1,0 +1,250 @@
+"""One poll of a consumer: take rows, convert them, move on, or wait for news. An interrupted poll loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig
+from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
+from pyspark_commitlog.consumer.fetcher import Fetcher, Taken
+from pyspark_commitlog.consumer.guard import ConsumerGuard
+from pyspark_commitlog.consumer.metadata import ConsumerMetadata
+from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
+from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
+from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.watcher import SharedRoot
+from pyspark_commitlog.model import TopicPartition
+
+#: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
+_WAIT_SECONDS = 0.2
+#: The same, of a member that has no partitions yet.
+_JOIN_SECONDS = 0.05
+_PATIENCE_SECONDS = 3600.0
+_Rows = TypeVar("_Rows")
+
+#: Makes what a poll returns of the rows that it took.
+Convert = Callable[[Sequence[PolledRows]], _Rows]
+
+
+class Poller:
+    """Polls for one consumer.
+
+    Args:
+        root: the root, as the consumers of the process share it.
+        config: the consumer's.
+        guard: its lock.
+        subscriptions: its partitions.
+        metadata: its topics.
+        buffer: what it has read and not handed out.
+        coordinator: its membership.
+        offsets: brings its positions in order.
+    """
+
+    def __init__(
+        self,
+        root: SharedRoot,
+        config: ConsumerConfig,
+        guard: ConsumerGuard,
+        subscriptions: SubscriptionState,
+        metadata: ConsumerMetadata,
+        buffer: FetchBuffer,
+        coordinator: ConsumerCoordinator,
+        offsets: OffsetFetcher,
+    ) -> None:
+        self._root, self._config, self._guard, self._clock = root, config, guard, root.storage.clock
+        self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
+        self._coordinator, self._offsets = coordinator, offsets
+        self._fetcher = Fetcher(subscriptions, metadata, buffer)
+
+    def poll(
+        self,
+        timeout: float,
+        names: tuple[str, ...],
+        most: int,
+        convert: Convert[_Rows],
+        *,
+        certain: bool = False,
+        then: Callable[[_Rows], object] | None = None,
+    ) -> _Rows:
+        """Return what ``convert`` made of the next rows; ``then`` is called with it.
+
+        Whatever interrupts it (Ctrl-C): nothing has moved.
+        """
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            taken = None
+            try:
+                with self._guard.lock:
+                    taken = self._take(names, most, certain=certain)
+                    converted = convert(taken.pieces)  # first: what fails here is there at the next poll
+                    self._apply(taken)
+                    if then is not None:
+                        then(converted)
+                left = deadline - self._clock.monotonic()
+                if taken.pieces or left <= 0:
+                    return converted
+                self._root.wait(self._metadata.seen, min(left, self._longest_wait))
+            except BaseException:
+                self._undo(taken)
+                raise
+
+    async def apoll(
+        self,
+        timeout: float,
+        names: tuple[str, ...],
+        most: int,
+        convert: Convert[_Rows],
+        *,
+        certain: bool = False,
+        then: Callable[[_Rows], object] | None = None,
+    ) -> _Rows:
+        """Do as ``poll`` without blocking the event loop."""
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
+            taken = await asyncio.to_thread(self._take, names, most, certain=certain)
+            try:
+                converted = convert(taken.pieces)
+                self._apply(taken)
+                if then is not None:
+                    then(converted)
+                left = deadline - self._clock.monotonic()
+                if taken.pieces or left <= 0:
+                    return converted
+            except BaseException:
+                self._undo(taken)
+                raise
+            await self._wait(min(left, self._longest_wait))
+
+    @property
+    def _longest_wait(self) -> float:
+        subscription = self._subscriptions.subscription
+        if self._coordinator.is_joining:
+            return _JOIN_SECONDS
+        busy = self._coordinator.has_group or (subscription is not None and subscription.pattern is not None)
+        return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
+
+    async def _wait(self, seconds: float) -> None:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        forget = self._root.watch(self._metadata.seen, wake)
+        try:
+            await asyncio.wait_for(news.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            forget()
+
+    def _take(self, names: tuple[str, ...], most: int, *, certain: bool = False) -> Taken:
+        with self._guard.lock:
+            self._guard.check_open()
+            self._coordinator.check_subscribed()
+            self._buffer.records.clear()
+            self._metadata.views.clear()
+            self._metadata.check_access()
+            self._coordinator.follow_assignment()
+            self._coordinator.auto_commit()
+            views = self._offsets.look({} if certain else self._metadata.views, certain=certain)
+            self._metadata.seen = self._metadata.versions(views)
+            return self._fetcher.take(views, names, most, self._config.fetch_max_bytes)
+
+    def _apply(self, taken: Taken) -> None:
+        with self._guard.lock:
+            self._fetcher.apply(taken)
+
+    def _undo(self, taken: Taken | None) -> None:
+        """Go back to before what was taken: it was not handed out."""
+        if taken is not None:
+            with self._guard.lock:
+                self._buffer.records.clear()
+                self._fetcher.undo(taken)
+
+    # --- one by one --------------------------------------------------------------------------------------
+
+    def has_next(self) -> bool:
+        """Wait until the buffer has a record; return False where none came for ``consumer_timeout_ms``."""
+        while not self._buffer.records:
+            self._poll_ahead(self._patience)
+            if not self._buffer.records and self._config.consumer_timeout_ms is not None:
+                self._poll_ahead(0.0, certain=True)
+                if not self._buffer.records:
+                    return False
+        return True
+
+    async def ahas_next(self) -> bool:
+        """Do as ``has_next`` without blocking the event loop."""
+        while not self._buffer.records:
+            await self._apoll_ahead(self._patience)
+            if not self._buffer.records and self._config.consumer_timeout_ms is not None:
+                await self._apoll_ahead(0.0, certain=True)
+                if not self._buffer.records:
+                    return False
+        return True
+
+    def _poll_ahead(self, timeout: float, *, certain: bool = False) -> None:
+        most, hold = self._config.max_poll_records, self._buffer.hold
+        self.poll(timeout, RECORD_COLUMNS, most, to_records, certain=certain, then=hold)
+
+    async def _apoll_ahead(self, timeout: float, *, certain: bool = False) -> None:
+        most, hold = self._config.max_poll_records, self._buffer.hold
+        await self.apoll(timeout, RECORD_COLUMNS, most, to_records, certain=certain, then=hold)
+
+    @property
+    def _patience(self) -> float:
+        timeout_ms = self._config.consumer_timeout_ms
+        return _PATIENCE_SECONDS if timeout_ms is None else timeout_ms / 1000
+
+    # --- up to the high watermarks -----------------------------------------------------------------------
+
+    def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
+        """Return all rows up to the present high watermarks, at most ``most``, as one table.
+
+        Where it fails, positions are those of before; a group's automatic commits may be further.
+        """
+        begun: dict[TopicPartition, tuple[str | None, int]] = {}
+
+        def convert(pieces: Sequence[PolledRows]) -> pa.Table:
+            for piece in pieces:
+                topic_id = self._subscriptions.assigned[piece.place].topic_id
+                begun.setdefault(piece.place, (topic_id, piece.rows.offset_of(0)))
+            return to_table(pieces, schema)
+
+        try:
+            tables = [self.poll(timeout, names, most, convert)]
+            assigned = self._subscriptions.assigned
+            until = {key: (assigned[key].position or 0) + lag for key, lag in self.lag().items()}
+            while (most := most - tables[-1].num_rows) > 0 and self._is_before(until):
+                tables.append(self.poll(0.0, names, most, convert))
+            return pa.concat_tables(tables)
+        except BaseException:
+            self._go_back(begun)
+            raise
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return how many offsets lie between the position and the high watermark of each assigned partition."""
+        with self._guard.lock:
+            self._guard.check_open()
+            return self._subscriptions.lag(self._offsets.look())
+
+    def _go_back(self, begun: Mapping[TopicPartition, tuple[str | None, int]]) -> None:
+        with self._guard.lock:
+            for key, (topic_id, offset) in begun.items():
+                state = self._subscriptions.assigned.get(key)
+                if state is not None and state.topic_id == topic_id:
+                    self._subscriptions.move(key, offset)
+
+    def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
+        """Return whether there is more to read before some offsets; of a topic that was deleted there is not."""
+        waiting, assigned = self.lag(), self._subscriptions.assigned
+        return any(
+            waiting.get(key) and not assigned[key].paused and (assigned[key].position or 0) < end
+            for key, end in until.items()
+        )

@@ -1,0 +1,118 @@
+"""What a consumer subscribed to, and where it stands in its partitions (Kafka: ``SubscriptionState``). No I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from pyspark_commitlog.consumer.consumer_config import Subscription, check_places
+from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
+from pyspark_commitlog.consumer.partition_state import PartitionState
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
+from pyspark_commitlog.log.read.reader import View
+from pyspark_commitlog.model import TopicPartition
+
+log = logging.getLogger("pyspark_commitlog.consumer")
+
+
+class SubscriptionState:
+    """A consumer's subscription, its listener, and its assigned partitions.
+
+    ``begun`` is topic -> number of partitions at the first look of the subscription; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.assigned: dict[TopicPartition, PartitionState] = {}
+        self.subscription: Subscription | None = None
+        self.listener = ConsumerRebalanceListener()
+        self.begun: dict[str, int] | None = None
+
+    def begin(self, subscription: Subscription | None, listener: ConsumerRebalanceListener | None) -> None:
+        """Take another subscription; None where partitions are assigned one by one, or none."""
+        self.subscription, self.listener = subscription, listener or ConsumerRebalanceListener()
+        self.begun = None
+
+    def names(self) -> set[str]:
+        """Return the names of the topics that partitions are assigned of."""
+        return {key.topic for key in self.assigned}
+
+    def add(
+        self, partitions: Iterable[TopicPartition], late: Callable[[TopicPartition], bool], topic_ids: Mapping[str, str]
+    ) -> None:
+        """Take partitions on.
+
+        Args:
+            partitions: which.
+            late: returns whether a partition is new to the consumer.
+            topic_ids: the topics' ids, as far as they are known.
+        """
+        for key in partitions:
+            self.assigned[key] = PartitionState(topic_ids.get(key.topic), late=late(key))
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give partitions up."""
+        for key in partitions:
+            self.assigned.pop(key, None)
+
+    def is_late(self, key: TopicPartition) -> bool:
+        """Return whether a partition came up after the subscription began."""
+        return self.begun is not None and key.partition >= self.begun.get(key.topic, 0)
+
+    def check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Refuse partitions that are not assigned.
+
+        Raises:
+            UsageError: names the first of them.
+        """
+        for key in check_places(partitions):
+            if key not in self.assigned:
+                raise UsageError(
+                    f"topic {key.topic!r} partition {key.partition} is not assigned to this consumer: assign it, "
+                    "or poll once after subscribe"
+                )
+
+    def move(self, key: TopicPartition, offset: int) -> None:
+        """Go on at another offset of the history that was read."""
+        self.assigned[key].position = offset
+
+    def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
+        """Have polls leave out some partitions, or read them again."""
+        for key in partitions:
+            self.assigned[key].paused = paused
+
+    def positions(self) -> list[Position]:
+        """Return up to where every partition has been handed out, sorted; none of those without a position."""
+        return [
+            Position(key.topic, state.topic_id, key.partition, state.position, state.lineage)
+            for key, state in sorted(self.assigned.items(), key=lambda item: item[0])
+            if state.topic_id is not None and state.position is not None
+        ]
+
+    def lag(self, views: Mapping[str, View]) -> dict[TopicPartition, int]:
+        """Return how many offsets lie before the high watermark of every partition."""
+        behind = {}
+        for key, state in self.assigned.items():
+            topic = views[key.topic].topic if key.topic in views else None
+            if topic is None or state.position is None or key.partition >= topic.partitions:
+                continue
+            if topic.topic_id == state.topic_id:
+                behind[key] = max(0, topic.log_end[key.partition] - state.position)
+        return behind
+
+    def follow(self, group: GroupState, generation: int, group_id: str | None) -> None:
+        """Go to where a reset after ``generation`` moved the group; where it only lost its offsets, stay."""
+        for key, state in self.assigned.items():
+            if (
+                state.position is None
+                or state.topic_id is None
+                or group.since(state.topic_id, key.partition) <= generation
+            ):
+                continue
+            committed = group.offset(state.topic_id, key.partition)
+            if committed not in (NEVER, state.position):
+                log.warning(
+                    "group %r was reset: topic %r partition %d is read from offset %d on, it was at %s",
+                    group_id, key.topic, key.partition, committed, state.position,
+                )  # fmt: skip
+                state.position, state.lineage = committed, group.lineage(state.topic_id)
