@@ -28,8 +28,8 @@ from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, to_records, to_table
 from pyspark_commitlog.consumer.poller import Poller
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.member_config import MemberConfig

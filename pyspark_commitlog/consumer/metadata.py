@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
-from pyspark_commitlog.consumer.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.log.read.reader import View

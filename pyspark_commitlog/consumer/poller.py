@@ -16,8 +16,8 @@ from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.consumer.watcher import SharedRoot
 from pyspark_commitlog.model import TopicPartition
 
 #: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, ConsumerRebalanceListener
-from pyspark_commitlog.consumer.shared_topic import Fetched, FrameCache, FrameKey
+from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, FrameKey
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.read.reader import Rows

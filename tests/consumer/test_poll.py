@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
 from pyspark_commitlog.cli import cat
-from pyspark_commitlog.consumer import shared_topic
+from pyspark_commitlog.consumer.shared import shared_topic
 from pyspark_commitlog.errors import (
     CorruptionError,
     OffsetOutOfRangeError,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.consumer.consumer import Consumer
-from pyspark_commitlog.consumer.shared_topic import Fetched, FrameCache, FrameKey
-from pyspark_commitlog.consumer.watcher import Waiter, Watcher
+from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, FrameKey
+from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.storage import caches, limits, process

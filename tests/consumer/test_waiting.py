@@ -14,9 +14,9 @@ from unittest import mock
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Record
-from pyspark_commitlog.consumer import watcher
-from pyspark_commitlog.consumer.shared_topic import ENTRY_BYTES, Fetched, FrameCache, FrameKey
-from pyspark_commitlog.consumer.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
+from pyspark_commitlog.consumer.shared import watcher
+from pyspark_commitlog.consumer.shared.shared_topic import ENTRY_BYTES, Fetched, FrameCache, FrameKey
+from pyspark_commitlog.consumer.shared.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.log.read.reader import Rows

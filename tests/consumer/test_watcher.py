@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.consumer import watcher as module
-from pyspark_commitlog.consumer.shared_topic import SharedTopic
-from pyspark_commitlog.consumer.watcher import Waiter, Watcher
+from pyspark_commitlog.consumer.shared import watcher as module
+from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.producers import wait_until

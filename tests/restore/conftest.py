@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer
-from pyspark_commitlog.consumer import shared_topic
+from pyspark_commitlog.consumer.shared import shared_topic
 from tests.support.consumers import DEFAULTS, drain
 from tests.support.records import append, batch_of
 from tests.support.restores import Copy

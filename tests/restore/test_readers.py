@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, Consumer, DefaultSource, Producer
-from pyspark_commitlog.consumer.shared_topic import SharedTopic
+from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.errors import LogTruncationError, StaleBatchError, TopicChangedError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.groups.state.group_state import Position

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from pyspark_commitlog.consumer.shared_topic import RECHECK_SECONDS, SharedTopic
+from pyspark_commitlog.consumer.shared.shared_topic import RECHECK_SECONDS, SharedTopic
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.events import Events
