@@ -245,14 +245,14 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     """Tell what is wrong with what belongs to no topic: defaults, rules, groups; return whether something is."""
     try:
-        found = log.verify_root()
-        faults, unnamed = found.faults, found.unnamed
+        report = log.verify_root()
+        faults, unnamed = report.faults, report.unnamed
     except Exception as error:  # noqa: BLE001 a fault: the topics are checked all the same
         faults, unnamed = (f"error: {fault_of(error, 'the root')}",), ()
     if (faults or unnamed) and as_json:
         typer.echo(json.dumps({"topic": None, "faults": faults, "unnamed": unnamed}))
     elif faults or unnamed:
-        complain("\n".join([*faults, *(f"nothing refers to {each}" for each in unnamed)]))
+        complain("\n".join([*faults, *(f"nothing refers to {file}" for file in unnamed)]))
     return bool(faults)
 
 
@@ -276,9 +276,9 @@ def void(
         if None in given and given != (None, None, None):
             raise UsageError("--partition, --from and --to go together")
         ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
-        found = log.void(topic, ranges, force=force, dry_run=not execute)
-        lines = void_lines(topic, found, execute=execute)
-        print_lines((json.dumps(asdict(each)) for each in found) if as_json else lines)
+        given_up = log.void(topic, ranges, force=force, dry_run=not execute)
+        lines = void_lines(topic, given_up, execute=execute)
+        print_lines((json.dumps(asdict(lost)) for lost in given_up) if as_json else lines)
 
 
 @app.command()
@@ -290,11 +290,11 @@ def probe(
     with ended_by_errors():
         from pyspark_commitlog.storage.probe import probe as probe_storage
 
-        found = probe_storage(open_storage(path))
-    for each in found:
-        mark = "ok" if each.held else "NO" if each.safe else "UNSAFE"
-        typer.echo(json.dumps(asdict(each)) if as_json else f"{mark:<6}  {each.what:<13}  {each.told}")
-    raise typer.Exit(0 if all(each.safe for each in found) else 1)
+        findings = probe_storage(open_storage(path))
+    for finding in findings:
+        mark = "ok" if finding.held else "NO" if finding.safe else "UNSAFE"
+        typer.echo(json.dumps(asdict(finding)) if as_json else f"{mark:<6}  {finding.what:<13}  {finding.told}")
+    raise typer.Exit(0 if all(finding.safe for finding in findings) else 1)
 
 
 @app.command()

@@ -196,8 +196,8 @@ def _at(consumer: Consumer, places: Sequence[TopicPartition], time: int | None) 
     """Return the offset of the first record that is not before a time; None without one."""
     if time is None:
         return dict.fromkeys(places)
-    found = consumer.offsets_for_times(dict.fromkeys(places, time))
-    return {place: None if at is None else at.offset for place, at in found.items()}
+    records = consumer.offsets_for_times(dict.fromkeys(places, time))
+    return {place: None if at is None else at.offset for place, at in records.items()}
 
 
 def _is_done(consumer: Consumer, request: _Request, ends: dict[TopicPartition, int]) -> bool:

@@ -28,22 +28,23 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
     from pyspark_commitlog.spark.session.query_checkpoint import read_checkpoint
 
     with ended_by_errors():
-        found = read_checkpoint(open_storage(directory))
+        checkpoint = read_checkpoint(open_storage(directory))
         rows = [
             (number - 2, *place, offset)
-            for number, source in found.sources.items()
+            for number, source in checkpoint.sources.items()
             for place, offset in sorted(source.offsets.items())
         ]
         if as_json:
             names = ("source", "topic", "partition", "offset")
-            told = {"batch": found.batch, "committed": found.committed}
-            print_lines(json.dumps(told | dict(zip(names, row, strict=True))) for row in rows)
+            batch = {"batch": checkpoint.batch, "committed": checkpoint.committed}
+            print_lines(json.dumps(batch | dict(zip(names, row, strict=True))) for row in rows)
             return
-        print_lines([_state(found), *table(["SOURCE", "TOPIC", "PARTITION", "OFFSET"], rows)])
+        print_lines([_state(checkpoint), *table(["SOURCE", "TOPIC", "PARTITION", "OFFSET"], rows)])
 
 
-def _state(found: Checkpoint) -> str:
-    return f"batch {found.batch} is {'over' if found.committed else 'planned and not over: Spark plays it again'}"
+def _state(checkpoint: Checkpoint) -> str:
+    state = "over" if checkpoint.committed else "planned and not over: Spark plays it again"
+    return f"batch {checkpoint.batch} is {state}"
 
 
 @checkpoint.command("set")
@@ -87,5 +88,5 @@ def set_offsets(
             return
         rows = [(row.topic, row.partition, row.before, row.after) for row in moved]
         print_lines(table(["TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows))
-        told = f"the offsets before are in {directory}/{kept}" if execute and moved else "nothing was changed"
-        print_lines([told if execute else f"{told}; --execute moves it"])
+        outcome = f"the offsets before are in {directory}/{kept}" if execute and moved else "nothing was changed"
+        print_lines([outcome if execute else f"{outcome}; --execute moves it"])

@@ -58,11 +58,13 @@ def describe(
             raise UsageError("give one of --members and --state")
         if group and all_groups:
             raise UsageError("give groups or --all-groups")
-        told = [log.groups.describe(name) for name in group or log.groups.list()]
-        for fault in (fault for each in told for fault in each.faults):
+        descriptions = [log.groups.describe(name) for name in group or log.groups.list()]
+        for fault in (fault for description in descriptions for fault in description.faults):
             complain(f"FAULT {fault}")
         lines = member_lines if members else state_lines if state else described_lines
-        print_lines((json.dumps(asdict(each)) for each in told) if as_json else lines(told))
+        print_lines(
+            (json.dumps(asdict(description)) for description in descriptions) if as_json else lines(descriptions)
+        )
 
 
 @groups.command()
@@ -123,10 +125,10 @@ def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]
 
 
 def to_milliseconds(text: str) -> int:
-    found = None if text.lstrip("-").isdigit() else parse_instant(text)
-    if found is None:
+    instant = None if text.lstrip("-").isdigit() else parse_instant(text)
+    if instant is None:
         raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")
-    return found
+    return instant
 
 
 def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]] | None:
@@ -137,24 +139,24 @@ def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
     """Return what ``--topic`` names: names, or, if one of them has partitions, those of each."""
-    if topics is None or not any(":" in each for each in topics):
+    if topics is None or not any(":" in topic for topic in topics):
         return topics
-    found: dict[str, list[int]] = {}
-    for each in topics:
-        name, _, numbers = each.partition(":")
+    partitions: dict[str, list[int]] = {}
+    for topic in topics:
+        name, _, numbers = topic.partition(":")
         try:
-            found.setdefault(name, []).extend(int(number) for number in numbers.split(","))
+            partitions.setdefault(name, []).extend(int(number) for number in numbers.split(","))
         except ValueError:
-            raise UsageError(f"--topic {each}: use name:0,1 for all topics if you do for one") from None
-    return found
+            raise UsageError(f"--topic {topic}: use name:0,1 for all topics if you do for one") from None
+    return partitions
 
 
 def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] | None:
     """Return topic -> partitions of what ``--topic`` names, None for all of a topic; None where none is named."""
-    found = _partitions(topics)
-    if found is None or isinstance(found, dict):
-        return None if found is None else dict(found)
-    return dict.fromkeys(found)
+    chosen = _partitions(topics)
+    if chosen is None or isinstance(chosen, dict):
+        return None if chosen is None else dict(chosen)
+    return dict.fromkeys(chosen)
 
 
 def _from_file(path: str) -> dict[str, dict[int, int]]:
@@ -165,15 +167,15 @@ def _from_file(path: str) -> dict[str, dict[int, int]]:
         raise UsageError(f"there is no file {path}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text of lines topic,partition,offset") from None
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for number, line in enumerate(lines, 1):
         topic, *numbers = [part.strip(' "') for part in line.split(",")]
         try:
             partition, offset = map(int, numbers)
         except ValueError:
             raise UsageError(f"{path} line {number}: {line!r} is not topic,partition,offset") from None
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        offsets.setdefault(topic, {})[partition] = offset
+    return offsets
 
 
 @groups.command()
@@ -188,11 +190,11 @@ def delete(
 ) -> None:
     """Delete a group, or all, or offsets of some topics. At once: queries that run no longer commit there."""
     with opened(root) as log:
-        for each in _named(log, group, all_groups):
+        for group_name in _named(log, group, all_groups):
             for name in topic or ():
-                log.groups.delete_offsets(each, name)
+                log.groups.delete_offsets(group_name, name)
             if not topic:
-                log.groups.delete(each)
-            told: dict[str, Any] = {"group": each, "deleted": topic or "all"}
+                log.groups.delete(group_name)
+            done: dict[str, Any] = {"group": group_name, "deleted": topic or "all"}
             what = f"its offsets of {', '.join(topic)}" if topic else "the group"
-            typer.echo(json.dumps(told) if as_json else f"{each}: deleted {what}")
+            typer.echo(json.dumps(done) if as_json else f"{group_name}: deleted {what}")

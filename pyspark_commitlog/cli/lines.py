@@ -52,13 +52,13 @@ def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
     Raises:
         UsageError: one has no name.
     """
-    found: list[_Header] = []
-    for each in given:
-        name, equals, value = each.partition("=")
+    headers: list[_Header] = []
+    for text in given:
+        name, equals, value = text.partition("=")
         if not name or not _is_utf8(name):
-            raise UsageError(f"-H {each!r}: use name=value; the name is UTF-8")
-        found.append((name, value.encode(errors="surrogateescape") if equals else None))
-    return tuple(found)
+            raise UsageError(f"-H {text!r}: use name=value; the name is UTF-8")
+        headers.append((name, value.encode(errors="surrogateescape") if equals else None))
+    return tuple(headers)
 
 
 def _is_utf8(text: str) -> bool:
@@ -83,8 +83,8 @@ def parse_lines(
     error: InvalidRecordError | None = None
     try:
         rows.extend(_rows(lines, first, form))
-    except InvalidRecordError as found:
-        error = found
+    except InvalidRecordError as refused:
+        error = refused
     return _batch(rows), error
 
 
@@ -108,33 +108,33 @@ def _row(line: bytes, form: LineFormat) -> _Row:
 
 
 def _json_row(line: bytes, form: LineFormat) -> _Row:
-    told = json.loads(line)
-    if not isinstance(told, dict):
+    record = json.loads(line)
+    if not isinstance(record, dict):
         raise InvalidRecordError('a record is an object, as in {"key": "a", "value": "b"}')
-    if unknown := sorted(told.keys() - _NAMES):
+    if unknown := sorted(record.keys() - _NAMES):
         raise InvalidRecordError(
             f"unknown {', '.join(unknown)}: a record has key, value, headers, timestamp, partition"
         )
-    name = "payload" if "payload" in told or "payload_base64" in told else "value"
-    if name not in told and f"{name}_base64" not in told:
+    name = "payload" if "payload" in record or "payload_base64" in record else "value"
+    if name not in record and f"{name}_base64" not in record:
         raise InvalidRecordError("there is no value; null is one")
-    partition = told.get("partition", form.partition)
+    partition = record.get("partition", form.partition)
     if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_PARTITION):
         raise InvalidRecordError(f"partition {partition!r} is no number from 0 to {MAX_PARTITION}")
     return _Row(
-        _bytes(told, name),
-        _bytes(told, "key"),
-        _headers(told["headers"]) if "headers" in told else form.headers,
+        _bytes(record, name),
+        _bytes(record, "key"),
+        _headers(record["headers"]) if "headers" in record else form.headers,
         partition,
-        _timestamp(told.get("timestamp", told.get("ts"))),
+        _timestamp(record.get("timestamp", record.get("ts"))),
     )
 
 
-def _bytes(told: Mapping[str, Any], name: str) -> bytes | None:
-    encoded = told.get(f"{name}_base64")
+def _bytes(record: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = record.get(f"{name}_base64")
     if encoded is not None:
         return _decoded(encoded)
-    text = told.get(name)
+    text = record.get(name)
     if text is not None and not isinstance(text, str):
         raise InvalidRecordError(f"{name} is no string: quote it; bytes go into {name}_base64")
     return None if text is None else text.encode()
@@ -147,11 +147,11 @@ def _decoded(text: object) -> bytes:
         raise InvalidRecordError(f"{text!r} is not base64 ({error})") from None
 
 
-def _headers(told: Any) -> tuple[_Header, ...]:
+def _headers(given: Any) -> tuple[_Header, ...]:
     """Return headers of an object, or of kcat's list of names and values by turns."""
-    pairs = list(told.items()) if isinstance(told, dict) else None
-    if isinstance(told, list) and len(told) % 2 == 0:
-        pairs = list(zip(told[::2], told[1::2], strict=True))
+    pairs = list(given.items()) if isinstance(given, dict) else None
+    if isinstance(given, list) and len(given) % 2 == 0:
+        pairs = list(zip(given[::2], given[1::2], strict=True))
     if pairs is None or not all(isinstance(name, str) and _is_utf8(name) for name, _ in pairs):
         raise InvalidRecordError("headers are an object, or a list of names and values by turns; names are text")
     return tuple((name, _header(value)) for name, value in pairs)
@@ -165,11 +165,11 @@ def _header(value: object) -> bytes | None:
     return None if value is None else value.encode()
 
 
-def _timestamp(told: object) -> int | None:
-    found = None if told is None or isinstance(told, bool) else parse_instant(str(told))
-    if told is not None and (found is None or abs(found) > MAX_TIMESTAMP_MS):
-        raise InvalidRecordError(f"timestamp {told!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
-    return found
+def _timestamp(given: object) -> int | None:
+    instant = None if given is None or isinstance(given, bool) else parse_instant(str(given))
+    if given is not None and (instant is None or abs(instant) > MAX_TIMESTAMP_MS):
+        raise InvalidRecordError(f"timestamp {given!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
+    return instant
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
@@ -178,8 +178,8 @@ def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
     if any(row.key is not None for row in rows):
         columns["key"] = pa.array([row.key for row in rows], pa.binary())
     if any(row.headers for row in rows):
-        told = [[{"key": name, "value": value} for name, value in row.headers] or None for row in rows]
-        columns["headers"] = pa.array(told, HEADERS)
+        headers = [[{"key": name, "value": value} for name, value in row.headers] or None for row in rows]
+        columns["headers"] = pa.array(headers, HEADERS)
     if any(row.partition is not None for row in rows):
         columns["partition"] = pa.array([row.partition for row in rows], pa.int64())
     if any(row.timestamp_ms is not None for row in rows):

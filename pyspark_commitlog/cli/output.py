@@ -31,8 +31,8 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: let go of {gone_segments}; the files follow after file.delete.delay.ms"
     for one in done.compacted:
         (many, few), (large, small) = one.segments, one.size_bytes
-        told = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
-        yield f"{name}: partition {one.partition}: {told}"
+        compacted = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
+        yield f"{name}: partition {one.partition}: {compacted}"
     if done.rebuilt_indexes:
         yield f"{name}: rebuilt the indexes of {counted(done.rebuilt_indexes, 'segment')}"
     if gone.segments:
@@ -56,12 +56,12 @@ def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
         yield f"group {done.group}: removed {done.collected_entries} entries that nothing needs any more"
 
 
-def void_lines(topic: str, found: Sequence[GivenUp], *, execute: bool) -> Iterator[str]:
+def void_lines(topic: str, given_up: Sequence[GivenUp], *, execute: bool) -> Iterator[str]:
     """Yield a line per range that was given up, or would be."""
-    for each in found:
-        told = f"{'gave' if execute else 'would give'} up offsets {each.start} to {each.end - 1}"
-        yield f"{topic}: partition {each.partition}: {told} ({counted(each.records, 'record')}): {each.why}"
-    if not found:
+    for lost in given_up:
+        gave_up = f"{'gave' if execute else 'would give'} up offsets {lost.start} to {lost.end - 1}"
+        yield f"{topic}: partition {lost.partition}: {gave_up} ({counted(lost.records, 'record')}): {lost.why}"
+    if not given_up:
         yield f"{topic}: nothing to give up"
     elif not execute:
         yield f"{topic}: nothing was changed; --execute gives them up for ever"
@@ -71,8 +71,8 @@ def fault_lines(report: Report) -> Iterator[str]:
     """Yield a line per fault, and one that sums up."""
     for fault in report.faults:
         yield f"{report.topic}: FAULT {fault}"
-    for each in report.unnamed:
-        yield f"{report.topic}: nothing refers to {each}"
+    for file in report.unnamed:
+        yield f"{report.topic}: nothing refers to {file}"
     what = counted(len(report.faults), "fault") if report.faults else "no fault"
     yield (
         f"{report.topic}: {what} in {counted(report.segments, 'segment')} ({counted(report.segment_bytes, 'byte')}), "
@@ -83,32 +83,32 @@ def fault_lines(report: Report) -> Iterator[str]:
 
 def dumped_line(row: Mapping[str, Any]) -> str:
     """Return what a file holds at a place, as Kafka's ``DumpLogSegments`` tells it: ``baseOffset: 0 lastOffset: 9``."""
-    cells = {name: each if isinstance(each, str) else json.dumps(each) for name, each in row.items()}
+    cells = {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()}
     return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
 
 
-def described_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
     """Yield a table of all partitions of groups, with the columns of ``kafka-consumer-groups``.
 
     The columns of members are empty for partitions that no member has. The lag of a partition of which nothing was
     committed counts from its log start offset.
     """
     rows = []
-    for each in found:
-        owners = {place: member for member in each.members for place in member.partitions}
-        for row in each.partitions:
+    for group in groups:
+        owners = {place: member for member in group.members for place in member.partitions}
+        for row in group.partitions:
             owner = owners.get(TopicPartition(row.topic, row.partition))
             who = (owner.consumer_id, owner.host, owner.client_id) if owner else (None, None, None)
-            rows.append((each.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *who))
+            rows.append((group.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *who))
     head = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
     yield from table(head.split(), rows)
 
 
-def member_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+def member_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
     """Yield a table of all members of groups, with the columns of ``kafka-consumer-groups --members --verbose``."""
     rows = [
         (
-            each.group,
+            group.group,
             member.consumer_id,
             member.group_instance_id,
             member.host,
@@ -116,8 +116,8 @@ def member_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
             len(member.partitions),
             _assignment(member.partitions),
         )
-        for each in found
-        for member in each.members
+        for group in groups
+        for member in group.members
     ]
     head = "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS ASSIGNMENT"
     yield from table(head.split(), rows)
@@ -128,12 +128,12 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
     numbers: dict[str, list[str]] = {}
     for place in partitions:
         numbers.setdefault(place.topic, []).append(str(place.partition))
-    return ", ".join(f"{topic}({','.join(each)})" for topic, each in numbers.items()) or None
+    return ", ".join(f"{topic}({','.join(texts)})" for topic, texts in numbers.items()) or None
 
 
-def state_lines(found: Sequence[GroupDescription]) -> Iterator[str]:
+def state_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
     """Yield a table of groups, with the columns of ``kafka-consumer-groups --state``; there is no coordinator."""
-    rows = [(each.group, None, each.protocol, each.state, len(each.members)) for each in found]
+    rows = [(group.group, None, group.protocol, group.state, len(group.members)) for group in groups]
     yield from table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 
 

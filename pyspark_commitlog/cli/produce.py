@@ -138,8 +138,8 @@ class _Signals:
             signal.signal(number, self._come)
 
     def _come(self, number: int, _: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
+        for handled in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(handled, signal.SIG_DFL)
         error = SignalledError(number)
         self.exit_code = error.exit_code
         if self._reads:
@@ -216,12 +216,12 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
 
     try:
         storage, name = beside(path)
-        found = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
-        kept = [each for each in found.schema_arrow.names if each != "topic"]
-        for batch in found.iter_batches(BATCH_ROWS, columns=kept):
+        parquet = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
+        kept = [column for column in parquet.schema_arrow.names if column != "topic"]
+        for batch in parquet.iter_batches(BATCH_ROWS, columns=kept):
             step = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, _BATCH_BYTES))
             for start in range(0, batch.num_rows, step):
-                yield batch.slice(start, step), found.metadata.num_rows
+                yield batch.slice(start, step), parquet.metadata.num_rows
     except FileNotFoundError:
         raise InvalidRecordError(f"there is no file {path}") from None
     except CommitLogError:
@@ -259,13 +259,13 @@ class _Sent:
                 self._given += batch.num_rows
                 while self._under_way and self._under_way[0][0].done():
                     self._settle()
-        except CommitLogError as found:
-            error = found
+        except CommitLogError as failure:
+            error = failure
         while self._under_way:
             try:
                 self._settle()
-            except CommitLogError as found:
-                error = error or found
+            except CommitLogError as failure:
+                error = error or failure
         return error
 
     def _settle(self) -> None:

@@ -53,20 +53,20 @@ def parse_time(text: str) -> int | str:
     named = {"-1": "latest", "-2": "earliest", "-3": _MAX_TIMESTAMP}
     if text in named or text in named.values():
         return named.get(text, text)
-    found = parse_instant(text)
-    if found is None or found < 0:  # Kafka's -4 and -5 are of tiered storage
-        told = "use latest, earliest, max-timestamp, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
-        raise UsageError(f"--time {text}: {told}")
-    return found
+    instant = parse_instant(text)
+    if instant is None or instant < 0:  # Kafka's -4 and -5 are of tiered storage
+        forms = "use latest, earliest, max-timestamp, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
+        raise UsageError(f"--time {text}: {forms}")
+    return instant
 
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:
     if time == _MAX_TIMESTAMP:
         return _found(log.max_timestamps(name))
-    found = log.describe(name).partitions
+    partitions = log.describe(name).partitions
     if isinstance(time, str):
-        return {each.partition: _end(each, time) for each in found}
-    return _found(log.offsets_for_times(name, {each.partition: time for each in found}))
+        return {partition.partition: _end(partition, time) for partition in partitions}
+    return _found(log.offsets_for_times(name, {partition.partition: time for partition in partitions}))
 
 
 def _found(records: Mapping[int, OffsetAndTimestamp | None]) -> dict[int, int | None]:

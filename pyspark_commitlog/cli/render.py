@@ -36,8 +36,8 @@ def parse_format(text: str) -> list[Part]:
     """
     head, *rest = text.replace("%%", "\0").split("%")
     parts: list[Part] = [unescape(head.replace("\0", "%"), "-f")]
-    for each in rest:
-        token, literal = each[:1], each[1:]
+    for directive in rest:
+        token, literal = directive[:1], directive[1:]
         if token not in _COLUMNS:
             raise UsageError(f"-f: %{token} is no token; there are {' '.join('%' + name for name in _COLUMNS)} and %%")
         parts += [token, unescape(literal.replace("\0", "%"), "-f")]
@@ -74,7 +74,7 @@ def _piece(batch: pa.RecordBatch, token: str, null: bytes) -> pa.Array:
     if token == "T":
         return _digits(_milliseconds(column))
     if token == "h":
-        return pa.array([b",".join(map(_header, each or ())) for each in column.to_pylist()], _BINARY)
+        return pa.array([b",".join(map(_header, headers or ())) for headers in column.to_pylist()], _BINARY)
     return _digits(column)
 
 
@@ -108,7 +108,7 @@ def render_json(batch: pa.RecordBatch) -> bytes:
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
-    told = {
+    record = {
         "topic": row["topic"],
         "partition": row["partition"],
         "offset": row["offset"],
@@ -116,9 +116,9 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
         "ts": row["timestamp"],
         **_json_bytes("key", row["key"]),
         **_json_bytes("payload", row["value"]),
-        "headers": [each for header in row["headers"] or () for each in (header["key"], _json_header(header["value"]))],
+        "headers": [part for header in row["headers"] or () for part in (header["key"], _json_header(header["value"]))],
     }
-    return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def _json_bytes(name: str, value: bytes | None) -> dict[str, str | None]:

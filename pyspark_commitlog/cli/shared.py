@@ -95,9 +95,9 @@ def progress_bars() -> Bars:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def complain(told: str) -> None:
+def complain(text: str) -> None:
     """Say on standard error what is wrong."""
-    typer.echo(told, err=True)
+    typer.echo(text, err=True)
 
 
 def said(error: CommitLogError) -> str:
@@ -116,7 +116,7 @@ def complain_of(error: Exception, what: str = "") -> int:
     The traceback of what is no error of ours is logged, for ``--verbose``.
     """
     if isinstance(error, ExceptionGroup):
-        return max(complain_of(each, what) for each in error.exceptions)
+        return max(complain_of(failure, what) for failure in error.exceptions)
     before = f"{what}: " if what else ""
     if isinstance(error, CommitLogError):
         complain(f"{before}error: {said(error)}")
@@ -180,14 +180,14 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
     Raises:
         UsageError: one is not two numbers.
     """
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for pair in pairs:
         partition, _, number = pair.partition(":")
         try:
-            found[int(partition)] = int(number)
+            numbers[int(partition)] = int(number)
         except ValueError:
             raise UsageError(f"{what} {pair}: use partition:offset, as in 0:25") from None
-    return found
+    return numbers
 
 
 def parse_instant(text: str) -> int | None:
@@ -216,8 +216,8 @@ def unescape(text: str, what: str) -> bytes:
         UsageError: another escape.
     """
 
-    def of(found: re.Match[bytes]) -> bytes:
-        escape = found[1]
+    def of(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
         if escape[:1] == b"x" and len(escape) == 3:
             return bytes.fromhex(escape[1:].decode())
         if escape in _ESCAPES:
@@ -241,10 +241,10 @@ def ended_by_signals() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def end(number: int, _: FrameType | None) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_DFL)
+        for signal_number in numbers:
+            signal.signal(signal_number, signal.SIG_DFL)
         raise SignalledError(number)
 
-    for each in numbers:
-        signal.signal(each, end)
+    for signal_number in numbers:
+        signal.signal(signal_number, end)
     yield

@@ -60,12 +60,12 @@ def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
             if kind == "e" and until is None:
                 until = instant
                 continue
-            found = StartAndStop(since=instant) if kind == "s" else None
+            parsed = StartAndStop(since=instant) if kind == "s" else None
         else:
-            found = _start(text)
-        if found is None or start is not None:
+            parsed = _start(text)
+        if parsed is None or start is not None:
             raise UsageError(f"-o {', -o '.join(given)}: give one start, and one e@ to stop at")
-        start = found
+        start = parsed
     start = start or StartAndStop()
     return StartAndStop(start.name, start.offset, start.back, start.since, until)
 
@@ -76,8 +76,8 @@ def _start(text: str) -> StartAndStop:
     try:
         number = int(text)
     except ValueError:
-        told = "use beginning, end, stored, an offset, -N for the last N, s@TIME or e@TIME"
-        raise UsageError(f"-o {text}: {told}") from None
+        forms = "use beginning, end, stored, an offset, -N for the last N, s@TIME or e@TIME"
+        raise UsageError(f"-o {text}: {forms}") from None
     return StartAndStop(offset=abs(number), back=text.startswith("-"))
 
 
@@ -90,6 +90,6 @@ def parse_partitions(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return sorted({int(each) for each in text.split(",")})
+        return sorted({int(number) for number in text.split(",")})
     except ValueError:
         raise UsageError(f"-p {text}: use partition numbers, as in 0,2") from None

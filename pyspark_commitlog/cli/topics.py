@@ -67,8 +67,10 @@ def describe(
     """Show partitions, offsets, segments of topics, and the configs that are set for them or for the root."""
     with opened(root) as log:
         for name in topic or log.topics():
-            found = log.describe(name)
-            print_lines([json.dumps(asdict(found))] if as_json else topic_lines(found, all_configs=all_configs))
+            description = log.describe(name)
+            print_lines(
+                [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
+            )
 
 
 @topics.command()

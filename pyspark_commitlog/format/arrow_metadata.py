@@ -139,10 +139,10 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
         CorruptionError: the message says what can't be, or would decode to more than a frame may.
     """
     try:
-        found = _decoded_bytes(memoryview(message), shape)
+        measured = _decoded_bytes(memoryview(message), shape)
     except (StructError, ValueError, IndexError, TypeError) as error:
         raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-    return found.total, found.metadata
+    return measured.total, measured.metadata
 
 
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
@@ -151,14 +151,14 @@ def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
     Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
     """
     try:
-        found = _decoded_bytes(memoryview(message), shape)
-        _check(found, shape)
+        measured = _decoded_bytes(memoryview(message), shape)
+        _check(measured, shape)
     except (StructError, ValueError, IndexError, TypeError) as error:
         raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-    return found.total
+    return measured.total
 
 
-class _Found(NamedTuple):
+class _Measured(NamedTuple):
     """What a message says: the bytes that it decodes to, and those of each buffer that has any."""
 
     total: int
@@ -168,13 +168,13 @@ class _Found(NamedTuple):
     layout: _Layout
 
 
-def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Found:
+def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Measured:
     metadata, numbers, layout = _read(message, shape)
     lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
     if max(map(add, places, lengths)) > body:
         raise ValueError(f"a buffer reaches beyond its body of {body} bytes: places {places}, lengths {lengths}")
     if layout.codec is None:
-        return _Found(sum(lengths), lengths, metadata, numbers, layout)
+        return _Measured(sum(lengths), lengths, metadata, numbers, layout)
     sizes = _sizes(message, places, lengths, body)
     total = sum(sizes)
     if total > _LARGE_BYTES:
@@ -183,7 +183,7 @@ def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Found:
         for length, size in zip(filter(None, lengths), sizes, strict=True):
             if size > length * _MOST[layout.codec]:
                 raise ValueError(f"{length} compressed bytes can't decode to {size}")
-    return _Found(total, sizes, metadata, numbers, layout)
+    return _Measured(total, sizes, metadata, numbers, layout)
 
 
 def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Layout]:
@@ -228,12 +228,12 @@ def _plain(size: int, length: int) -> int:
     return length - _WORD
 
 
-def _check(found: _Found, shape: SchemaShape) -> None:
+def _check(measured: _Measured, shape: SchemaShape) -> None:
     """Refuse rows that the buffers have no bytes for.
 
     Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
     """
-    numbers, layout, sizes = found.numbers, found.layout, found.sizes
+    numbers, layout, sizes = measured.numbers, measured.layout, measured.sizes
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
     if layout.codec is not None:
         if any(0 < length < _WORD for length in lengths):
@@ -302,9 +302,9 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
     body, rows, nodes, buffers = (first[at] for at, _ in runs)
     behind_nodes, behind = nodes + runs[2][1], buffers + runs[3][1]
     places = slice(buffers, behind, 2)
-    found = unpack(metadata)
-    if not 0 <= min(found) <= max(found) <= _MOST_NUMBER or any(place % _WORD for place in found[places]):
-        raise ValueError(f"a number is negative, larger than any of a frame, or no place for a buffer: {found}")
+    numbers = unpack(metadata)
+    if not 0 <= min(numbers) <= max(numbers) <= _MOST_NUMBER or any(place % _WORD for place in numbers[places]):
+        raise ValueError(f"a number is negative, larger than any of a frame, or no place for a buffer: {numbers}")
     return _Layout(
         mask, int.from_bytes(metadata, "little") & mask,
         unpack if body >= 0 <= rows else lambda metadata: (*unpack(metadata), 0), body, rows,
@@ -319,8 +319,8 @@ def _fields(metadata: bytes, at: int) -> Numbers:
     if listed < 0:
         raise ValueError("a table's list of fields lies before it")
     count = min(max(0, _U16.unpack_from(metadata, listed)[0] - 4) // 2, _FIELDS)
-    found: Numbers = _ENTRIES[count].unpack_from(metadata, listed + 4)
-    return (*(table + entry if entry else 0 for entry in found), *_ABSENT[count])
+    entries: Numbers = _ENTRIES[count].unpack_from(metadata, listed + 4)
+    return (*(table + entry if entry else 0 for entry in entries), *_ABSENT[count])
 
 
 def _pairs(metadata: bytes, at: int, expected: int) -> int:

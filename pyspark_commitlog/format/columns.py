@@ -45,8 +45,8 @@ _MOST_TIMES = 2
 
 def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:
     """Return a timestamp column without nulls as microseconds since the epoch, without a copy."""
-    found: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
-    return found
+    microseconds: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
+    return microseconds
 
 
 def most_decoded(frame_bytes: int) -> int:
@@ -107,9 +107,9 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
         decoder = idle.pop()
     except IndexError:
         decoder = _Decoder(*wanted)
-    found = decoder.decode(message, metadata)
+    batch = decoder.decode(message, metadata)
     idle.append(decoder)
-    return found
+    return batch
 
 
 class _Decoder:
@@ -134,14 +134,14 @@ class _Decoder:
         """Return the rows of a message, with a copy of its metadata; raises as the function does."""
         self._feed.give(message, metadata)
         try:
-            found = self._stream.read_next_batch()
-            found.validate(full=True)  # its rows, and each offset: one that leads beside its buffer crashes the process
+            batch = self._stream.read_next_batch()
+            batch.validate(full=True)  # its rows, and each offset: one that leads beside its buffer crashes the process
         except pa.ArrowMemoryError:  # nothing is wrong with the message
             raise
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
         # Where there are no rows, Arrow checks no offset.
-        return found if found.num_rows else pa.RecordBatch.from_pylist([], found.schema)
+        return batch if batch.num_rows else pa.RecordBatch.from_pylist([], batch.schema)
 
 
 #: Decoders that no thread uses at the moment, by what they decode: taken out for one message, put back after it.

@@ -76,10 +76,10 @@ class Checked:
         """
         if len(data) > self.length:
             raise CorruptionError(f"{what}: more than the expected {self.length} bytes")
-        found = Checked.of(data)
-        if found != self:
+        actual = Checked.of(data)
+        if actual != self:
             raise CorruptionError(
-                f"{what}: {found.length} bytes with CRC-32C {found.crc:08x}, "
+                f"{what}: {actual.length} bytes with CRC-32C {actual.crc:08x}, "
                 f"expected {self.length} bytes with {self.crc:08x}"
             )
         return data
@@ -140,9 +140,9 @@ def check_seal(line: bytes, where: str) -> bytes:
     covered, tail = line[: -_TAIL_BYTES - 1], _TAIL.fullmatch(line[-_TAIL_BYTES - 1 : -1])
     if tail is None or not line.endswith(b"\n"):
         raise CorruptionError(f"{where}: the line is cut off after {len(line)} bytes; restore the file")
-    found = google_crc32c.value(covered)
-    if found != int(tail[1], 16):
-        raise CorruptionError(f"{where}: CRC-32C is {found:08x}, expected {tail[1].decode()}; restore the file")
+    crc = google_crc32c.value(covered)
+    if crc != int(tail[1], 16):
+        raise CorruptionError(f"{where}: CRC-32C is {crc:08x}, expected {tail[1].decode()}; restore the file")
     return covered
 
 
@@ -234,5 +234,5 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
 
 def to_json_bytes(value: Any) -> bytes:
     """Return compact JSON in ASCII for a side file: by msgspec, several times as fast, where nothing is escaped."""
-    found = msgspec.json.encode(value)
-    return found if found.isascii() and b"\\" not in found else _escaping(value).encode()
+    encoded = msgspec.json.encode(value)
+    return encoded if encoded.isascii() and b"\\" not in encoded else _escaping(value).encode()

@@ -265,9 +265,9 @@ def open_payload(frame: Frame) -> Payload:
         CorruptionError: the CRC differs, or the record inside does not parse.
         UnsupportedError: a payload kind or version of a newer release.
     """
-    found = google_crc32c.value(frame.buffer.slice(_CRC_COUNTS_FROM))
-    if found != frame.crc:
-        raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {found:08x}, expected {frame.crc:08x}")
+    crc = google_crc32c.value(frame.buffer.slice(_CRC_COUNTS_FROM))
+    if crc != frame.crc:
+        raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {crc:08x}, expected {frame.crc:08x}")
     try:
         message, headers = _parse_record(frame.buffer)
         identity = _identity(headers) if len(headers) <= _KEPT_BYTES else _identity.__wrapped__(headers)

@@ -201,9 +201,9 @@ def offset_index_fault(data: bytes, published: Published) -> str:
 
     Nothing is compared with the log: the frame that an entry leads to is checked by who goes there.
     """
-    told = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
-    if told:
-        return told
+    fault = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
+    if fault:
+        return fault
     entries = np.frombuffer(data, _OFFSETS)
     offsets, positions = entries["offset"], entries["position"]
     last = int(positions[-1]) if len(entries) else 0
@@ -220,9 +220,9 @@ def offset_index_fault(data: bytes, published: Published) -> str:
 
 def time_index_fault(data: bytes, published: Published) -> str:
     """Return why ``data`` can't be the time index of a segment, "" if it can (pure; ``TimeIndex.sanityCheck``)."""
-    told = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
-    if told:
-        return told
+    fault = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
+    if fault:
+        return fault
     entries = np.frombuffer(data, _TIMES)
     stamps, offsets = entries["timestamp"], entries["offset"]
     last = int(stamps[-1]) if len(entries) else -1
@@ -235,9 +235,9 @@ def time_index_fault(data: bytes, published: Published) -> str:
     return ""
 
 
-def _length_fault(found: int, expected: int, entry_bytes: int) -> str:
-    if found != expected:
-        return f"it has {'more' if found > expected else found} bytes, expected {expected}"
+def _length_fault(length: int, expected: int, entry_bytes: int) -> str:
+    if length != expected:
+        return f"it has {'more' if length > expected else length} bytes, expected {expected}"
     return f"{expected} bytes are no whole entries" if expected % entry_bytes else ""
 
 

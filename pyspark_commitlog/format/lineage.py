@@ -36,15 +36,15 @@ def kept(sequence: int) -> tuple[int, ...]:
 
     A multiple of 2^k is kept while it is no more than ``REACH`` · 2^k below. What the next entry keeps, this one does.
     """
-    found, at, step = list[int](), sequence, 1
+    numbers, at, step = list[int](), sequence, 1
     while at > 0:
         if sequence - at > REACH * step:
             step *= 2
             at -= at % step
         else:
-            found.append(at)
+            numbers.append(at)
             at -= step
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _descent(sequence: int) -> Iterator[int]:

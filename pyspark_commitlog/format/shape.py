@@ -75,9 +75,9 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
         raise _damage(error, lambda: value, where) from error
 
 
-def damage(where: str, field: str, found: object, expected: str) -> CorruptionError:
+def damage(where: str, field: str, value: object, expected: str) -> CorruptionError:
     """Return the error for a value that no shape can tell to be wrong."""
-    return CorruptionError(f"{where}: {field} is {_short(found)}, expected {expected}; restore the file")
+    return CorruptionError(f"{where}: {field} is {_short(value)}, expected {expected}; restore the file")
 
 
 @lru_cache(maxsize=64)
@@ -92,10 +92,10 @@ def _damage(error: Exception, value: Any, where: str) -> CorruptionError:
     assert parts is not None
     path, expected = parts["path"] or "$", parts["expected"].replace("`", "")
     try:
-        found = f" is {_short(_at(value(), path))},"
+        content = f" is {_short(_at(value(), path))},"
     except (ValueError, LookupError, TypeError, RecursionError):  # a part of a mapping, or of no JSON
-        found = ":"
-    return CorruptionError(f"{where}: {path}{found} {expected[:1].lower()}{expected[1:]}; restore the file")
+        content = ":"
+    return CorruptionError(f"{where}: {path}{content} {expected[:1].lower()}{expected[1:]}; restore the file")
 
 
 def _at(value: Any, path: str) -> Any:

@@ -105,12 +105,12 @@ def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
         sf.expr("bitmap_construct_agg(bitmap_bit_position(offset + 1)) AS bits"),
         sf.expr("count_if(keyless) AS keyless"),
     )
-    found, without_key = [np.zeros(0, np.int64)], 0
+    superseded, without_key = [np.zeros(0, np.int64)], 0
     for row in sorted(rows.collect(), key=lambda row: row["bucket"]):
         bits = np.unpackbits(np.frombuffer(row["bits"], np.uint8), bitorder="little")
-        found.append(np.flatnonzero(bits) + (row["bucket"] - 1) * _BITMAP_BITS)
+        superseded.append(np.flatnonzero(bits) + (row["bucket"] - 1) * _BITMAP_BITS)
         without_key += row["keyless"]
-    return np.concatenate(found), without_key
+    return np.concatenate(superseded), without_key
 
 
 @dataclass(frozen=True, slots=True)

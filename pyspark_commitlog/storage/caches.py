@@ -42,11 +42,11 @@ class Cache:
     def get(self, shelf: int, key: Any) -> Any:
         """Return what was put, None if it is not there any more."""
         with self._lock:
-            found = self._items.get((shelf, key))
-            if found is not None:
+            item = self._items.get((shelf, key))
+            if item is not None:
                 self._items.move_to_end((shelf, key))
         self._sweep()
-        return None if found is None else found[0]
+        return None if item is None else item[0]
 
     def put(self, shelf: int, key: Any, value: Any, size: int) -> None:
         """Keep a value; one that is larger than the whole cache is not kept."""
@@ -64,9 +64,9 @@ class Cache:
     def pop(self, shelf: int, key: Any) -> Any:
         """Take out what was put, None if it is not there any more."""
         with self._lock:
-            found = self._take(shelf, key)
+            item = self._take(shelf, key)
         self._sweep()
-        return None if found is None else found[0]
+        return None if item is None else item[0]
 
     def clear(self, shelf: int) -> None:
         """Drop all that is on a shelf; from a finalizer, too, which may come while this thread holds the lock."""
@@ -74,15 +74,15 @@ class Cache:
         self._sweep()
 
     def _take(self, shelf: int, key: Any) -> Any:
-        keys, found = self._shelves.get(shelf), self._items.get((shelf, key))
-        if found is not None:  # no call between the next two, so no Ctrl-C
-            self._bytes -= found[1]
+        keys, item = self._shelves.get(shelf), self._items.get((shelf, key))
+        if item is not None:  # no call between the next two, so no Ctrl-C
+            self._bytes -= item[1]
             del self._items[shelf, key]
         if keys is not None:
             keys.discard(key)
             if not keys:
                 self._shelves.pop(shelf, None)
-        return found  # to be let go of without the lock: that may end in a finalizer
+        return item  # to be let go of without the lock: that may end in a finalizer
 
     def _sweep(self) -> None:
         """Clear shelves that were given up; who holds the lock meanwhile does it behind that."""
@@ -119,8 +119,8 @@ class Shelf(Generic[_Key, _Value]):
 
     def get(self, key: _Key) -> _Value | None:
         """Return what was put, None if it is not there any more."""
-        found: _Value | None = self._cache.get(self._number, key)
-        return found
+        item: _Value | None = self._cache.get(self._number, key)
+        return item
 
     def put(self, key: _Key, value: _Value, size: int) -> None:
         """Keep a value of so many bytes, until it is the least recently used of all in the cache."""
@@ -128,8 +128,8 @@ class Shelf(Generic[_Key, _Value]):
 
     def pop(self, key: _Key) -> _Value | None:
         """Take out what was put, None if it is not there any more."""
-        found: _Value | None = self._cache.pop(self._number, key)
-        return found
+        item: _Value | None = self._cache.pop(self._number, key)
+        return item
 
     def clear(self) -> None:
         """Drop all that is on it."""

@@ -23,8 +23,8 @@ _READ_BYTES = 2**16
 
 @cache
 def _libc() -> Any:
-    found = ctypes.CDLL(None, use_errno=True)
-    return found if hasattr(found, "inotify_init1") and hasattr(os, "eventfd") else None
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc if hasattr(libc, "inotify_init1") and hasattr(os, "eventfd") else None
 
 
 class Events:
@@ -38,8 +38,8 @@ class Events:
         self._descriptor, self._ignored = descriptor, os.fsencode(ignored)
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
-        for each in (descriptor, self._woken):
-            self._poll.register(each, select.POLLIN)
+        for source in (descriptor, self._woken):
+            self._poll.register(source, select.POLLIN)
         self._numbers: set[int] = set()
 
     @classmethod
@@ -86,13 +86,13 @@ class Events:
         Returns:
             How long it waited, in seconds, and the numbers of the directories with new names, or that were deleted.
         """
-        began, found = time.monotonic(), set[int]()
+        began, numbers = time.monotonic(), set[int]()
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
             if descriptor == self._woken:
                 os.eventfd_read(descriptor)
             else:
-                found |= self._read()
-        return time.monotonic() - began, found
+                numbers |= self._read()
+        return time.monotonic() - began, numbers
 
     def wake(self) -> None:
         """End the wait of another thread, or the next one."""
@@ -105,7 +105,7 @@ class Events:
         os.close(self._woken)
 
     def _read(self) -> set[int]:
-        found, data, position = set[int](), os.read(self._descriptor, _READ_BYTES), 0
+        numbers, data, position = set[int](), os.read(self._descriptor, _READ_BYTES), 0
         while position < len(data):
             number, mask, _, size = _HEAD.unpack_from(data, position)
             name = data[position + _HEAD.size : position + _HEAD.size + size]
@@ -114,7 +114,7 @@ class Events:
                 return set(self._numbers)
             if name.startswith(self._ignored) or number not in self._numbers:
                 continue
-            found.add(number)
+            numbers.add(number)
             if mask & _IN_IGNORED:
                 self._numbers.discard(number)
-        return found
+        return numbers

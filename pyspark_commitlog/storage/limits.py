@@ -49,7 +49,7 @@ def from_environment() -> ProcessLimits:
     Raises:
         OptionError: names the variable, its value and what is allowed.
     """
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for field in fields(ProcessLimits):
         variable = f"{_VARIABLE}{field.name.upper()}"
         text = os.environ.get(variable)
@@ -60,8 +60,8 @@ def from_environment() -> ProcessLimits:
                 f"environment variable {variable}={text!r} is not allowed: it takes a whole number, "
                 f"{LEAST[field.name]} or more"
             )
-        found[field.name] = int(text)
-    return ProcessLimits(**found)
+        limits[field.name] = int(text)
+    return ProcessLimits(**limits)
 
 
 _limits: ProcessLimits | None = None

@@ -267,11 +267,11 @@ class LocalStorage(Storage):
         """See ``Storage.holder``."""
         try:
             note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
-            found = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
-            str(found)  # a time that no calendar has
+            holder = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
+            str(holder)  # a time that no calendar has
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return Holder()
-        return found
+        return holder
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
@@ -292,9 +292,9 @@ class LocalStorage(Storage):
         """See ``Storage.remove_abandoned``."""
         removed = 0
         with suppress(FileNotFoundError), explained(self._root, f"clean {directory}"):
-            for found in os.scandir(self._full(directory)):
-                if found.name.startswith(TEMPORARY) and found.stat().st_mtime_ns // 1_000_000 < before_ms:
-                    os.unlink(found.path)
+            for file in os.scandir(self._full(directory)):
+                if file.name.startswith(TEMPORARY) and file.stat().st_mtime_ns // 1_000_000 < before_ms:
+                    os.unlink(file.path)
                     removed += 1
         return removed
 
@@ -343,10 +343,10 @@ class LocalStorage(Storage):
         """See ``Storage.names``."""
         try:
             with explained(self._root, f"list {directory}"):
-                found = os.listdir(self._name(directory))
+                names = os.listdir(self._name(directory))
         except FileNotFoundError:
             return []
-        return sorted(name for name in found if not name.startswith(TEMPORARY))
+        return sorted(name for name in names if not name.startswith(TEMPORARY))
 
     def new_id(self) -> str:
         """Return a fresh uuid."""
@@ -375,10 +375,10 @@ def mount_type(path: Path) -> str:
     except FileNotFoundError:
         return "apfs"
     real = os.path.realpath(path)
-    best, found = "", "unknown"
+    best, kind = "", "unknown"
     for line in lines:
         left, _, right = line.partition(" - ")
         point = left.split()[4].replace("\\040", " ")
         if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, found = point, right.split()[0]
-    return found
+            best, kind = point, right.split()[0]
+    return kind

@@ -194,10 +194,10 @@ def _write_back(fd: int, start: int, end: int) -> None:
 @cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     """Return the system's call, which Python has no name for; None where there is none (macOS)."""
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return found
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
 
 
 def write_again(full: str) -> None:

@@ -44,14 +44,14 @@ class _Piece:
     def __init__(self, fd: int, length: int, offset: int) -> None:
         map_, self._unmap = _calls()
         self.address = 0
-        found = map_(None, length, _PROT_READ, _MAP_SHARED, fd, offset)
-        if found in (None, ctypes.c_void_p(-1).value):
+        address = map_(None, length, _PROT_READ, _MAP_SHARED, fd, offset)
+        if address in (None, ctypes.c_void_p(-1).value):
             number = ctypes.get_errno()
             if number == errno.ENOMEM:  # the process has no more pieces, or addresses
                 raise MemoryError
             raise OSError(number, os.strerror(number))
-        self.address, self.length = found, length
-        _held.add(found)
+        self.address, self.length = address, length
+        _held.add(address)
 
     def __del__(self) -> None:
         address, self.address = self.address, 0

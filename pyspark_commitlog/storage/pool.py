@@ -208,7 +208,7 @@ class Pool:
         """Return whether another job waits for the thread that does ``job``: it may end, and come again later."""
         since = time.monotonic() - _SOON_SECONDS
         with self._changed:
-            late = (each for each in self._due if each[0] <= since and not self._is_void(*each))
+            late = (due for due in self._due if due[0] <= since and not self._is_void(*due))
             return bool(self._put_off.get(job.root)) or next(late, None) is not None
 
     def wait(self, job: Job, seconds: float) -> bool:
@@ -289,6 +289,6 @@ class Pool:
         self._busy[job.root] -= 1
         if not self._busy[job.root]:
             del self._busy[job.root]
-        for each in self._put_off.pop(job.root, ()):
-            if each in self._when:
-                heappush(self._due, (self._when[each], next(self._numbers), each))
+        for waiting in self._put_off.pop(job.root, ()):
+            if waiting in self._when:
+                heappush(self._due, (self._when[waiting], next(self._numbers), waiting))

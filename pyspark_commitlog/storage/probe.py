@@ -60,8 +60,8 @@ def _put(storage: Storage, path: str) -> bool:
 def _second_put(storage: Storage, home: str) -> Finding:
     first, second = _put(storage, f"{home}/twice"), _put(storage, f"{home}/twice")
     held = first and not second
-    told = "the second put of a name is refused" if held else "a second put of a name is taken: commits would be lost"
-    return Finding("put-if-absent", held, told, safe=held)
+    text = "the second put of a name is refused" if held else "a second put of a name is taken: commits would be lost"
+    return Finding("put-if-absent", held, text, safe=held)
 
 
 def _puts_at_once(storage: Storage, home: str) -> Finding:
@@ -71,23 +71,23 @@ def _puts_at_once(storage: Storage, home: str) -> Finding:
             for number in range(_ROUNDS)
         ]
     held = set(won) == {1}
-    told = f"{_ROUNDS} times {_AT_ONCE} puts of a name at once: " + (
+    text = f"{_ROUNDS} times {_AT_ONCE} puts of a name at once: " + (
         "one is taken" if held else f"{min(won)} to {max(won)} are taken: commits would be lost"
     )
-    return Finding("puts at once", held, told, safe=held)
+    return Finding("puts at once", held, text, safe=held)
 
 
 def _lock(storage: Storage, home: str) -> Finding:
     with storage.try_lock(f"{home}/lock") as first, storage.try_lock(f"{home}/lock") as second:
         held = first and not second
-    told = "is held by one" if held else "is not: settlers would disturb each other"
-    return Finding("lock", held, told, safe=held)
+    text = "is held by one" if held else "is not: settlers would disturb each other"
+    return Finding("lock", held, text, safe=held)
 
 
 def _append(storage: Storage) -> Finding:
     can = storage.can_append
-    told = "segments are written in place" if can else "not on this mount: commits stay in chunks, nothing is settled"
-    return Finding("append", can, told)
+    text = "segments are written in place" if can else "not on this mount: commits stay in chunks, nothing is settled"
+    return Finding("append", can, text)
 
 
 def _times(storage: Storage, home: str) -> Finding:

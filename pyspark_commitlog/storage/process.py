@@ -198,10 +198,10 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
         for _ in range(min(threads, len(waiting)) - 1):
             started.append(start_thread("commitlog-share", work))
     work()
-    for each in started:
-        while each.is_alive():
+    for thread in started:
+        while thread.is_alive():
             try:
-                each.join()
+                thread.join()
             except BaseException as failure:  # noqa: BLE001 raised below
                 failures.append(failure)
     if failures:

@@ -52,14 +52,14 @@ class CommitLogReader(SourceReader, DataSourceReader):
         states = self._states({})  # behind the group: it may know entries that are newer than an earlier look
         starts = self._resolve(states, asked, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
-        found: list[OffsetRange] = []
+        ranges: list[OffsetRange] = []
         for place, start in starts.items():
             name, partition, end = place.topic, place.partition, ends[place]
             if start > end:
                 raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
             wanted = OffsetRange(name, states[name].topic_id, partition, start, end, states[name].lineage.position)
-            found += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
-        return self._parts(found)
+            ranges += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
+        return self._parts(ranges)
 
     def _kept(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
         """Return which offsets of a range may pass the filters that Spark pushed."""

@@ -66,12 +66,12 @@ class Bounds:
             and place not in self._known
             and starts[place] < ends[place]
         ]
-        found = by_offset(self._topic(name), state, asked, due) if due else None
-        if isinstance(found, dict):
-            self._keep(found)
+        offsets = by_offset(self._topic(name), state, asked, due) if due else None
+        if isinstance(offsets, dict):
+            self._keep(offsets)
 
-    def _keep(self, found: Mapping[str, Mapping[int, int]]) -> None:
-        for name, offsets in found.items():
+    def _keep(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        for name, offsets in ends.items():
             for partition, offset in offsets.items():
                 if offset != LATEST:
                     self._known[TopicPartition(name, partition)] = offset

@@ -55,27 +55,27 @@ class UnknownLiteralError(Exception):
 
 def united(spans: Iterable[tuple[int, int]]) -> Spans:
     """Return the numbers that are in any of these ranges."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return tuple(found)
+            merged.append((start, end))
+    return tuple(merged)
 
 
 def common(one: Spans, other: Spans) -> Spans:
     """Return the numbers that are in both."""
-    found, i, j = [], 0, 0
+    both, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
         if start < end:
-            found.append((start, end))
+            both.append((start, end))
         if one[i][1] < other[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(both)
 
 
 def without(spans: Spans) -> Spans:
@@ -88,13 +88,13 @@ def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
     """Return ranges that cover these: not more than ``most``, and none ``near`` the next."""
     gaps = sorted((after[0] - before[1] for before, after in pairwise(spans)), reverse=True)
     limit = max(near, gaps[most - 1] + 1 if len(gaps) >= most else 0)
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in spans:
-        if found and start - found[-1][1] < limit:
-            found[-1] = (found[-1][0], end)
+        if merged and start - merged[-1][1] < limit:
+            merged[-1] = (merged[-1][0], end)
         else:
-            found.append((start, end))
-    return tuple(found)
+            merged.append((start, end))
+    return tuple(merged)
 
 
 # --- tests ------------------------------------------------------------------------------------------------
@@ -173,14 +173,14 @@ class Filters:
     tests: Sequence[Filter] = ()
 
     def _matching(self, column: str, read: Callable[[Any], int]) -> Spans:
-        found = ALL
+        spans = ALL
         for test in self.tests:
             inner = test
             while isinstance(inner, Not):
                 inner = inner.child
             if getattr(inner, "attribute", None) == (column,):
-                found = common(found, matching(test, read)[0])
-        return found
+                spans = common(spans, matching(test, read)[0])
+        return spans
 
     def offsets(self, topic: str, partition: int, start: int, end: int) -> Spans:
         """Return which offsets of [start, end) of a partition may be wanted, by all but their times."""
@@ -191,8 +191,8 @@ class Filters:
 
     def times(self) -> tuple[int, int] | None:
         """Return the first and the last ms that may be wanted; None when no time at all can be."""
-        found = self._matching("timestamp", microseconds)
-        return (found[0][0] // _US_PER_MS, (found[-1][1] - 1) // _US_PER_MS) if found else None
+        spans = self._matching("timestamp", microseconds)
+        return (spans[0][0] // _US_PER_MS, (spans[-1][1] - 1) // _US_PER_MS) if spans else None
 
 
 class Taker:

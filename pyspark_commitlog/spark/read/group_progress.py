@@ -51,17 +51,17 @@ class GroupStart:
                 restored from a copy, this is a LogTruncationError.
         """
         restored = parted(topic, self.state.lineage(state.topic_id), state)
-        found = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
-        for partition, offset in found.items():
+        offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
+        for partition, offset in offsets.items():
             low, high = state.log_start[partition], state.log_end[partition]
             if restored is not None and restored.loses(partition, offset):
                 if strict:
                     raise truncated(topic.name, partition, offset, restored)
                 end = restored.end(partition)
-                found[partition] = max(low, min(offset if end is None else end, high))
+                offsets[partition] = max(low, min(offset if end is None else end, high))
                 log.warning(
                     "group %r: %s; failOnDataLoss is false: it goes on at offset %d",
-                    self.group.name, lost(topic.name, partition, offset, restored), found[partition],
+                    self.group.name, lost(topic.name, partition, offset, restored), offsets[partition],
                 )  # fmt: skip
                 continue
             if strict and not low <= offset <= high:
@@ -71,7 +71,7 @@ class GroupStart:
                     f"offsets {low} to {high}{gone}. Reset it, for example to earliest "
                     "(commitlog groups reset ROOT GROUP)"
                 )
-        return found
+        return offsets
 
 
 class GroupProgress:
@@ -151,6 +151,6 @@ class GroupProgress:
             return False
         return True
 
-    def _warn(self, told: str) -> None:
-        if self._told.is_new(told):
-            log.warning("%s", told)
+    def _warn(self, warning: str) -> None:
+        if self._told.is_new(warning):
+            log.warning("%s", warning)

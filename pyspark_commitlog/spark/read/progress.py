@@ -32,14 +32,14 @@ class Loss:
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:
     """Return what a query with failOnDataLoss=true raises: one error that names all losses."""
-    told = "; ".join(dict.fromkeys(loss.told for loss in losses))
+    lost = "; ".join(dict.fromkeys(loss.told for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
     kind: type[CommitLogError] = OffsetOutOfRangeError
     if any(loss.topic_changed for loss in losses):
         kind = TopicChangedError
     elif any(loss.truncated for loss in losses):
         kind = LogTruncationError
-    return kind(f"{told}. {advice}, or set the option 'failOnDataLoss' to 'false'")
+    return kind(f"{lost}. {advice}, or set the option 'failOnDataLoss' to 'false'")
 
 
 #: Is told of each loss.
@@ -137,7 +137,7 @@ def ranges(
 
     Topics were ``restored`` after ``begin`` was reached, or ``since`` the batch was planned.
     """
-    found = []
+    readable = []
     for place, planned in sorted(until.offsets.items()):
         state, meant = states.get(place.topic), until.topic_ids[place.topic]
         if state is None or state.topic_id != meant:
@@ -162,10 +162,10 @@ def ranges(
         if start < min(low, stop):
             tell(_deleted_records(place, start, min(low, stop), low))
         if max(start, low) < stop:
-            found.append(
+            readable.append(
                 OffsetRange(place.topic, meant, place.partition, max(start, low), stop, state.lineage.position)
             )
-    return found
+    return readable
 
 
 def outside(option: str, place: TopicPartition, low: int, high: int, asked: int) -> Loss:

@@ -52,8 +52,8 @@ def chosen(options: SourceOptions) -> StructType:
     asked = [name.lower() for name in options.columns]
     for name in asked:
         if name not in known or asked.count(name) > 1:
-            told = ", ".join(_COLUMNS.fieldNames())
-            raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {told}, each once")
+            names = ", ".join(_COLUMNS.fieldNames())
+            raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {names}, each once")
     if options.include_headers and "headers" not in asked:
         raise OptionError("options 'columns' and 'includeHeaders'='true' exclude each other unless it names headers")
     return StructType([known[name] for name in asked])

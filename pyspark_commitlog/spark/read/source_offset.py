@@ -48,9 +48,9 @@ def _members(data: Any, key: Any, value: Any, where: str) -> dict[str, Any]:
         return check(data, dict[key, value], where)
     except CorruptionError:
         if isinstance(data, dict):
-            for name, found in data.items():
+            for name, member in data.items():
                 check(name, key, f"{where}: the key {name!r}")
-                check(found, value, f"{where}: {name!r}")
+                check(member, value, f"{where}: {name!r}")
         raise
 
 
@@ -69,8 +69,8 @@ class GroupMark:
     @classmethod
     def from_json(cls, data: object, where: str) -> GroupMark:
         """Return the value of that form; raises as ``SourceOffset.from_json``."""
-        found = check(data, _GroupMarkShape, f"{where}: {GROUP_MARK}")
-        return cls(found.id, found.generation, found.share)
+        mark = check(data, _GroupMarkShape, f"{where}: {GROUP_MARK}")
+        return cls(mark.id, mark.generation, mark.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class SourceOffset:
         topics: dict[str, Any] = {}
         for place in sorted(self.offsets):
             topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
-        told = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
+        form = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
         if self.lineages:
-            told[LINEAGES] = {name: self.lineages[name] for name in sorted(self.lineages)}
-        return told if self.group is None else {**told, GROUP_MARK: self.group.to_json()}
+            form[LINEAGES] = {name: self.lineages[name] for name in sorted(self.lineages)}
+        return form if self.group is None else {**form, GROUP_MARK: self.group.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
@@ -105,9 +105,9 @@ class SourceOffset:
         """
         topics = {
             check(name, TopicName, f"{where}: the topic {name!r}"): _members(
-                found, _PartitionText, Whole, f"{where}: topic {name!r}"
+                partitions, _PartitionText, Whole, f"{where}: topic {name!r}"
             )
-            for name, found in data.items()
+            for name, partitions in data.items()
             if name not in _MARKS
         }
         ids = _members(data.get(TOPIC_IDS), TopicName, _TopicId, f"{where}: {TOPIC_IDS}")
@@ -117,8 +117,8 @@ class SourceOffset:
         marks = _members(data.get(LINEAGES, {}), TopicName, Position, f"{where}: {LINEAGES}")
         offsets = {
             TopicPartition(topic, int(partition)): offset
-            for topic, found in topics.items()
-            for partition, offset in found.items()
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
         }
         group = data.get(GROUP_MARK)
         return cls(offsets, ids, None if group is None else GroupMark.from_json(group, where), marks)

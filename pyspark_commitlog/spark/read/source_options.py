@@ -157,14 +157,14 @@ _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by
 
 def _selection(given: GivenOptions) -> TopicSelection:
     """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
-    found = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
-    if not found:
+    asked = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
+    if not asked:
         example = "name the topics to read, for example .option('subscribe', 'flights')"
         raise given.missing("subscribe", f"{example}; or give 'subscribePattern' or 'assign'")
-    if len(found) > 1:
-        told = " and ".join(f"{name!r}={value!r}" for name, value in found.items())
-        raise OptionError(f"options {told} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
-    ((name, value),) = found.items()
+    if len(asked) > 1:
+        options = " and ".join(f"{name!r}={value!r}" for name, value in asked.items())
+        raise OptionError(f"options {options} exclude each other: give exactly one of {', '.join(_SUBSCRIBE)}")
+    ((name, value),) = asked.items()
     return _SUBSCRIBE[name](value)
 
 
@@ -229,13 +229,13 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
 def _by_partition(name: str, text: str, selection: TopicSelection, minimum: int, use: str) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> number, from JSON."""
     try:
-        parsed = {topic: {int(p): _whole(o) for p, o in found.items()} for topic, found in json.loads(text).items()}
+        parsed = {topic: {int(p): _whole(o) for p, o in numbers.items()} for topic, numbers in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
-    for topic, found in parsed.items():
+    for topic, numbers in parsed.items():
         if not selection.takes(topic):
             raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {selection.told}")
-        for partition, offset in found.items():
+        for partition, offset in numbers.items():
             if selection.assigned is not None and partition not in selection.assigned[topic]:
                 raise OptionError(f"option {name!r} names {topic} partition {partition}, which 'assign' leaves out")
             if partition < 0 or offset < minimum:

@@ -78,11 +78,11 @@ class SourceReader:
         return progress.start() if progress and self._options.starting == GROUP else self._options.starting
 
     def _topic(self, name: str) -> TopicLog:
-        found = self._topics.get(name)
-        if found is None:
-            found = self._log().topic(name)
-            self._topics.put(name, found, HANDLE_BYTES)
-        return found
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._log().topic(name)
+            self._topics.put(name, topic, HANDLE_BYTES)
+        return topic
 
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
         """Return the newest state of every subscribed or known topic, whatever life it is in.
@@ -113,27 +113,27 @@ class SourceReader:
         if not self._options.fail_on_data_loss:
             yield self._warn
             return
-        found: list[Loss] = []
+        losses: list[Loss] = []
         try:
-            yield found.append
+            yield losses.append
         except TopicChangedError:
-            if not found:
+            if not losses:
                 raise
-        if found:
-            raise error_of(found)
+        if losses:
+            raise error_of(losses)
 
     def _warn(self, loss: Loss) -> None:
         if self._told.is_new(loss):
             log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
 
-    def _parts(self, found: Sequence[OffsetRange]) -> list[InputPartition]:
+    def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         """Return ranges as Spark's partitions, cut as the options say."""
-        parts = found
+        parts = ranges
         if self._options.split != Split():
             from pyspark_commitlog.log.read.frame_bounds import FrameBounds
 
-            parts = split(found, self._options.split, FrameBounds(self._topic).of)
-        return [Range(each) for each in longest_first(parts)]
+            parts = split(ranges, self._options.split, FrameBounds(self._topic).of)
+        return [Range(part) for part in longest_first(parts)]
 
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
@@ -150,8 +150,8 @@ class SourceReader:
                     exact = by_offset(self._topic(name), state, asked, taken)
                 else:
                     exact = {name: asked.of(self._topic(name), state, taken, strict=self._options.fail_on_data_loss)}
-                found = resolve(exact, default, name, state, option, tell)
-                offsets |= {TopicPartition(name, partition): found[partition] for partition in taken}
+                resolved = resolve(exact, default, name, state, option, tell)
+                offsets |= {TopicPartition(name, partition): resolved[partition] for partition in taken}
         return offsets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -187,7 +187,7 @@ def check_end(asked: Offsets | Timestamps | None) -> None:
     Raises:
         OptionError: it is asked for.
     """
-    if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in each.values() for each in asked.values())):
+    if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in ends.values() for ends in asked.values())):
         raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
 
 
@@ -208,13 +208,13 @@ def by_offset(
         if partition not in taken and partition < state.partitions:
             continue
         known = partition < state.partitions  # else refused by ``resolve``
-        found = find_time(topic, state.topic_id, partition, at) if known else None
-        if found is None and known and asked.strict:
+        record = find_time(topic, state.topic_id, partition, at) if known else None
+        if record is None and known and asked.strict:
             raise OptionError(
                 f"{topic.name} partition {partition} has no record at or after timestamp {at} (ms); set the option "
                 "'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end"
             )
-        offsets[partition] = LATEST if found is None else min(found.offset, state.log_end[partition])
+        offsets[partition] = LATEST if record is None else min(record.offset, state.log_end[partition])
     return {topic.name: offsets}
 
 

@@ -52,7 +52,7 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
         frames_of: tells where the frames of a range lie; asked only where a range is cut.
     """
     parts: list[OffsetRange] = []
-    for wanted, count in zip(ranges, how.counts([each.end - each.start for each in ranges]), strict=True):
+    for wanted, count in zip(ranges, how.counts([span.end - span.start for span in ranges]), strict=True):
         if count == 1:
             parts.append(wanted)
         else:

@@ -90,30 +90,30 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         with self._losses() as tell:
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
-            found = unread(begin, states, selection, tell, over, restored)
+            to_read = unread(begin, states, selection, tell, over, restored)
             mark = self._follow(begin)
-        ends, ids = dict(found.ends), found.topic_ids
+        ends, ids = dict(to_read.ends), to_read.topic_ids
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
             ids = {name: ids[name] for name in {place.topic for place in ends}}
-        ends = self._bounds.cut(found.starts, ends, states)
+        ends = self._bounds.cut(to_read.starts, ends, states)
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
-            ends = self._throttle.cut(found, ends, may_wait=self._target is None)
+            ends = self._throttle.cut(to_read, ends, may_wait=self._target is None)
         reached = SourceOffset(ends, ids, begin.group)
         if reached == begin and not restored:  # of what was restored, the next offset has to say from where on
             self._answered = start, begin
             return start
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
-        gone = {name: told for name, told in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
+        gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
         reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be put back from a copy
         self._answered = reached.to_json(), reached
         return self._answered[0]
 
-    def _offset(self, told: dict[str, Any]) -> SourceOffset:
+    def _offset(self, answer: dict[str, Any]) -> SourceOffset:
         """Return the value of a JSON offset; Spark mostly hands back what it was answered last."""
-        if self._answered is not None and self._answered[0] == told:
+        if self._answered is not None and self._answered[0] == answer:
             return self._answered[1]
-        return SourceOffset.from_json(told)
+        return SourceOffset.from_json(answer)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
@@ -126,20 +126,20 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         with self._losses() as tell:
             states = self._states(until.topic_ids)
             since = self._restored(until, states)
-            found = ranges(begin, until, states, tell, self._restored(begin, states), since)
-        return self._parts(found)
+            readable = ranges(begin, until, states, tell, self._restored(begin, states), since)
+        return self._parts(readable)
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
         """Return which topics were restored from a copy since an offset was reached."""
-        found = {}
+        restored = {}
         for name, mark in reached.lineages.items():
             state = states.get(name)
             if state is None or state.topic_id != reached.topic_ids.get(name):
                 continue
             gone = parted(self._topic(name), Lineage.of_position(mark), state)
             if gone is not None:
-                found[name] = gone
-        return found
+                restored[name] = gone
+        return restored
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""

@@ -88,11 +88,11 @@ def by_partition(text: str) -> TopicSelection:
         parsed = json.loads(text)
     except ValueError:
         raise wrong from None
-    if not isinstance(parsed, dict) or not parsed or not all(_are_partitions(found) for found in parsed.values()):
+    if not isinstance(parsed, dict) or not parsed or not all(_are_partitions(numbers) for numbers in parsed.values()):
         raise wrong
     assigned = {check_topic_name(topic): tuple(sorted(set(parsed[topic]))) for topic in sorted(parsed)}
     return TopicSelection(tuple(assigned), assigned=assigned)
 
 
-def _are_partitions(found: object) -> bool:
-    return isinstance(found, list) and bool(found) and all(type(number) is int and number >= 0 for number in found)
+def _are_partitions(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(number) is int and number >= 0 for number in value)

@@ -75,8 +75,8 @@ class Plan:
 
     def __str__(self) -> str:
         pairs = [*self.environment.items(), *self.settings.items()]
-        told = ", ".join(f"{name}={value}" for name, value in pairs) or "nothing"
-        return f"set {told}" + (f"; kept yours: {', '.join(self.kept)}" if self.kept else "")
+        made = ", ".join(f"{name}={value}" for name, value in pairs) or "nothing"
+        return f"set {made}" + (f"; kept yours: {', '.join(self.kept)}" if self.kept else "")
 
 
 def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
@@ -192,28 +192,28 @@ def _of_files() -> dict[str, str]:
     read = process.read_text(f"{directory}/spark-defaults.conf")
     named = of_arguments(submit)
     more = process.read_text(named["properties-file"]) if "properties-file" in named else ""
-    found = {**parsed(read), **parsed(more), **{k: v for k, v in named.items() if k.startswith("spark.")}}
+    settings = {**parsed(read), **parsed(more), **{k: v for k, v in named.items() if k.startswith("spark.")}}
     if master := named.get("master") or environment("MASTER"):
-        found.setdefault("spark.master", master)
-    return found
+        settings.setdefault("spark.master", master)
+    return settings
 
 
 def parsed(text: str) -> dict[str, str]:
     """Return the settings in a ``spark-defaults.conf`` (pure): a name, then blanks, ``=`` or ``:``, then its value."""
-    found = {}
+    settings = {}
     for line in text.splitlines():
         stripped = line.strip()
         if stripped and stripped[0] not in "#!":
             end = next((i for i, c in enumerate(stripped) if c in " \t=:"), len(stripped))
-            found[stripped[:end]] = stripped[end:].lstrip(" \t").removeprefix("=").removeprefix(":").strip()
-    return found
+            settings[stripped[:end]] = stripped[end:].lstrip(" \t").removeprefix("=").removeprefix(":").strip()
+    return settings
 
 
 def of_arguments(text: str) -> dict[str, str]:
     """Return what arguments of spark-submit set (pure): ``--conf name=value`` by name, ``--other value`` by other."""
     import shlex
 
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     words = iter(shlex.split(text))
     for word in words:
         if not word.startswith("-"):
@@ -223,8 +223,8 @@ def of_arguments(text: str) -> dict[str, str]:
             value = next(words, "")
         if option in ("conf", "c"):
             option, _, value = value.partition("=")
-        found[option] = value
-    return found
+        settings[option] = value
+    return settings
 
 
 def quick_python() -> str | None:

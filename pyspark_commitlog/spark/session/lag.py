@@ -71,13 +71,13 @@ class QueryLag:
     @property
     def behind_bytes(self) -> int | None:
         """Return the stored bytes that it has not read; None where they are not known of all partitions."""
-        known = [each.behind_bytes for each in self.partitions if each.behind_bytes is not None]
+        known = [partition.behind_bytes for partition in self.partitions if partition.behind_bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def behind_ms(self) -> int | None:
         """Return the age of the oldest first record not read; None where it is not known of all partitions."""
-        known = [each.behind_ms for each in self.partitions if each.behind_ms is not None]
+        known = [partition.behind_ms for partition in self.partitions if partition.behind_ms is not None]
         return max(known, default=0) if len(known) == len(self.partitions) else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,15 +92,15 @@ class QueryLag:
             "lag": self.lag,
             "partitions": [
                 {
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "offset": each.offset,
-                    "highWatermark": each.high_watermark,
-                    "lag": each.lag,
-                    "behindBytes": each.behind_bytes,
-                    "behindMs": each.behind_ms,
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "offset": partition.offset,
+                    "highWatermark": partition.high_watermark,
+                    "lag": partition.lag,
+                    "behindBytes": partition.behind_bytes,
+                    "behindMs": partition.behind_ms,
                 }
-                for each in self.partitions
+                for partition in self.partitions
             ],
         }
 
@@ -110,8 +110,8 @@ def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
     sources = [source for source in progress["sources"] if _is_ours(source)]
     if not sources:
         return None
-    partitions = tuple(sorted(_partitions(sources), key=lambda each: (each.topic, each.partition)))
-    name, topics = progress.get("name"), ", ".join(dict.fromkeys(each.topic for each in partitions))
+    partitions = tuple(sorted(_partitions(sources), key=lambda partition: (partition.topic, partition.partition)))
+    name, topics = progress.get("name"), ", ".join(dict.fromkeys(partition.topic for partition in partitions))
     return QueryLag(
         query=name or progress["id"],
         batch=progress["batchId"],
@@ -134,9 +134,9 @@ def _is_ours(source: Mapping[str, Any]) -> bool:
     return end is not None and TOPIC_IDS in end
 
 
-def _offset(told: object) -> dict[str, Any] | None:
+def _offset(offset: object) -> dict[str, Any] | None:
     """Spark reports an offset as JSON, or as the text of it."""
-    parsed = json.loads(told) if isinstance(told, str) and told.startswith("{") else told
+    parsed = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
     return parsed if isinstance(parsed, dict) else None
 
 
@@ -155,26 +155,26 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
     name a running one has.
     """
     running = list(queries)
-    told = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}
+    newest = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}
     rows: dict[str, list[str]] = {name: [] for name in _METRICS}
-    for query, active in told.values():
+    for query, active in newest.values():
         own = f'query="{_escaped(query.query)}"'
         rows["commitlog_query_active"].append(f"{{{own}}} {active}")
         rows["commitlog_query_input_rows_per_second"].append(f"{{{own}}} {query.input_rate}")
         rows["commitlog_query_processed_rows_per_second"].append(f"{{{own}}} {query.process_rate}")
-        for each in query.partitions:
-            labels = f'{{{own},topic="{each.topic}",partition="{each.partition}"}}'
-            rows["commitlog_query_offset"].append(f"{labels} {each.offset}")
-            rows["commitlog_query_lag"].append(f"{labels} {each.lag}")
-            if each.behind_bytes is not None:
-                rows["commitlog_query_behind_bytes"].append(f"{labels} {each.behind_bytes}")
-            if each.behind_ms is not None:
-                rows["commitlog_query_behind_seconds"].append(f"{labels} {each.behind_ms / 1000}")
+        for partition in query.partitions:
+            labels = f'{{{own},topic="{partition.topic}",partition="{partition.partition}"}}'
+            rows["commitlog_query_offset"].append(f"{labels} {partition.offset}")
+            rows["commitlog_query_lag"].append(f"{labels} {partition.lag}")
+            if partition.behind_bytes is not None:
+                rows["commitlog_query_behind_bytes"].append(f"{labels} {partition.behind_bytes}")
+            if partition.behind_ms is not None:
+                rows["commitlog_query_behind_seconds"].append(f"{labels} {partition.behind_ms / 1000}")
     lines = [
         line
-        for name, found in rows.items()
-        if found
-        for line in (f"# HELP {name} {_METRICS[name]}", f"# TYPE {name} gauge", *(name + row for row in found))
+        for name, samples in rows.items()
+        if samples
+        for line in (f"# HELP {name} {_METRICS[name]}", f"# TYPE {name} gauge", *(name + row for row in samples))
     ]
     return "\n".join(lines) + "\n" if lines else ""
 

@@ -79,16 +79,16 @@ class CommitLogListener(StreamingQueryListener):
 
     def take(self, progress: dict[str, Any]) -> None:
         """Take what Spark reports of a micro-batch (``StreamingQueryProgress``, as JSON)."""
-        found = lag_of(progress)
-        if found is None:
+        lag = lag_of(progress)
+        if lag is None:
             return
         if self._log is not None:
             sizes: dict[str, StoredSizes] = {}
-            found = replace(found, partitions=tuple(_looked_up(self._log, each, sizes) for each in found.partitions))
-        self._lags[progress["id"]] = found
+            lag = replace(lag, partitions=tuple(_looked_up(self._log, row, sizes) for row in lag.partitions))
+        self._lags[progress["id"]] = lag
         self._ended.pop(progress["id"], None)
-        self._history.setdefault(progress["id"], deque(maxlen=POINTS)).append(found)
-        self._tell(found)
+        self._history.setdefault(progress["id"], deque(maxlen=POINTS)).append(lag)
+        self._tell(lag)
         if self._live:
             shown = self._view()
             for live in self._live:
@@ -129,42 +129,42 @@ class CommitLogListener(StreamingQueryListener):
         )  # fmt: skip
         head = "".join(f"<th>{name}</th>" for name in names)
         rows = (
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(lag, each))}</tr>"
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(lag, row))}</tr>"
             for lag in self.lags()
-            for each in lag.partitions
+            for row in lag.partitions
         )
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
-def _looked_up(root: CommitLog, each: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
+def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
     """Return it with bytes and time behind; without, where the log has changed meanwhile.
 
     ``sizes`` keeps what was looked up of a topic for its other partitions.
     """
-    if not each.lag:
-        return replace(each, behind_bytes=0, behind_ms=0)
+    if not row.lag:
+        return replace(row, behind_bytes=0, behind_ms=0)
     try:
-        topic = root.topic(each.topic)
-        if each.topic not in sizes:
+        topic = root.topic(row.topic)
+        if row.topic not in sizes:
             looked = StoredSizes(topic, topic.newest()[1].topic_id)
             looked.look()
-            sizes[each.topic] = looked
-        stored = sizes[each.topic].between(each.partition, each.offset, each.high_watermark)
-        first = fetch(topic, each.partition, each.offset, 1)
+            sizes[row.topic] = looked
+        stored = sizes[row.topic].between(row.partition, row.offset, row.high_watermark)
+        first = fetch(topic, row.partition, row.offset, 1)
     except (CommitLogError, FileNotFoundError) as error:
-        log.warning("topic %r partition %d: the lag is told by offsets only: %s", each.topic, each.partition, error)
-        return each
+        log.warning("topic %r partition %d: the lag is told by offsets only: %s", row.topic, row.partition, error)
+        return row
     age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
-    return replace(each, behind_bytes=stored, behind_ms=age)
+    return replace(row, behind_bytes=stored, behind_ms=age)
 
 
-def _cells(lag: QueryLag, each: PartitionLag) -> tuple[str, ...]:
+def _cells(lag: QueryLag, row: PartitionLag) -> tuple[str, ...]:
     """Return a row of the table; empty cells for what is not known."""
     return (
         lag.title or lag.query, f"{lag.batch}", f"{lag.input_rate:,.0f}", f"{lag.process_rate:,.0f}",
-        each.topic, f"{each.partition}", f"{each.offset:,}", f"{each.high_watermark:,}", f"{each.lag:,}",
-        "" if each.behind_bytes is None else f"{each.behind_bytes:,}",
-        "" if each.behind_ms is None else f"{each.behind_ms / 1000:,.1f} s",
+        row.topic, f"{row.partition}", f"{row.offset:,}", f"{row.high_watermark:,}", f"{row.lag:,}",
+        "" if row.behind_bytes is None else f"{row.behind_bytes:,}",
+        "" if row.behind_ms is None else f"{row.behind_ms / 1000:,.1f} s",
     )  # fmt: skip
 
 
@@ -182,5 +182,5 @@ def _details(lag: QueryLag) -> str:
         return ""
     stored, age = lag.behind_bytes, lag.behind_ms
     known = "" if stored is None or age is None else f" ({stored} bytes, {age / 1000:.1f} s behind)"
-    worst = max(lag.partitions, key=lambda each: each.lag)
+    worst = max(lag.partitions, key=lambda partition: partition.lag)
     return f"{known}, most in {worst.topic} partition {worst.partition}: {worst.lag}"

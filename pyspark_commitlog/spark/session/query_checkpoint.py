@@ -51,12 +51,12 @@ class Checkpoint:
         Raises:
             CorruptionError: see ``SourceOffset.from_json``.
         """
-        found = {}
+        offsets = {}
         for number, line in enumerate(self.lines[2:], 2):
             data = _parsed(line)
             if isinstance(data, dict) and TOPIC_IDS in data:
-                found[number] = SourceOffset.from_json(data, f"{self.where} line {number + 1}")
-        return found
+                offsets[number] = SourceOffset.from_json(data, f"{self.where} line {number + 1}")
+        return offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
 
 
 def moved_checkpoint(
-    log: Root, found: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
+    log: Root, checkpoint: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
 ) -> tuple[Checkpoint, tuple[MovedOffset, ...]]:
     """Return the checkpoint with offsets moved, and what was moved.
 
     Args:
         log: the root that the query reads.
-        found: as it is.
+        checkpoint: as it is.
         topics: topic -> partitions, None for all of them; None for all topics of the query.
         target: where to.
 
@@ -109,17 +109,17 @@ def moved_checkpoint(
         UnknownTopicError: a topic is not there.
         OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
     """
-    if not found.committed:
+    if not checkpoint.committed:
         raise UsageError(
-            f"batch {found.batch} is planned and not over: Spark plays it again, and it must stay the same for exactly "
-            "once. Start the query once more and stop it after a batch, then set its offsets"
+            f"batch {checkpoint.batch} is planned and not over: Spark plays it again, and it must stay the same for "
+            "exactly once. Start the query once more and stop it after a batch, then set its offsets"
         )
-    sources = found.sources
+    sources = checkpoint.sources
     read = {place.topic for source in sources.values() for place in source.offsets}
     wanted = dict.fromkeys(sorted(read)) if topics is None else dict(topics)
     if missing := sorted(set(wanted) - read):
         raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
-    lines, moved = list(found.lines), []
+    lines, moved = list(checkpoint.lines), []
     for number, source in sources.items():
         offsets, ids, lineages = dict(source.offsets), dict(source.topic_ids), dict(source.lineages)
         for name in sorted(set(wanted) & {place.topic for place in offsets}):
@@ -131,7 +131,7 @@ def moved_checkpoint(
             offsets |= after
             ids[name], lineages[name] = topic_id, mark
         lines[number] = json.dumps(replace(source, offsets=offsets, topic_ids=ids, lineages=lineages).to_json())
-    return replace(found, lines=tuple(lines)), tuple(moved)
+    return replace(checkpoint, lines=tuple(lines)), tuple(moved)
 
 
 def write_checkpoint(storage: Storage, changed: Checkpoint, before: Checkpoint) -> str:

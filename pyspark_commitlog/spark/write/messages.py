@@ -67,10 +67,10 @@ def check_messages(messages: Sequence[StagedMessage | None], topic: str | None) 
         if message is None:
             continue
         try:
-            found = convert(message, _Message, from_attributes=True, builtin_types=(bytes,))
+            checked = convert(message, _Message, from_attributes=True, builtin_types=(bytes,))
         except ValidationError as error:
             raise _refused(number, str(error)) from error
-        for staged in found.staged:
+        for staged in checked.staged:
             if topic is not None and staged.topic != topic:
                 raise _refused(number, f"it is of topic {staged.topic!r}, expected {topic!r}")
             length = len(staged.inline) if staged.chunk is None else staged.chunk.length
