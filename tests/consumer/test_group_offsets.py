@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
 from pyspark_commitlog.errors import GroupResetError, OffsetOutOfRangeError, StorageError, TopicChangedError
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.consumers import SMALL, at, consumer, drain, numbered, put, values
-from tests.support.faults import on_path
 from tests.support.world import World, raising
 
 INTERVAL_MS = 5000

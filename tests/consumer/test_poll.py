@@ -30,9 +30,9 @@ from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log.read import unsettled
 from pyspark_commitlog.log.read.arrow import ARROW_SCHEMA
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import on_path
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
-from tests.support.faults import on_path
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World
 

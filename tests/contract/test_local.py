@@ -33,8 +33,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.storage import NotPutError, Storage, local_files, open_storage
 from pyspark_commitlog.storage.local import LocalStorage
-from tests.contract.kit import Opener, StorageContract
-from tests.support.clock import ManualClock
+from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.records import append, batch_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

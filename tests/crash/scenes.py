@@ -20,7 +20,7 @@ from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
-from tests.support.faults import Hook
+from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
+from pyspark_commitlog.testing.faults import MUTATING, at_call, io_error
 from tests.crash.scenes import NEVER, SCENES, Scene
-from tests.support.faults import MUTATING, at_call, io_error
 from tests.support.syscalls import telling
 from tests.support.world import World, raising
 

@@ -15,7 +15,7 @@ from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.model import TopicPartition
-from tests.support.faults import Hook
+from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import append, batch_of
 from tests.support.world import World
 

@@ -23,8 +23,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.testing.faults import on_path
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
-from tests.support.faults import on_path
 from tests.support.world import World, once
 
 WAYS: dict[str, Callable[[Groups], object]] = {

@@ -16,7 +16,7 @@ from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.heartbeats import MAX_WORKERS, WORKERS_OF_A_ROOT, Heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
-from tests.support.faults import Hook, on_path
+from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.support.world import World
 
 BEAT_MS = 20

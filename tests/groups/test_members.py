@@ -20,8 +20,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.groups.assignment.rebalance import is_due
 from pyspark_commitlog.groups.membership import topic_pattern
 from pyspark_commitlog.groups.state.members import MemberFile, Phase, Profile
+from pyspark_commitlog.testing.faults import io_error, on_path
 from tests.groups.conftest import BEAT_MS, COOPERATIVE, EAGER, SESSION_MS, Driven, Group, places, told
-from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import raising
 

@@ -48,9 +48,11 @@ def test_the_tests_that_hold_guards_exist() -> None:
 
 @cache  # a module holds many guards
 def _names(module: str) -> set[str]:
-    """Return what a test's module defines, and the kits beside it: a class inherits tests from there."""
+    """Return what a test's module defines, and the contract of storages: a class inherits tests from there."""
     path = REPOSITORY / "tests" / module
-    trees = (ast.parse(each.read_text()) for each in (path, *path.parent.glob("kit.py")))
+    trees = (
+        ast.parse(each.read_text()) for each in (path, *REPOSITORY.glob("pyspark_commitlog/testing/*_contract.py"))
+    )
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 

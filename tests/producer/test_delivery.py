@@ -31,7 +31,7 @@ from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transa
 from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.storage import NotPutError
-from tests.support.faults import Hook, io_error, on_path
+from pyspark_commitlog.testing.faults import Hook, io_error, on_path
 from tests.support.producers import Gate, lost_reply, producer_on, wait_until
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising, several

@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.producer.batches import Run, SentFuture, Whole, divided
 from pyspark_commitlog.producer.client import Producer
-from tests.support.faults import FaultyStorage, io_error, on_path
+from pyspark_commitlog.testing.faults import FaultyStorage, io_error, on_path
 from tests.support.full import SmallDisk
 from tests.support.producers import options
 from tests.support.world import World, raising

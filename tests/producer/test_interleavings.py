@@ -23,7 +23,7 @@ from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.producers import lost_reply, producer_on
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World, once, several

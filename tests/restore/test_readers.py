@@ -20,9 +20,9 @@ from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import FaultyStorage
 from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
 from tests.support.consumers import at
-from tests.support.faults import FaultyStorage
 from tests.support.records import append, batch_of
 from tests.support.restores import Copy
 

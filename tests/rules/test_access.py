@@ -11,8 +11,8 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.consumers import consumer
-from tests.support.faults import on_path
 from tests.support.producers import options
 from tests.support.records import append, batch_of
 from tests.support.world import World

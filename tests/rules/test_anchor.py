@@ -22,8 +22,8 @@ from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.staging import Staged
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage.base import NotPutError
+from pyspark_commitlog.testing.faults import io_error, on_path
 from tests.support.entries import rewrite
-from tests.support.faults import io_error, on_path
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.world import DELAY_MS, World, failing, once, raising
 

@@ -32,7 +32,7 @@ from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once

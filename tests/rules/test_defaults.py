@@ -20,7 +20,7 @@ from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage import NotPutError
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, Recorder, World, raising

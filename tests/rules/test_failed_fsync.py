@@ -23,7 +23,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage import directories, local
-from tests.support.faults import io_error, on_path
+from pyspark_commitlog.testing.faults import io_error, on_path
 from tests.support.power import Disk, losing
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.syscalls import recording

@@ -15,7 +15,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read import reader
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.topic import TopicLog
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import Record, append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, once
 

@@ -25,7 +25,7 @@ from pyspark_commitlog.groups.consumer_groups import GroupPartition, Moved
 from pyspark_commitlog.groups.state import group_log
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
-from tests.support.faults import Hook, io_error, on_path
+from pyspark_commitlog.testing.faults import Hook, io_error, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import DELAY_MS, Recorder, World, raising, several
 

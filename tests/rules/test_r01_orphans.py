@@ -13,7 +13,7 @@ from pyspark_commitlog.log.maintain.collect import collect, sweep
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once
 

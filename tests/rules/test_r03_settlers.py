@@ -10,8 +10,8 @@ from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.appends import TellingStorage
-from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import World, many
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.spark.write.sink_options import sink_options
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.syscalls import recording
 from tests.support.verify import verify

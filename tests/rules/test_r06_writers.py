@@ -17,7 +17,7 @@ from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, World, once
 

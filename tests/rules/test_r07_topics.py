@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.spark.write.messages import StagedMessage
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import batch_of
 from tests.support.sources import Source
 from tests.support.world import Recorder, World, raising, several

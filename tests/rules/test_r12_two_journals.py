@@ -7,7 +7,7 @@ import pytest
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader, read_view
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import DELAY_MS, Recorder, World, many, once
 

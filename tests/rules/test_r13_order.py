@@ -10,7 +10,7 @@ from pyspark_commitlog.format.paths import parse_entry
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle
-from tests.support.faults import at_call
+from pyspark_commitlog.testing.faults import at_call
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, failing, many
 

@@ -19,8 +19,8 @@ from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.settle_state import Active
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.appends import TellingStorage
-from tests.support.faults import on_path
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, Recorder, World, failing

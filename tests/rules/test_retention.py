@@ -20,7 +20,7 @@ from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once
 

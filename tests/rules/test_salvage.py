@@ -18,7 +18,7 @@ from pyspark_commitlog.log.read.damage import fragments_of
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.repair.verify import verify as look_for_faults
 from pyspark_commitlog.log.topic import TopicLog
-from tests.support.faults import on_path
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once

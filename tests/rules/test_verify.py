@@ -20,9 +20,9 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.entries import rewrite
-from tests.support.faults import on_path
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World, once
 

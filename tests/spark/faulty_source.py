@@ -19,7 +19,7 @@ from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.spark.write.messages import StagedMessage
 from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 from pyspark_commitlog.storage import open_storage
-from tests.support.faults import MUTATING, FaultyStorage, Hook
+from pyspark_commitlog.testing.faults import MUTATING, FaultyStorage, Hook
 
 #: The source's option-less way to its plan: an environment variable with the directory of ``plan`` and ``trace``.
 DIRECTORY = "COMMITLOG_TEST_FAULTS"

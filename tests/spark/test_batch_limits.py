@@ -15,10 +15,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.testing.clock import ManualClock
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import Seen, ended, frame, put, read, stored_frame, stream, values, write
 from tests.spark.model import AUTUMN, Sent, Topic
-from tests.support.clock import ManualClock
 from tests.support.records import append, batch_of
 from tests.support.world import World
 

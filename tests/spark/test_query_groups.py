@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, StorageError, TopicChangedError, UsageError
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import FaultyStorage, on_path
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import ended, read, stream, values
 from tests.spark.recorded import CrashError
-from tests.support.faults import FaultyStorage, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, raising
 

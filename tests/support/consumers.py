@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark_commitlog import Consumer, Record, TopicPartition
 from pyspark_commitlog.format.frame import parse
-from tests.support.faults import Hook
+from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import append, batch_of
 from tests.support.world import World
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.producer_config import ProducerConfig
-from tests.support.faults import Hook, io_error
+from pyspark_commitlog.testing.faults import Hook, io_error
 from tests.support.world import World
 
 #: Nothing lingers; times go by the world's clock, which backing off moves on.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.spark.source import DefaultSource
-from tests.support.faults import Hook
+from pyspark_commitlog.testing.faults import Hook
 from tests.support.world import World
 
 

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
-from tests.support.faults import kill_now
+from pyspark_commitlog.testing.faults import kill_now
 
 #: Calls that change files, or make changes durable.
 CHANGING = (

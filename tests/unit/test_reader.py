@@ -18,7 +18,7 @@ from pyspark_commitlog.log.frames import Located, Span
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
-from tests.support.faults import FaultyStorage
+from pyspark_commitlog.testing.faults import FaultyStorage
 from tests.support.records import append, batch_of, read_partition
 
 

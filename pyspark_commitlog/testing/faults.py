@@ -85,6 +85,11 @@ def io_error() -> OSError:
     return OSError(errno.EIO, "injected: the reply was lost")
 
 
+def lose_reply() -> None:
+    """Raise the error of a lost reply."""
+    raise io_error()
+
+
 def kill_now() -> None:
     """SIGKILL this process."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,19 @@
+"""What tests of a storage, or of a program on this log, are made with; nothing else of the package imports it.
+
+- ``clock.ManualClock``: time that a test moves by hand.
+- ``faults.FaultyStorage``: a storage that fails, blocks or dies at the operation that a hook chooses.
+- ``storage_contract.StorageContract``: what every ``Storage`` must do, as a class of tests; needs pytest.
+
+A log whose first commit gets no answer, under a clock that stands still::
+
+    from pyspark_commitlog import CommitLog
+    from pyspark_commitlog.storage.local import LocalStorage
+    from pyspark_commitlog.testing.clock import ManualClock
+    from pyspark_commitlog.testing.faults import FaultyStorage, lose_reply, on_path
+
+    hook = on_path("/journal/", "put_if_absent", lose_reply, when="after")
+    log = CommitLog.on(FaultyStorage(LocalStorage("/data/commitlog", clock=ManualClock()), hook))
+
+``pytest.register_assert_rewrite("pyspark_commitlog.testing")`` in a ``conftest.py``, before the import, has pytest
+explain what the contract's tests assert.
+"""
