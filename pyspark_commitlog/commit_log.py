@@ -185,8 +185,8 @@ class CommitLog(Root):
         """Make the directories of a topic id, and its first settle entry, before the name points to it (R14)."""
         for directory in (home.settle, home.staged, home.side, home.manifests):
             self._storage.make_directory(directory)
-        rows = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))
-        state = SettleState(home.topic_id, (0, ""), 1, rows)
+        settled = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))
+        state = SettleState(home.topic_id, (0, ""), 1, settled)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             return settle_draft(state, slot)
@@ -241,12 +241,12 @@ class CommitLog(Root):
         newest, state = topic.newest_durable()
         _, settle_state = topic.settled(state.topic_id)
         waiting = backlog(topic, newest, state, settle_state)
-        left = [max(0, end - settle_state.partition(number).settled) for number, end in enumerate(state.log_end)]
-        rows = []
+        left = [max(0, end - settle_state.partition(number).end_offset) for number, end in enumerate(state.log_end)]
+        partitions = []
         for number in range(state.partitions):
             row = settle_state.partition(number)
             sealed, size = (row.manifest.segments, row.manifest.size_bytes) if row.manifest else (0, 0)
-            rows.append(
+            partitions.append(
                 PartitionDescription(
                     partition=number,
                     log_start_offset=state.log_start[number],
@@ -264,7 +264,7 @@ class CommitLog(Root):
             name,
             state.topic_id,
             config.resolved(),
-            tuple(rows),
+            tuple(partitions),
             waiting,
             damaged,
             tuple(sorted(config.stored)),

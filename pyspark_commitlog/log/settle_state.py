@@ -172,7 +172,7 @@ class SettledPartition:
     Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint).
     """
 
-    settled: int
+    end_offset: int
     active: Active
     manifest: Manifest | None = None
     cleaned: int = 0
@@ -181,17 +181,17 @@ class SettledPartition:
         """Return the row of the settle table."""
         m = self.manifest
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
-        return [self.settled, named, self.active.to_json(), self.cleaned]
+        return [self.end_offset, named, self.active.to_json(), self.cleaned]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:
         """Return the value of a row."""
-        settled, named, active, cleaned = row
+        end_offset, named, active, cleaned = row
         manifest = None
         if named:
             name, length, crc, segments, size = named
             manifest = Manifest(name, Checked(length, int(crc, 16)), segments, size)
-        return cls(settled, Active.from_json(active), manifest, cleaned)
+        return cls(end_offset, Active.from_json(active), manifest, cleaned)
 
 
 @dataclass(frozen=True, slots=True, order=True)

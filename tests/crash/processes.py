@@ -69,7 +69,7 @@ def settle_until_done(root: Path, records: int, stops_at: int, seconds: float) -
     with telling(tell):
         while time.monotonic() < until:
             settle(topic, topic_id, budget_seconds=0.002)
-            if sum(row.settled for row in topic.settled(topic_id)[1].partitions) >= records:
+            if sum(row.end_offset for row in topic.settled(topic_id)[1].partitions) >= records:
                 return
 
 

@@ -245,7 +245,7 @@ def rewrite_first(maker: Maker, partition: int) -> None:
     topic.storage.write_once(f"{topic.paths(now.topic_id).manifests}/{name}", data)
     manifest = settle_state.Manifest(name, Checked.of(data), len(table), sum(sealed.length for sealed in table))
     rows = list(before.partitions)
-    rows[partition] = settle_state.SettledPartition(row.settled, row.active, manifest, cleaned=first.end_offset)
+    rows[partition] = settle_state.SettledPartition(row.end_offset, row.active, manifest, cleaned=first.end_offset)
     publish(topic, settle_state.SettleState(now.topic_id, before.through, before.oldest_unsettled, tuple(rows)))
 
 

@@ -79,7 +79,7 @@ def test_what_is_appended_is_what_is_rebuilt(
                     break
             sealed += writer._sealed
             row = replace(writer.finish(1, published_ms=0), manifest=None)
-        for segment, end in [*((s, s.end_offset) for s in sealed), (row.active, row.settled)]:
+        for segment, end in [*((s, s.end_offset) for s in sealed), (row.active, row.end_offset)]:
             assert index_fault(segment_dir, segment, end) == ""
             before = indexes(segment_dir, segment)
             for suffix in ("index", "timeindex"):

@@ -105,7 +105,7 @@ def test_the_others_are_written_settled_and_their_chunks_collected(world: World)
         world.clock.advance(DELAY_MS)
     with pytest.raises(CorruptionError):
         world.maintain()
-    assert [settled(world).partition(p).settled for p in range(2)] == [1, 6]
+    assert [settled(world).partition(p).end_offset for p in range(2)] == [1, 6]
     assert len(world.files(".chunk")) == 1, "that of the damaged partition"
     assert values(world, 1) == [b"b%d" % number for number in range(6)]
 
@@ -117,7 +117,7 @@ def test_settling_behind_a_commit_goes_on_with_the_others_and_leaves_the_damaged
         write(world, 1, b"b%d" % (number + 1))
         topic = world.handle(seen)
         assert settle_after_commit(topic, topic.newest()[1].topic_id).records == 1
-    assert settled(world).partition(1).settled == 6
+    assert settled(world).partition(1).end_offset == 6
     assert [path for path in seen.paths("info") if "/1/" in path and path.endswith(".log")]
     assert not [path for path in seen.paths("info") if "/0/" in path and path.endswith(".log")]
 

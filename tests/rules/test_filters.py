@@ -142,7 +142,7 @@ def test_without_what_is_told_of_times_what_is_too_late_is_kept(world: World) ->
     found = topic.segments(topic_id, row)
     topic._tables.put(row.manifest, type(found)([each[:-2] for each in found.rows], found.latest), 1000)
     early = [end for start, end in spans_outside(topic, topic_id, 0, 0, START_MS - 1) if end > start]
-    assert early == [row.settled]  # the active segment's alone
+    assert early == [row.end_offset]  # the active segment's alone
 
 
 def test_a_segment_that_was_begun_before_lateness_was_told_goes_on_without(world: World) -> None:
@@ -153,7 +153,7 @@ def test_a_segment_that_was_begun_before_lateness_was_told_goes_on_without(world
     state = topic.settled(topic.newest()[1].topic_id)[1]
     row = replace(state.partition(0), active=replace(active, lateness=None))
     writer = SegmentWriter(topic.storage, topic.paths(state.topic_id), 0, row, list, topic.config(topic.newest()[1]))
-    writer.append(Stamped((b"x" * 10,), 10, row.settled, row.settled, START_MS + 9, START_MS + 9))
+    writer.append(Stamped((b"x" * 10,), 10, row.end_offset, row.end_offset, START_MS + 9, START_MS + 9))
     assert writer.finish(99, published_ms=0).active.lateness is None
 
 

@@ -100,7 +100,7 @@ def settle_all(root: str) -> int:
     """Settle; return how far."""
     World(Path(root)).maintain()
     topic = World(Path(root)).handle()
-    return topic.settled(topic.newest()[1].topic_id)[1].partition(0).settled
+    return topic.settled(topic.newest()[1].topic_id)[1].partition(0).end_offset
 
 
 def read_all(root: str) -> list[int]:

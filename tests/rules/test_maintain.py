@@ -301,11 +301,11 @@ def test_whatever_fails_in_a_partition_the_others_are_settled(world: World, monk
     monkeypatch.setattr(settling, "_settle_partition", fails)
     with pytest.raises(ExceptionGroup, match="2 partitions could not be settled"):
         settle(topic, identity(topic))
-    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [1, 0, 0, 1]
+    assert [row.end_offset for row in topic.settled(identity(topic))[1].partitions] == [1, 0, 0, 1]
     assert topic.damaged(identity(topic)) == (), "it is no damage: commits go on"
     monkeypatch.undo()
     settle(topic, identity(topic))
-    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [1, 1, 1, 1]
+    assert [row.end_offset for row in topic.settled(identity(topic))[1].partitions] == [1, 1, 1, 1]
 
 
 def test_a_sector_that_cannot_be_read_stops_its_partition_only_a_full_disk_all(
@@ -323,12 +323,12 @@ def test_a_sector_that_cannot_be_read_stops_its_partition_only_a_full_disk_all(
     monkeypatch.setattr(settling, "_settle_partition", fails)
     with pytest.raises(StorageError, match="Input/output"):
         settle(topic, identity(topic))
-    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
+    assert [row.end_offset for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
     append(topic, batch_of([b"3"], partition=[1]))
     error = StorageFullError("no space (injected)")
     with pytest.raises(StorageFullError):
         settle(topic, identity(topic))
-    assert [row.settled for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
+    assert [row.end_offset for row in topic.settled(identity(topic))[1].partitions] == [0, 1]
 
 
 def test_a_commit_s_settler_tells_what_ended_a_partition(

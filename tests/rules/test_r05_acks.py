@@ -171,7 +171,7 @@ def test_any_other_damage_stays_an_error(world: World, lose: Callable[[Path], No
             settle(world.handle(), topic.newest()[1].topic_id)
     assert world.handle().newest()[1].voids == ()
     rows = world.handle().settled(topic.newest()[1].topic_id)[1].partitions
-    assert [row.settled for row in rows] == [0, 1]
+    assert [row.end_offset for row in rows] == [0, 1]
 
 
 def test_a_chunk_that_was_synced_behind_is_not_voided(world: World) -> None:

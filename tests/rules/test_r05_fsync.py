@@ -247,7 +247,7 @@ def test_a_failed_fsync_of_a_log_publishes_nothing_and_fails_no_commit(
         with caplog.at_level(logging.WARNING):
             assert settle_after_commit(topic, topic_id) == Settled(None)
     assert "committed, but settling failed" in caplog.text
-    assert topic.settled(topic_id)[1].partition(0).settled == 0
+    assert topic.settled(topic_id)[1].partition(0).end_offset == 0
     assert world.values() == [b"a"]
     assert settle_after_commit(topic, topic_id).records == 1
 
@@ -277,7 +277,7 @@ def test_settling_inside_a_commit_keeps_its_budget_and_goes_on_later(world: Worl
     for _ in range(4):
         done = settle_after_commit(world.handle(slow_disk), topic_id)
         assert done.sequence is not None
-        progress.append(sum(row.settled for row in world.handle().settled(topic_id)[1].partitions))
+        progress.append(sum(row.end_offset for row in world.handle().settled(topic_id)[1].partitions))
     assert progress == sorted(set(progress)), "each run gets on"
     assert progress[0] < 18
     assert len(world.values()) == 18
@@ -297,7 +297,7 @@ def test_reading_the_backlog_counts_into_the_budget(world: World) -> None:
 
     settle_after_commit(world.handle(slow_disk), topic.newest()[1].topic_id)
     assert len(read) < 15
-    assert 0 < world.handle().settled(topic.newest()[1].topic_id)[1].partition(0).settled < 30
+    assert 0 < world.handle().settled(topic.newest()[1].topic_id)[1].partition(0).end_offset < 30
     assert [int(value or b"") for value in world.values()] == list(range(30))
 
 
@@ -314,7 +314,7 @@ def test_no_partition_waits_for_ever_behind_a_busy_one(world: World) -> None:
     for number in range(4):
         append(topic, batch_of(many(3, b"%d-" % number), partition=[0, 0, 0]))
         settle_after_commit(world.handle(slow_disk), topic_id)
-    assert world.handle().settled(topic_id)[1].partition(1).settled == 1
+    assert world.handle().settled(topic_id)[1].partition(1).end_offset == 1
     assert [r.value for r in read_partition(topic, 1)] == [b"quiet"]
 
 

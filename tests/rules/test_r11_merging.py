@@ -25,7 +25,7 @@ from tests.support.world import CHUNKS, World
 
 def settled(topic: TopicLog) -> list[int]:
     state = topic.newest()[1]
-    return [topic.settled(state.topic_id)[1].partition(p).settled for p in range(state.partitions)]
+    return [topic.settled(state.topic_id)[1].partition(p).end_offset for p in range(state.partitions)]
 
 
 def flip(path: Path, position: int) -> None:

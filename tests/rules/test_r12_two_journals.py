@@ -30,7 +30,7 @@ def test_what_settles_between_the_two_reads_is_not_visible_yet(world: World) -> 
         list(reader.read(0, 4))
     view = read_view(world.handle(on_path("/settle", "names", once(more))), topic_id)
     assert view.topic.log_end == (4,)
-    assert view.settle.partition(0).settled == 5
+    assert view.settle.partition(0).end_offset == 5
 
 
 @pytest.mark.parametrize("reads", range(1, 20))
@@ -92,5 +92,5 @@ def test_one_commit_is_seen_whole_or_not_at_all_whatever_is_settled(world: World
         ends = read_view(world.handle(), topic_id).topic.log_end
         assert ends == (number + 1, number + 1)
     settled = topic.settled(topic_id)[1]
-    assert settled.partition(0).settled != settled.partition(1).settled
+    assert settled.partition(0).end_offset != settled.partition(1).end_offset
     assert len(world.values()) == 12

@@ -192,7 +192,7 @@ def test_a_damaged_log_is_told_and_not_rebuilt_over(world: World) -> None:
     assert not index.exists()
     assert log.read_bytes() == data
     rows = topic.settled(topic_id(topic))[1].partitions
-    assert [row.settled for row in rows] == [3, 4]
+    assert [row.end_offset for row in rows] == [3, 4]
     with pytest.raises(CorruptionError, match=r"partition 0 offset \d"):
         world.maintain()
 
@@ -268,7 +268,7 @@ def test_an_index_never_gets_shorter_in_place(world: World) -> None:
     assert run(world.handle(tell)) == 1
     assert cuts == [], "never opened for writing in place"
     row = topic.settled(topic_id(topic))[1].partition(0)
-    assert (row.active.base_offset, row.settled) == (12, 13)
+    assert (row.active.base_offset, row.end_offset) == (12, 13)
     (sealed,) = topic.sealed(topic_id(topic), row)
     assert 0 < sealed.offset_bytes < old.index.offset_bytes
     assert (world.path / path).stat().st_size == sealed.offset_bytes
@@ -509,7 +509,7 @@ def test_damage_does_not_keep_a_topic_from_being_swept_and_collected(world: Worl
             world.maintain()
         world.clock.advance(DELAY_MS)
     rows = topic.settled(topic_id(topic))[1].partitions
-    assert [row.settled for row in rows] == [21, 0]
+    assert [row.end_offset for row in rows] == [21, 0]
     assert topic.newest()[1].log_start[0] > 10, "retention ran"
     assert len(world.files(".chunk")) < chunks, "the collector ran"
     assert len(world.files("/0/")) == 6, "segments that went are deleted"

@@ -71,7 +71,7 @@ def written(world: World, topic: TopicLog, row: SettledPartition, timestamp: int
     state = topic.newest()[1]
     paths, config = topic.paths(state.topic_id), topic.config(state)
     writer = SegmentWriter(world.storage(), paths, 0, row, lambda: topic.sealed(state.topic_id, row), config)
-    writer.append(Stamped((b"x" * 100,), 100, row.settled, row.settled, timestamp))
+    writer.append(Stamped((b"x" * 100,), 100, row.end_offset, row.end_offset, timestamp))
     return SettledPartition.from_json(writer.finish(2, published_ms=0).to_json())
 
 

@@ -172,7 +172,7 @@ def test_a_lost_journal_entry(world: World, damage: Callable[[Path], None], coun
         settle(world.handle(), topic_id(topic))
     with pytest.raises(CorruptionError, match=r"partition 0 offset 3: .*journal entry 3 is missing or damaged"):
         numbers(world)
-    assert [row.settled for row in world.handle().settled(topic_id(topic))[1].partitions] == [0, 3]
+    assert [row.end_offset for row in world.handle().settled(topic_id(topic))[1].partitions] == [0, 3]
     (found,) = world.log().void("t")
     assert (found.partition, found.start, found.end) == (0, 3, 3 + 3 * count)
     assert "journal entry 3" in found.why

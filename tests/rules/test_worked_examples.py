@@ -75,7 +75,7 @@ def segments(world: World, frames: Sequence[Wanted], config: Mapping[str, object
     for wanted in frames:
         append(topic, padded(wanted, topic_id))
     world.maintain()
-    assert topic.settled(topic_id)[1].partition(0).settled == sum(wanted.records for wanted in frames)
+    assert topic.settled(topic_id)[1].partition(0).end_offset == sum(wanted.records for wanted in frames)
     return MappingStorage(world.path, clock=world.clock)
 
 

@@ -56,7 +56,7 @@ def published(world: World, topic: TopicLog) -> dict[str, int]:
     entries = [topic.journal.read(n).entry for n in needed]
     for entry in entries:
         chunks = topic.chunks(entry)
-        used = {e.chunk for e in topic.extents(entry) if e.end_offset > settled.partition(e.partition).settled}
+        used = {e.chunk for e in topic.extents(entry) if e.end_offset > settled.partition(e.partition).end_offset}
         counted |= {paths.chunk(chunks[n].name): chunks[n].length for n in used - {INLINE}}
         path = f"topics/{topic.name}/journal/{entry.sequence:020d}.json"
         counted[path] = (world.path / path).stat().st_size if INLINE in used else entry.line_bytes

@@ -13,5 +13,5 @@ def verify(topic: TopicLog) -> int:
     records = 0
     for row in topic.settled(topic_id)[1].partitions:
         sealed = topic.sealed(topic_id, row)
-        records += row.settled - (sealed[0].base_offset if sealed else row.active.base_offset)
+        records += row.end_offset - (sealed[0].base_offset if sealed else row.active.base_offset)
     return records

@@ -52,7 +52,7 @@ def test_the_topic_has_the_parts_this_is_about(topic: TopicLog) -> None:
     row = settled.partition(0)
     assert len(topic.sealed(state.topic_id, row)) >= 3
     assert row.active.length > 0
-    assert row.settled == 210
+    assert row.end_offset == 210
 
 
 @pytest.mark.parametrize("start", [0, 1, 29, 30, 31, 59, 60, 100, 149, 150, 209, 210, 211, 239, 240, 244])

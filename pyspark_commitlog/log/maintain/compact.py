@@ -220,9 +220,9 @@ def _compact_locked(
     at = sealed.index(plan.segments[0])
     every = [*sealed[:at], *fresh, *sealed[at + len(plan.segments) :]]
     manifest = write_manifest(topic.storage, job.directory.paths, partition, job.number, every)
-    rows = list(settled.partitions)
-    rows[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
-    if topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
+    partitions = list(settled.partitions)
+    partitions[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
+    if topic.publish(base, replace(settled, partitions=tuple(partitions))) is None:
         return None
     sizes = (sum(s.length for s in plan.segments), sum(s.length for s in fresh))
     return Compacted(partition, (len(plan.segments), len(fresh)), sizes, keyless)

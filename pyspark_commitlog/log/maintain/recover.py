@@ -46,7 +46,7 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
     )
     try:
         return not any(
-            index_fault(directory, row.active, row.settled)
+            index_fault(directory, row.active, row.end_offset)
             or any(index_fault(directory, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
             for directory, row in zip(directories, settled.partitions, strict=True)
         )
@@ -57,13 +57,13 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
 def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     _, state = topic.newest(topic_id)
     base, settled = topic.settled(topic_id)
-    rows, rebuilt, failures = list(settled.partitions), 0, list[Exception]()
+    partitions, rebuilt, failures = list(settled.partitions), 0, list[Exception]()
     for partition, row in enumerate(settled.partitions):
         mender = _Mender(topic, topic_id, partition, topic.config(state), base, failures)
-        rows[partition] = mender.mend(row)
+        partitions[partition] = mender.mend(row)
         rebuilt += mender.rebuilt
-    if tuple(rows) != settled.partitions:
-        topic.publish(base, replace(settled, partitions=tuple(rows)))
+    if tuple(partitions) != settled.partitions:
+        topic.publish(base, replace(settled, partitions=tuple(partitions)))
     if failures:
         raise together(failures, f"topic {topic.name!r}: {len(failures)} segments could not be checked")
     return rebuilt
@@ -110,7 +110,7 @@ class _Mender:
 
     def _active(self, row: SettledPartition) -> SettledPartition:
         directory = self._directory
-        if not index_fault(directory, row.active, row.settled):
+        if not index_fault(directory, row.active, row.end_offset):
             return row
         writer = SegmentWriter(
             directory.storage, directory.paths, directory.partition, row, self._sealed_of(row), self._config

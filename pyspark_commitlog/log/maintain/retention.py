@@ -60,8 +60,8 @@ def plan_log_start(
     if not config.has_policy("delete"):
         return log_start
     left = [(s.end_offset, s.length, _latest(s, file_ms, now_ms)) for s in sealed if s.end_offset > log_start]
-    if row.active.length and row.settled > log_start:
-        left.append((row.settled, row.active.length, _latest(row.active, file_ms, now_ms)))
+    if row.active.length and row.end_offset > log_start:
+        left.append((row.end_offset, row.active.length, _latest(row.active, file_ms, now_ms)))
     limit, age = config.number("retention.bytes"), config.number("retention.ms")
     excess = sum(length for _, length, _ in left) - limit
     while limit >= 0 and left and excess >= left[0][1]:
@@ -201,11 +201,11 @@ def _let_go(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> int:
     """Publish the segments that stay; return how many do not."""
-    rows, gone = list(settled.partitions), 0
+    partitions, gone = list(settled.partitions), 0
     for partition, segments in sealed.items():
         row, start = settled.partition(partition), state.log_start[partition]
         stay = [segment for segment in segments if segment.end_offset > start]
-        below = row.active.length > 0 and row.settled <= start
+        below = row.active.length > 0 and row.end_offset <= start
         dropped = len(segments) - len(stay)
         if not dropped and not below:
             continue
@@ -214,10 +214,10 @@ def _let_go(
         if dropped:
             paths = topic.paths(state.topic_id)
             manifest = write_manifest(topic.storage, paths, partition, base.sequence + 1, stay) if stay else None
-        active = Active(IndexState(row.settled)) if below else row.active
-        rows[partition] = replace(row, active=active, manifest=manifest)
+        active = Active(IndexState(row.end_offset)) if below else row.active
+        partitions[partition] = replace(row, active=active, manifest=manifest)
     if gone:
-        topic.publish(base, replace(settled, partitions=tuple(rows)))
+        topic.publish(base, replace(settled, partitions=tuple(partitions)))
     return gone
 
 
@@ -261,9 +261,9 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
         return 0
     removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[Exception]()
     for partition, newest in enumerate(states[-1].partitions):
-        rows = [s.partitions[partition] for s in states if partition < len(s.partitions)]
+        settled = [state.partitions[partition] for state in states if partition < len(state.partitions)]
         try:
-            named = _named(topic, topic_id, rows)
+            named = _named(topic, topic_id, settled)
         except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
             continue
         except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
@@ -284,10 +284,10 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
     return base_offset < newest.active.base_offset and rewrite <= sequence
 
 
-def _named(topic: TopicLog, topic_id: str, rows: Sequence[SettledPartition]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of all segments that the rows name."""
-    manifests = {row.manifest.name: row for row in rows if row.manifest is not None}
-    named = {(row.active.base_offset, row.active.rewrite) for row in rows}
+def _named(topic: TopicLog, topic_id: str, partitions: Sequence[SettledPartition]) -> set[tuple[int, int]]:
+    """Return (base offset, rewrite) of all segments that these states of a partition name."""
+    manifests = {row.manifest.name: row for row in partitions if row.manifest is not None}
+    named = {(row.active.base_offset, row.active.rewrite) for row in partitions}
     for row in manifests.values():
         named |= {(segment.base_offset, segment.rewrite) for segment in topic.sealed(topic_id, row)}
     return named

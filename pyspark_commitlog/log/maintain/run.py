@@ -87,7 +87,7 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
     """Settle until nothing is left; return the last run's outcome, with the sums of all."""
     _, state = topic.newest(topic_id)
     _, before = topic.settled(topic_id)
-    due = sum(end - before.partition(partition).settled for partition, end in enumerate(state.log_end))
+    due = sum(end - before.partition(partition).end_offset for partition, end in enumerate(state.log_end))
     moved, rebuilt = 0, 0
     while True:
         done = settle_on(topic, topic_id, budget_seconds=SETTLE_SECONDS)

@@ -248,7 +248,8 @@ def _settle_locked(
     behind = run.move(before.oldest_unsettled, sorted(marked)) if marked and retry else others if not marked else []
     unsynced = state.unsynced_from is not None
     after = run.after(behind, others, publish_damage=last or not unsynced)
-    moved = sum(row.settled for row in run.rows) - sum(before.partition(p).settled for p in range(state.partitions))
+    ends_before = (before.partition(p).end_offset for p in range(state.partitions))
+    moved = sum(partition.end_offset for partition in run.partitions) - sum(ends_before)
     published = topic.publish(base, after) if after != before else None
     complete = after.others_from > stored.sequence
     failures = tuple(error for _, error in run.failures)
@@ -256,7 +257,7 @@ def _settle_locked(
 
 
 class _Run:
-    """One run of the settler: ``rows`` are the partitions as they are to be published, ``failures`` why some stay."""
+    """One run of the settler: ``partitions`` are as they are to be published, ``failures`` why some stay."""
 
     def __init__(
         self,
@@ -272,7 +273,7 @@ class _Run:
         self._base, self._before, self._budget = base, before, budget
         self._start = [before.partition(p) for p in range(state.partitions)]
         self._tried: set[int] = set()
-        self.rows = list(self._start)
+        self.partitions = list(self._start)
         self.failures: list[tuple[int, Exception]] = []
         self.rebuilt: list[int] = []
 
@@ -281,18 +282,18 @@ class _Run:
         pending = read_pending(self._topic, self._before, self._state, self._stored, self._budget.spent, first=first)
         unsettled = sources_of(pending, self._before, self._state.partitions)
         sources = {partition: unsettled[partition] for partition in partitions if partition in unsettled}
-        self._tried.update(p for p in partitions if self.rows[p].settled >= self._state.log_end[p])
+        self._tried.update(p for p in partitions if self.partitions[p].end_offset >= self._state.log_end[p])
         waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
         threads = _threads(chain.from_iterable(sources.values()))
         share_out(lambda p: self._move(p, sources[p]), waiting, threads)
         return pending
 
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
-        if self._budget.spent() and self.rows != self._start:
+        if self._budget.spent() and self.partitions != self._start:
             return
         try:
-            self.rows[partition], mended = _settle_partition(
-                self._topic, self._state, self._config, partition, self.rows[partition], sources, self._base,
+            self.partitions[partition], mended = _settle_partition(
+                self._topic, self._state, self._config, partition, self.partitions[partition], sources, self._base,
                 self._budget,
             )  # fmt: skip
         except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
@@ -316,15 +317,15 @@ class _Run:
         if publish_damage:
             damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
             for partition, error in damage:
-                kept[partition] = Damage(partition, self.rows[partition].settled, str(error)[:_WHY])
-        oldest, through = _reached(behind, self.rows, frozenset(), (before.oldest_unsettled, before.through))
+                kept[partition] = Damage(partition, self.partitions[partition].end_offset, str(error)[:_WHY])
+        oldest, through = _reached(behind, self.partitions, frozenset(), (before.oldest_unsettled, before.through))
         ahead = None
         if kept:
-            ahead, _ = _reached(behind, self.rows, kept.keys(), (before.oldest_unsettled, before.through))
+            ahead, _ = _reached(behind, self.partitions, kept.keys(), (before.oldest_unsettled, before.through))
             if not behind or ahead >= before.others_from:
-                ahead, _ = _reached(others, self.rows, kept.keys(), (before.others_from, before.through))
+                ahead, _ = _reached(others, self.partitions, kept.keys(), (before.others_from, before.through))
         damaged = tuple(kept[partition] for partition in sorted(kept))
-        return SettleState(before.topic_id, through, oldest, tuple(self.rows), damaged, ahead)
+        return SettleState(before.topic_id, through, oldest, tuple(self.partitions), damaged, ahead)
 
 
 def _threads(sources: Iterable[Source | Hole]) -> int:
@@ -339,7 +340,7 @@ def _waits_since(sources: Sequence[Source | Hole]) -> int:
 
 def _reached(
     pending: Sequence[Pending],
-    rows: Sequence[SettledPartition],
+    partitions: Sequence[SettledPartition],
     damaged: Collection[int],
     start: tuple[int, tuple[int, str]],
 ) -> tuple[int, tuple[int, str]]:
@@ -350,7 +351,7 @@ def _reached(
     """
     oldest, through = start
     for entry in pending:
-        if any(end > rows[p].settled for p, end in enumerate(entry.log_end) if p not in damaged):
+        if any(end > partitions[p].end_offset for p, end in enumerate(entry.log_end) if p not in damaged):
             break
         oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
     return oldest, through
@@ -376,7 +377,7 @@ def _settle_partition(
     voids, epoch = state.voids_of(partition), state.leader_epoch
     lost: list[Void] = []
     try:
-        for unsettled in unsettled_frames(topic, state.topic_id, sources, row.settled, voids):
+        for unsettled in unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids):
             if isinstance(unsettled, Void):
                 _append(writer, merger.drain(epoch))
                 lost.append(unsettled)

@@ -17,7 +17,7 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
     """Return the entries that are not settled, their bytes, and the age of the oldest one that can be read."""
     first = max(settled.oldest_unsettled, state.created + 1)
     entries = newest.sequence - first + 1
-    if all(settled.partition(partition).settled >= end for partition, end in enumerate(state.log_end)):
+    if all(settled.partition(partition).end_offset >= end for partition, end in enumerate(state.log_end)):
         return NOTHING_WAITS
     some = min(entries, _READ)
     size, read, since_ms = 0, 0, newest.info.modified_ms
@@ -27,7 +27,7 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
             extents = topic.extents(stored.entry)
         except (FileNotFoundError, CorruptionError):  # verify tells
             continue
-        ends = ((extent, settled.partition(extent.partition).settled) for extent in extents)
+        ends = ((extent, settled.partition(extent.partition).end_offset) for extent in extents)
         size += sum(extent.length for extent, end in ends if extent.end_offset > end)
         since_ms = since_ms if read else stored.info.modified_ms
         read += 1

@@ -178,15 +178,15 @@ class PartitionReader:
         Settled offsets are not looked at: there, frames without rows stand in for what was voided.
         """
         voids = self._view.topic.voids_of(self._partition)
-        while offset < end and offset >= self._row().settled and (void := void_at(voids, offset)):
+        while offset < end and offset >= self._row().end_offset and (void := void_at(voids, offset)):
             if self._warned.is_new(void):
                 logger.warning(
                     "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
                     self._topic.name, self._partition, void.start, void.end - 1,
                 )  # fmt: skip
             offset = min(void.end, end)
-        settled = self._row().settled
-        stop = min((max(void.start, settled) for void in voids if void.end > max(offset, settled)), default=end)
+        settled_end = self._row().end_offset
+        stop = min((max(void.start, settled_end) for void in voids if void.end > max(offset, settled_end)), default=end)
         return offset, min(stop, end)
 
     @property
@@ -250,7 +250,7 @@ class PartitionReader:
         for look in range(_MAX_LOOKS):
             row = self._row()
             try:
-                return self._segment_span(row, offset, stop) if offset < row.settled else self._extent_span(offset)
+                return self._segment_span(row, offset, stop) if offset < row.end_offset else self._extent_span(offset)
             except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
                 missing = error
                 if look and isinstance(error, CorruptionError):

@@ -119,10 +119,10 @@ class StoredSizes:
         row = self._view.settle.partition(partition)
         for sealed in self._topic.segments(self._id, row).not_before(-1, start):
             yield Stretch(sealed.base_offset, sealed.end_offset, sealed.length, sealed)
-        yield Stretch(row.active.base_offset, row.settled, row.active.length, row.active)
+        yield Stretch(row.active.base_offset, row.end_offset, row.active.length, row.active)
         for sequence in sorted(self._extents):
             for extent in self._extents[sequence]:
-                if extent.partition == partition and extent.end_offset > row.settled:
+                if extent.partition == partition and extent.end_offset > row.end_offset:
                     yield Stretch(extent.base_offset, extent.end_offset, extent.length)
 
     def _closer(self, partition: int, stretch: Stretch) -> list[Stretch]:

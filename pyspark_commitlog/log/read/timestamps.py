@@ -106,13 +106,13 @@ class _Search:
         view = self._reader.view
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
-        settled = min(row.settled, high)
+        settled_end = min(row.end_offset, high)
         for sealed in self._topic.segments(self._id, row).not_before(self._time, low):
             yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
-        if row.active.max_timestamp >= self._time and settled > low:
-            yield max(low, self._hint(row.active, row.active.time_bytes)), settled
-        if max(settled, low) < high:
-            yield max(settled, low), high
+        if row.active.max_timestamp >= self._time and settled_end > low:
+            yield max(low, self._hint(row.active, row.active.time_bytes)), settled_end
+        if max(settled_end, low) < high:
+            yield max(settled_end, low), high
 
     def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
         """Yield settled offsets whose records are all before the time asked, or all after ``last_ms``.
@@ -123,7 +123,7 @@ class _Search:
         row = self._reader.view.settle.partition(self._partition)
         for sealed in (Sealed(*fields) for fields in self._topic.segments(self._id, row).rows):
             yield from self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
-        yield from self._outside(row.active, row.settled, row.active.time_bytes, last_ms)
+        yield from self._outside(row.active, row.end_offset, row.active.time_bytes, last_ms)
 
     def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> Iterator[tuple[int, int]]:
         least, lateness = segment.min_timestamp, segment.lateness
@@ -210,13 +210,13 @@ class _Latest:
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
         row = self._reader.view.settle.partition(self._partition)
-        settled = min(row.settled, self._high)
+        settled_end = min(row.end_offset, self._high)
         for sealed in self._topic.segments(self._id, row).not_before(-LONG_MAX, self._low):
             end = min(sealed.end_offset, self._high)
             yield _Candidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
-        if row.active.base_offset < settled:
-            yield _Candidate(row.active.max_timestamp, max(self._low, row.active.base_offset), settled, row.active)
-        yield _Candidate(LONG_MAX, max(self._low, settled), self._high, None)
+        if row.active.base_offset < settled_end:
+            yield _Candidate(row.active.max_timestamp, max(self._low, row.active.base_offset), settled_end, row.active)
+        yield _Candidate(LONG_MAX, max(self._low, settled_end), self._high, None)
 
     def _best_in(self, candidate: _Candidate) -> OffsetAndTimestamp | None:
         hinted = self._in_hinted(candidate, candidate.segment) if candidate.segment else None

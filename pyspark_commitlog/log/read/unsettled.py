@@ -138,13 +138,13 @@ def read_pending(
 
 def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:
     """Return which chunks of an entry hold something that is not settled, ``INLINE`` for the entry itself (pure)."""
-    return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).settled}
+    return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).end_offset}
 
 
 def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
     """Return per partition, in offset order, the extents that are not settled whole, and the holes between (pure)."""
     sources: dict[int, list[Source | Hole]] = {}
-    ends = [settled.partition(partition).settled for partition in range(partitions)]
+    ends = [settled.partition(partition).end_offset for partition in range(partitions)]
     why = "; ".join(entry.why for entry in pending if entry.why)
 
     def reach(partition: int, offset: int) -> None:
@@ -178,7 +178,7 @@ class Unsettled(NamedTuple):
 
 
 def unsettled_frames(
-    topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int, voids: Sequence[Void] = ()
+    topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], from_offset: int, voids: Sequence[Void] = ()
 ) -> Iterator[Unsettled | Void]:
     """Yield every unsettled frame of a partition, and voided ranges as such.
 
@@ -187,12 +187,12 @@ def unsettled_frames(
     Args:
         topic, topic_id: whose.
         sources: of one partition, in offset order.
-        settled: where to start.
+        from_offset: where to start.
         voids: of that partition.
     """
     for source in sources:
         if isinstance(source, Hole):
-            start = max(source.start, settled)
+            start = max(source.start, from_offset)
             if not covered(voids, start, source.end):
                 raise CorruptionError(
                     f"topic {topic.name!r} partition {source.partition} offsets {start} to {source.end - 1}: "
@@ -200,23 +200,23 @@ def unsettled_frames(
                 )
             yield Void(source.partition, start, source.end)
         elif overlaps(voids, source.extent.base_offset, source.extent.end_offset):
-            yield from _with_voids(topic, topic_id, source, settled, voids)
+            yield from _with_voids(topic, topic_id, source, from_offset, voids)
         else:
-            yield from _frames(topic, topic_id, source, settled)
+            yield from _frames(topic, topic_id, source, from_offset)
 
 
 #: What to do about unsettled data that is damaged.
 WAY_OUT = "Restore it from a copy; if there is none, `commitlog void` gives it up"
 
 
-def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Iterator[Unsettled]:
+def _frames(topic: TopicLog, topic_id: str, source: Source, from_offset: int) -> Iterator[Unsettled]:
     extent = source.extent
     span = span_of(topic, topic_id, source)
     offset = extent.base_offset
     try:
         for located in walk(topic.storage, span):
             offset = located.next_offset
-            if located.base_offset >= settled:
+            if located.base_offset >= from_offset:
                 payload, decoded = check_whole(located, span)
                 yield Unsettled(located.frame, payload, located.base_offset, decoded)
     except FileNotFoundError as error:
@@ -231,10 +231,10 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, settled: int) -> Ite
 
 
 def _with_voids(
-    topic: TopicLog, topic_id: str, source: Source, settled: int, voids: Sequence[Void]
+    topic: TopicLog, topic_id: str, source: Source, from_offset: int, voids: Sequence[Void]
 ) -> Iterator[Unsettled | Void]:
     for fragment in scan(topic, topic_id, source):
-        start = max(fragment.start, settled)
+        start = max(fragment.start, from_offset)
         if start >= fragment.end:
             continue
         if covered(voids, start, fragment.end):

@@ -57,10 +57,10 @@ def salvaged(
         UsageError: there is more damage in such a segment; what was written is named by nobody.
         StorageError: no space or permission; likewise.
     """
-    rows = list(settled.partitions)
+    partitions = list(settled.partitions)
     for partition, ranges in lost.items():
-        rows[partition] = _row(topic, state, base, partition, rows[partition], ranges)
-    return replace(settled, partitions=tuple(rows))
+        partitions[partition] = _row(topic, state, base, partition, partitions[partition], ranges)
+    return replace(settled, partitions=tuple(partitions))
 
 
 def _row(
@@ -77,7 +77,7 @@ def _row(
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
             base_offset = segment.base_offset
             sealed += rewrite_frames(directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms)
-            active = Active(IndexState(row.settled)) if segment is row.active else active
+            active = Active(IndexState(row.end_offset)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
     return replace(row, active=active, manifest=write_manifest(topic.storage, paths, partition, number, sealed))
@@ -104,7 +104,7 @@ def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator
     for sealed in topic.sealed(topic_id, row):
         yield sealed, sealed.end_offset
     if row.active.length:
-        yield row.active, row.settled
+        yield row.active, row.end_offset
 
 
 def _fragments(

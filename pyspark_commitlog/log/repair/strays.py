@@ -112,7 +112,7 @@ class Strays:
     def _row(self, partition: int, row: SettledPartition, still: Callable[[], bool]) -> None:
         newest = self.settled.partition(partition)
         if row.active.base_offset < newest.active.base_offset or row.active.rewrite != newest.active.rewrite:
-            self._named(partition, row.active, row.settled, still)
+            self._named(partition, row.active, row.end_offset, still)
         self._segments.add((partition, row.active.stem))
         if row.manifest is None or row.manifest.name in self._manifests:
             return

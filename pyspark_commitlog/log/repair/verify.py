@@ -123,8 +123,10 @@ class _Checker:
             stored, self._settled = self.topic.settled(self._id)
             self.partitions = self._state.partitions
             self.unsettled = backlog(self.topic, self._newest, self._state, self._settled)
-            rows = self._settled.partitions
-            self.published_bytes = sum(r.active.length + (r.manifest.size_bytes if r.manifest else 0) for r in rows)
+            self.published_bytes = sum(
+                partition.active.length + (partition.manifest.size_bytes if partition.manifest else 0)
+                for partition in self._settled.partitions
+            )
         except CorruptionError as error:
             self.faults.append(str(error))
             return None
@@ -163,13 +165,13 @@ class _Checker:
         start, end = self._state.log_start[partition], self._state.log_end[partition]
         first = sealed[0].base_offset if sealed else row.active.base_offset
         self._expect(first <= start, f"{where}: the first segment starts at {first}, log start offset is {start}")
-        self._expect(row.settled <= end, f"{where}: settled to {row.settled}, log end offset is {end}")
+        self._expect(row.end_offset <= end, f"{where}: settled to {row.end_offset}, log end offset is {end}")
         bases = [*(segment.base_offset for segment in sealed), row.active.base_offset][1:]
         for segment, following in zip(sealed, bases, strict=True):
             fault = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
             self._expect(segment.end_offset == following, fault)
             self._guard(self._segment, partition, segment, segment.end_offset)
-        self._guard(self._segment, partition, row.active, row.settled)
+        self._guard(self._segment, partition, row.active, row.end_offset)
 
     def _segment(self, partition: int, segment: Active | Sealed, end_offset: int) -> None:
         self.segments += 1
@@ -258,7 +260,7 @@ class _Checker:
 
     def _appended(self, entry: Entry, settled: SettleState) -> None:
         named = self.topic.chunks(entry)
-        extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).settled]
+        extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).end_offset]
         for number in sorted({extent.chunk for extent in extents} - {INLINE}):
             self._guard(self._chunk, named[number])
         for extent in extents:
@@ -275,5 +277,5 @@ class _Checker:
 
     def _extent(self, source: Source) -> None:
         """Walk an extent as the settler would, from its first offset."""
-        for _ in unsettled_frames(self.topic, self._id, [source], settled=0):
+        for _ in unsettled_frames(self.topic, self._id, [source], from_offset=0):
             pass

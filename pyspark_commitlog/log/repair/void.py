@@ -94,7 +94,7 @@ def _settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[i
     """Return what is given up and begins in a segment, per partition (pure)."""
     ranges: dict[int, list[Range]] = {}
     for lost in given_up:
-        if lost.start < settled.partition(lost.partition).settled:
+        if lost.start < settled.partition(lost.partition).end_offset:
             ranges.setdefault(lost.partition, []).append((lost.start, lost.end))
     return ranges
 
@@ -129,7 +129,7 @@ def _voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...
     """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure)."""
     if not given_up:
         return Unchanged(())
-    met = [min(start, settle.partition(partition).settled) for partition, start in enumerate(state.log_start)]
+    met = [min(start, settle.partition(partition).end_offset) for partition, start in enumerate(state.log_start)]
     kept = [void for void in state.voids if void.end > met[void.partition]]
     voids = merged([*kept, *(Void(lost.partition, lost.start, lost.end) for lost in given_up)])
     return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()}, result=given_up)
@@ -172,7 +172,7 @@ def look(
         }
     given_up: list[GivenUp] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
-        start = settled.partition(partition).settled
+        start = settled.partition(partition).end_offset
         behind = _fragments(topic, state.topic_id, sources.get(partition, ()), start)
         fragments = [*of_segments.get(partition, ()), *behind]
         voids = [replace(v, start=max(v.start, start)) for v in state.voids_of(partition) if v.end > start]
@@ -216,15 +216,15 @@ def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, rang
             )
 
 
-def _fragments(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], settled: int) -> Iterator[Fragment]:
+def _fragments(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], start: int) -> Iterator[Fragment]:
     for source in sources:
         if isinstance(source, Hole):
             fragments: Iterable[Fragment] = (Fragment(source.start, source.end, None, source.why),)
         else:
             fragments = scan(topic, topic_id, source)
         for fragment in fragments:
-            if fragment.end > settled:
-                yield replace(fragment, start=max(fragment.start, settled))
+            if fragment.end > start:
+                yield replace(fragment, start=max(fragment.start, start))
 
 
 def choose(

@@ -82,12 +82,12 @@ def _rebuild_sealed(directory: SegmentDir, sealed: Sealed, interval_bytes: int) 
     return replace(sealed, offset_bytes=len(offsets), time_bytes=len(times), max_timestamp=state.max_timestamp)
 
 
-def _rebuild_active(directory: SegmentDir, active: Active, settled: int, interval_bytes: int) -> Active | Sealed:
+def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, interval_bytes: int) -> Active | Sealed:
     """Seal the segment when an index has become shorter than published (``index.interval.bytes`` has grown).
 
     A reader with an older view maps as much as it was told: such a file must not be extended with zeros, and cut later.
     """
-    state, offsets, times = _walked(directory, active, active.crc, settled, interval_bytes)
+    state, offsets, times = _walked(directory, active, active.crc, end_offset, interval_bytes)
     before = active.index
     state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame tells
     if state.offset_bytes >= before.offset_bytes and state.time_bytes >= before.time_bytes:
@@ -96,7 +96,7 @@ def _rebuild_active(directory: SegmentDir, active: Active, settled: int, interva
     times += seal_time(state)
     _replace(directory, active, offsets, times)
     _cut_log(directory, active)
-    return Sealed(state.base_offset, settled, active.rewrite, state.position, active.crc, len(offsets), len(times),
+    return Sealed(state.base_offset, end_offset, active.rewrite, state.position, active.crc, len(offsets), len(times),
                   state.max_timestamp, active.min_timestamp, active.lateness)  # fmt: skip
 
 

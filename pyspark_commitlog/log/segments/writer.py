@@ -232,7 +232,7 @@ class SegmentWriter:
         self._log_bytes = config.number("segment.bytes") if config.flag("preallocate") else 0
         self._interval = config.number("index.interval.bytes")
         self._config = config
-        self._next = row.settled
+        self._next = row.end_offset
         storage.make_directory(paths.partition(partition))
         self._remove_unpublished()
         #: Whether the indexes of the active segment had to be rebuilt.
@@ -302,7 +302,7 @@ class SegmentWriter:
             published_ms: when the entry before was stored.
         """
         now_ms = self._storage.clock.now_ms()
-        due = flush_due(self._config, (self._row.settled, self._next), (published_ms, now_ms))
+        due = flush_due(self._config, (self._row.end_offset, self._next), (published_ms, now_ms))
         self._files.flush(sync_indexes=due)
         self._files.close()
         # Of a first segment the name may be a settler's whose sync failed; later ones were removed, and made again.
@@ -312,7 +312,7 @@ class SegmentWriter:
         if self._sealed:
             sealed = [*self._sealed_before(), *self._sealed]
             manifest = write_manifest(self._storage, self._paths, self._partition, settle_sequence, sealed)
-        return replace(self._row, settled=self._next, active=self._files.active, manifest=manifest)
+        return replace(self._row, end_offset=self._next, active=self._files.active, manifest=manifest)
 
     def close(self) -> None:
         """Give up without publishing."""
