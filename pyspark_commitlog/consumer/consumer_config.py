@@ -140,10 +140,10 @@ def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]
     Raises:
         UsageError: something else than a ``TopicPartition`` was given.
     """
-    found = set()
+    partitions = set()
     for place in places:
         if not isinstance(place, TopicPartition):
             raise UsageError(f"{place!r} is not a partition: use TopicPartition(topic, number)")
         check_topic_name(place.topic)
-        found.add(place)
-    return tuple(sorted(found))
+        partitions.add(place)
+    return tuple(sorted(partitions))

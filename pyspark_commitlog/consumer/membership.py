@@ -56,9 +56,9 @@ class Sole:
         now = frozenset(
             TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
         )
-        found = changed(self._partitions, now)
+        change = changed(self._partitions, now)
         self._partitions, self._last = now, counts  # together, and last: Ctrl-C before this changes nothing
-        return found
+        return change
 
     def leave(self) -> None:
         """See ``Membership.leave``."""

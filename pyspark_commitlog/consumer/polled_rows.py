@@ -42,10 +42,10 @@ class PolledRows:
 
 def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
     """Return the rows as records."""
-    found: list[Record] = []
+    records: list[Record] = []
     for piece in pieces:
-        found += records_of(piece.place.topic, piece.place.partition, piece.rows, piece.rows.count)
-    return found
+        records += records_of(piece.place.topic, piece.place.partition, piece.rows, piece.rows.count)
+    return records
 
 
 def to_table(pieces: Sequence[PolledRows], schema: pa.Schema) -> pa.Table:

@@ -73,8 +73,8 @@ class Groups:
 
     def every_name(self) -> tuple[str, ...]:
         """Return the names of all groups of which something is stored, deleted ones too, sorted."""
-        found = (paths.parse_group(name) for name in self._storage.names(paths.GROUPS))
-        return tuple(sorted(name for name in found if name is not None))
+        names = (paths.parse_group(name) for name in self._storage.names(paths.GROUPS))
+        return tuple(sorted(name for name in names if name is not None))
 
     def _is_live(self, group: str) -> bool:
         """Return whether a group is there; one that can't be read is: who looks at it is told."""
@@ -165,7 +165,9 @@ class Groups:
         ids = {name: handle.topic_state(name).topic_id for name in offsets}
         follows = handle.newest().generation if generation is None else generation
         positions = [
-            Position(name, ids[name], p, offset) for name, found in offsets.items() for p, offset in found.items()
+            Position(name, ids[name], p, offset)
+            for name, by_partition in offsets.items()
+            for p, offset in by_partition.items()
         ]
         state = handle.advance(positions, follows, metadata, strict=True).state
         return {name: state.offsets(topic_id) for name, topic_id in ids.items()}
@@ -273,8 +275,8 @@ class Groups:
                 handle.refuse_members(state.members)
             if topic not in state.names():
                 raise UnknownTopicError(f"group {group!r} has no offsets of topic {topic!r}")
-            found = _live(handle, topic)
-            live = {} if found is None else {found.topic_id: found.partitions}
+            topic_now = _live(handle, topic)
+            live = {} if topic_now is None else {topic_now.topic_id: topic_now.partitions}
             return without_topic(state, topic, live, now, slot.write_id)
 
         handle.change("delete-offsets", change)
@@ -290,32 +292,34 @@ class Groups:
 
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry, table and member's file of every group; return the faults."""
-        found: list[str] = []
+        faults: list[str] = []
         for name in self.list():
             try:
-                found += _faults(self.open(name))
+                faults += _faults(self.open(name))
             except Exception as error:  # noqa: BLE001 a fault: no group stops the others
-                found.append(fault_of(error, f"group {name}"))
-        return tuple(found)
+                faults.append(fault_of(error, f"group {name}"))
+        return tuple(faults)
 
     def unnamed(self) -> tuple[str, ...]:
         """Return the files and directories that belong to no group, or that no entry of theirs refers to."""
-        found: list[str] = []
+        unnamed: list[str] = []
         for directory in self._storage.names(paths.GROUPS):
             name = paths.parse_group(directory)
             if name is None or name not in self.list():
-                found.append(f"{paths.GROUPS}/{directory}")
+                unnamed.append(f"{paths.GROUPS}/{directory}")
                 continue
             home = f"{paths.GROUPS}/{directory}"
             ours = {"journal", "side", "members"}
-            found += [f"{home}/{each}" for each in self._storage.names(home) if each not in ours]
+            unnamed += [f"{home}/{file}" for file in self._storage.names(home) if file not in ours]
             journal, sides = paths.group_journal(name), paths.group_side(name)
             named = _sides(self.open(name))
-            found += [f"{journal}/{each}" for each in self._storage.names(journal) if paths.parse_entry(each) is None]
-            found += [f"{sides}/{each}" for each in self._storage.names(sides) if each not in named]
+            unnamed += [f"{journal}/{file}" for file in self._storage.names(journal) if paths.parse_entry(file) is None]
+            unnamed += [f"{sides}/{file}" for file in self._storage.names(sides) if file not in named]
             members = paths.group_members(name)
-            found += [f"{members}/{each}" for each in self._storage.names(members) if paths.parse_member(each) is None]
-        return tuple(found)
+            unnamed += [
+                f"{members}/{file}" for file in self._storage.names(members) if paths.parse_member(file) is None
+            ]
+        return tuple(unnamed)
 
 
 def _sides(handle: GroupLog) -> set[str]:
@@ -357,8 +361,8 @@ def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target,
     low, high = state.log_start[partition], state.log_end[partition]
     if target.way is not Way.TIMESTAMP:
         return new_offset(TopicPartition(topic.name, partition), target, current, low, high)
-    found = find_time(topic, state.topic_id, partition, target.number)
-    return high if found is None else min(found.offset, high)
+    record = find_time(topic, state.topic_id, partition, target.number)
+    return high if record is None else min(record.offset, high)
 
 
 def _planned(
@@ -388,10 +392,10 @@ def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target)
         return topics
     if topics:
         return dict.fromkeys([topics] if isinstance(topics, str) else topics)
-    found = [name for name in state.names() if _live(handle, name) is not None]
-    if not found:
+    live_names = [name for name in state.names() if _live(handle, name) is not None]
+    if not live_names:
         raise UsageError(f"group {handle.name!r} has no offsets of a topic that is there: name the topics")
-    return dict.fromkeys(found)
+    return dict.fromkeys(live_names)
 
 
 def _faults(handle: GroupLog) -> Iterable[str]:

@@ -134,7 +134,7 @@ class Run:
         """Return the bytes of each record."""
         rows = zip(self.values, self.keys, self.headers, strict=True)
         return [
-            RECORD_BYTES + len(value or b"") + len(key or b"") + sizes_of(found or []) for value, key, found in rows
+            RECORD_BYTES + len(value or b"") + len(key or b"") + sizes_of(headers or []) for value, key, headers in rows
         ]
 
     def add(
@@ -161,8 +161,8 @@ class Run:
     def cut(self, rows: int, size: int) -> None:
         """Take back all but the first ``rows`` records, which have ``size`` bytes."""
         columns = (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures, self.sequences)
-        for each in columns:
-            del each[rows:]
+        for column in columns:
+            del column[rows:]
         self.size = size
 
     def picked(self, rows: Sequence[int], partitions: Sequence[int | None]) -> Run:
@@ -263,13 +263,13 @@ def as_headers(headers: Headers) -> HeaderList:
     Raises:
         InvalidRecordError: they are something else.
     """
-    found: HeaderList = []
+    pairs: HeaderList = []
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise InvalidRecordError(f"a record's header is {pair!r}: it takes pairs of a str and bytes, str or None")
         as_bytes(pair[0], "header name")
-        found.append((pair[0], as_bytes(pair[1], f"header {pair[0]!r}")))
-    return found
+        pairs.append((pair[0], as_bytes(pair[1], f"header {pair[0]!r}")))
+    return pairs
 
 
 def as_microseconds(timestamp: int | datetime) -> int:
@@ -328,7 +328,7 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 
     An Arrow batch goes whole into one of them.
     """
-    weights = [each.weights() for each in items]
+    weights = [item.weights() for item in items]
     sums = np.cumsum([weight for of_item in weights for weight in of_item])
     left = min(int(np.searchsorted(sums, sums[-1] / 2)) + 1, max(len(sums) - 1, 1))
     for number, (item, units) in enumerate(zip(items, map(len, weights), strict=True)):
@@ -347,7 +347,7 @@ def without(placed: Sequence[tuple[Item, int, Placed]], damaged: Sequence[int]) 
     What is left is bound for the partitions that were chosen. An Arrow batch goes whole, or stays whole.
     """
     kept, refused = list[Item](), list[Item]()
-    for _, group in groupby(placed, key=lambda each: id(each[0])):
+    for _, group in groupby(placed, key=lambda row: id(row[0])):
         parts = list(group)
         item = parts[0][0]
         chosen = [part.partitions for _, _, part in parts]

@@ -110,8 +110,8 @@ class Buffer:
             raise
 
     def _hurry(self) -> None:
-        for each in list(self.waiting):  # nobody lingers for more while somebody has to wait
-            each.hurry()
+        for sender in list(self.waiting):  # nobody lingers for more while somebody has to wait
+            sender.hurry()
 
     @contextmanager
     def awaited(self, wake: Callable[[], None]) -> Iterator[None]:

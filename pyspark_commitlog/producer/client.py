@@ -184,7 +184,7 @@ class Producer(Gathering):
         """
         record = self._record(topic, value, key, headers, timestamp, partition)
         sent = await self._asent(topic, lambda sender: self._give(sender, record, sequence, wait=False))
-        return await _told(sent)
+        return await _outcome(sent)
 
     def send_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
@@ -254,11 +254,11 @@ class Producer(Gathering):
                 if not whole.has_begun:
                     raise
                 whole.end(error)
-                return await _told(whole.future)
+                return await _outcome(whole.future)
             if whole.has_failed:
                 break
         whole.end()
-        return await _told(whole.future)
+        return await _outcome(whole.future)
 
     def last_sequence(self, topic: str) -> int:
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
@@ -336,7 +336,7 @@ class Producer(Gathering):
         self.close(self._options.request_timeout_ms / 1000)
 
 
-async def _told(sent: Future[_T]) -> _T:
+async def _outcome(sent: Future[_T]) -> _T:
     import asyncio
 
     return await asyncio.wrap_future(sent)

@@ -133,7 +133,7 @@ class Delivery:
 
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
     producer: what comes behind a failed batch must not land before it was sent again. ``trying`` is the monotonic time
-    (s) at which the try under way began, None between tries; ``telling`` that at which callbacks of futures began.
+    (s) at which the try under way began, None between tries; ``calling_back`` that at which callbacks of futures began.
 
     Args:
         topic: where to.
@@ -158,7 +158,7 @@ class Delivery:
         self.partitions = partitions
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
-        self.telling: float | None = None
+        self.calling_back: float | None = None
         self._paused: _Bundle | None = None
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
@@ -245,11 +245,11 @@ class Delivery:
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
         self.trying = None  # callbacks may take their time: that is not storage's
-        self.telling = topic.storage.clock.monotonic()
+        self.calling_back = topic.storage.clock.monotonic()
         try:
-            _tell(bundle, ranges)
+            _acknowledge(bundle, ranges)
         finally:
-            self.telling = None
+            self.calling_back = None
         self._settler.committed(topic_id)
 
     def _check_access(self) -> None:
@@ -321,12 +321,12 @@ class Delivery:
 
         Kafka's (KIP-480) leaves a partition when the batch that it gathers there is closed, also by ``linger``.
         """
-        found = self._partitioner
-        if found is not None:
-            inner = found.inner if isinstance(found, KeyIgnoring) else found
+        partitioner = self._partitioner
+        if partitioner is not None:
+            inner = partitioner.inner if isinstance(partitioner, KeyIgnoring) else partitioner
             inner.next_batch()
             if (inner.partitions, inner.batch_bytes) == (partitions, batch_bytes):
-                return found
+                return partitioner
         chosen = self._options.partitioner
         kind = "roundrobin" if chosen == "roundrobin" else "sticky"
         first = int(self._topic.storage.jitter() * partitions)
@@ -348,14 +348,14 @@ class Delivery:
         kept, refused = without(bundle.placed, list(damaged))
         if not kept or not refused:
             return False
-        told = storage_error(
+        error = storage_error(
             self._topic.name, damaged, "records for them were not committed, those for others go on without them"
         )
         rows = sum(item.rows for item in refused)
-        log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), told)
+        log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), error)
         bundle.items, bundle.batch, bundle.staged = kept, None, None
         for item in refused:
-            item.fail(told)
+            item.fail(error)
         return True
 
     def _divide(self, bundle: _Bundle, error: StorageFullError) -> bool:
@@ -378,18 +378,18 @@ class Delivery:
     def give_up(self, rows: int) -> OutcomeUnknownError:
         """Return what records end with that storage does not answer for in time; a durable producer ends with them."""
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(rows, "record")
-        told = OutcomeUnknownError(
+        error = OutcomeUnknownError(
             f"topic {name!r}: storage does not answer, and delivery_timeout_ms={limit} is over: {what} "
             "may or may not have landed, or land later. Look whether the disk or the mount hangs"
         )
         if self._identity.durable:
-            self.failed = told
-        return told
+            self.failed = error
+        return error
 
     def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
-        told = self._ended(bundle, error, closed=closed)
+        outcome = self._ended(bundle, error, closed=closed)
         for item in bundle.items:
-            item.fail(told)
+            item.fail(outcome)
         if self.failed is not None:
             for item in bundle.rest:
                 item.fail(behind(self.failed, self._topic.name))
@@ -397,45 +397,45 @@ class Delivery:
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
-        told = self._told(bundle, error, closed)
-        log.warning(NOT_COMMITTED, self._topic.name, counted(bundle.rows, "record"), told)
+        outcome = self._outcome(bundle, error, closed)
+        log.warning(NOT_COMMITTED, self._topic.name, counted(bundle.rows, "record"), outcome)
         if self._identity.durable:
-            self.failed = told
+            self.failed = outcome
         elif bundle.doubt:  # under another id the next batch can't be taken for this one
             self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
-        return told
+        return outcome
 
-    def _told(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
+    def _outcome(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
         """Return what the records' futures end with; its cause is ``error``."""
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(bundle.rows, "record")
-        told: CommitLogError
+        outcome: CommitLogError
         if isinstance(error, CommitLogError) and not is_retriable(error) and not bundle.doubt:
             return error
         if isinstance(error, ConflictError) and type(error) is not ConflictError:
             return error
         if bundle.doubt:
-            told = OutcomeUnknownError(f"topic {name!r}: {what} may or may not have landed: {error}")
+            outcome = OutcomeUnknownError(f"topic {name!r}: {what} may or may not have landed: {error}")
         elif closed:
-            told = ProducerClosedError(f"topic {name!r}: closed before sending {what}: {error}")
+            outcome = ProducerClosedError(f"topic {name!r}: closed before sending {what}: {error}")
         else:
-            told = DeliveryTimeoutError(
+            outcome = DeliveryTimeoutError(
                 f"topic {name!r}: {what} could not be committed within delivery_timeout_ms={limit}: "
                 f"{error}. Nothing of it is in the log"
             )
-        told.__cause__ = error
-        return told
+        outcome.__cause__ = error
+        return outcome
 
 
 def behind(failed: CommitLogError, topic: str) -> CommitLogError:
     """Return what a durable producer's records behind a failed batch end with: they were not tried."""
     if isinstance(failed, WriterFencedError):
         return WriterFencedError(str(failed))
-    told = NotSentError(
+    error = NotSentError(
         f"topic {topic!r}: not sent, since records before them failed ({failed}). Make a new Producer with the same "
         "producer_id, and go on behind its last_sequence"
     )
-    told.__cause__ = failed
-    return told
+    error.__cause__ = failed
+    return error
 
 
 def _place(stager: Stager, item: Item) -> list[tuple[Item, int, Placed]]:
@@ -460,7 +460,7 @@ def _place_run(stager: Stager, run: Run, batch: pa.RecordBatch, start: int) -> l
     return [placed for half, first in halves(batch, start) for placed in _place_run(stager, run, half, first)]
 
 
-def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
+def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
     """Tell every record its offset, and every Arrow batch its ranges; none of them where ``ranges`` is empty."""
     following: Ints = np.zeros(bundle.partitions, np.int64)
     for partition, (first, _) in ranges.items():
@@ -469,7 +469,7 @@ def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
     for item, start, placed in bundle.placed:
         if isinstance(item, Run):
             offsets = offsets_of(placed.partitions, following)
-            _tell_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
+            _acknowledge_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
         elif ranges:
             counts = np.bincount(placed.partitions, minlength=len(following))
             span = spans.setdefault(id(item), {})
@@ -482,7 +482,7 @@ def _tell(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
             item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
 
 
-def _tell_run(run: Run, start: int, placed: Placed, offsets: Ints) -> None:
+def _acknowledge_run(run: Run, start: int, placed: Placed, offsets: Ints) -> None:
     stamps = instants(placed.timestamps) // _US_PER_MS
     futures = run.futures[start : start + len(offsets)]
     places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)

@@ -111,8 +111,8 @@ class Gathering:
         import asyncio
 
         self._check_process()
-        found = self._senders.get(topic)
-        return await asyncio.to_thread(self._sender, topic) if found is None else found
+        sender = self._senders.get(topic)
+        return await asyncio.to_thread(self._sender, topic) if sender is None else sender
 
     async def _asent(self, topic: str, give: Callable[[Sender], Future[_T] | None]) -> Future[_T]:
         """Give something to a topic's sender when it is its turn and there is room."""
@@ -132,10 +132,10 @@ class Gathering:
 
     def _chosen(self, key: bytes | None, partitions: int) -> int:
         assert self._choose is not None
-        found = self._choose(key, partitions)
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < partitions:
-            raise InvalidRecordError(f"the partitioner answers {found!r}: it must answer 0 to {partitions - 1}")
-        return found
+        partition = self._choose(key, partitions)
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < partitions:
+            raise InvalidRecordError(f"the partitioner answers {partition!r}: it must answer 0 to {partitions - 1}")
+        return partition
 
     def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
         """Return a batch whose rows have the partition that the application's function chooses."""
@@ -151,9 +151,9 @@ class Gathering:
     def _sender(self, topic: str) -> Sender:
         """Return a topic's sender; the first use of a topic looks it up and opens the producer's id there."""
         self._check_process()
-        found = self._senders.get(topic)
-        if found is not None:
-            return found
+        sender = self._senders.get(topic)
+        if sender is not None:
+            return sender
         with self._opening:
             return self._senders.get(topic) or self._open(topic)
 

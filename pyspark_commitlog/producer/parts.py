@@ -38,7 +38,7 @@ def parted(pieces: list[pa.RecordBatch], limit: int) -> list[Part]:
         return [Part(0, pieces, is_all=True)]
     most = max(1, limit // _SHARE - RECORD_BYTES)
     parts, first, rows, size = list[Part](), 0, 0, 0
-    for piece in (each for batch in pieces for each in bounded(batch, most)):
+    for piece in (piece for batch in pieces for piece in bounded(batch, most)):
         if not parts or size + piece.nbytes > most:
             first, rows, size = first + rows, 0, 0
             parts.append(Part(first, []))

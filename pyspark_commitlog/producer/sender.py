@@ -236,9 +236,9 @@ class Sender:
             )
 
     def _open_run(self, size: int) -> Run:
-        found = self._items[-1] if self._items else None
-        if isinstance(found, Run) and found.size + size <= RUN_BYTES:
-            return found
+        last = self._items[-1] if self._items else None
+        if isinstance(last, Run) and last.size + size <= RUN_BYTES:
+            return last
         run = Run(self._topic, self._clock.monotonic())
         self._items.append(run)
         return run
@@ -341,9 +341,9 @@ class Sender:
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
-        began, told = self._delivery.trying, list[Callable[[], None]]()
-        telling = self._delivery.telling
-        if telling is not None and now - telling >= _CALLBACK_SECONDS:
+        began, callbacks = self._delivery.trying, list[Callable[[], None]]()
+        calling_back = self._delivery.calling_back
+        if calling_back is not None and now - calling_back >= _CALLBACK_SECONDS:
             self._pool.lend(self)
         if began is None and not self._under_way:  # it waits for a thread: others keep them all
             return self._overdue_waiting(now - _PATIENCE_SECONDS)
@@ -351,13 +351,15 @@ class Sender:
             return []
         if self._silent != began:
             self._silent = began
-            told.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
+            callbacks.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
         if not all(self._is_early(item, now) for item in self._under_way):
             items, self._under_way = self._under_way, []
-            told.append(partial(self._tell, items, self._delivery.give_up(sum(item.rows for item in items))))
+            callbacks.append(
+                partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
+            )
         if self._delivery.failed is not None:
-            told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
-        return told + self._overdue_waiting(now)
+            callbacks.append(partial(self._fail_dropped, self._dropped(), behind(self._delivery.failed, self._topic)))
+        return callbacks + self._overdue_waiting(now)
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
         """Give up what no thread came for to try it again."""
@@ -365,17 +367,17 @@ class Sender:
             return []
         items, self._under_way, self._paused = self._under_way, [], False
         self._buffer.give(sum(item.size for item in items))
-        told: list[Callable[[], None]] = [partial(self._tell, items, self._delivery.expire())]
+        callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, items, self._delivery.expire())]
         if self._delivery.failed is not None:
-            told.append(partial(self._tell, self._dropped(), behind(self._delivery.failed, self._topic)))
-        return told + self._overdue_waiting(now)
+            callbacks.append(partial(self._fail_dropped, self._dropped(), behind(self._delivery.failed, self._topic)))
+        return callbacks + self._overdue_waiting(now)
 
     def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:
         late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
         if not late:
             return []
         waited = self._dropped(late)
-        return [partial(self._tell, waited, self._not_sent(sum(item.rows for item in waited)))]
+        return [partial(self._fail_dropped, waited, self._not_sent(sum(item.rows for item in waited)))]
 
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout
@@ -395,7 +397,7 @@ class Sender:
         self._buffer.give(size)
         return items
 
-    def _tell(self, items: list[Item], error: CommitLogError) -> None:
+    def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
         """Fail items that were taken out; whoever flushes goes on when their futures are done. Without the lock."""
         try:
             _fail(items, error)
@@ -414,9 +416,9 @@ class Sender:
             try:
                 pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
             except BaseException as error:  # a fault of ours: nobody must wait for ever
-                told = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
-                self._delivery.failed = told
-                _fail(items, told)
+                outcome = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
+                self._delivery.failed = outcome
+                _fail(items, outcome)
                 self._end_of(items)
                 raise
             if pause is None or not self._pause(pause):
@@ -447,7 +449,7 @@ class Sender:
             if self._items:
                 self._pool.schedule(self, self._lingers())
         if failed is not None:
-            self._tell(dropped, behind(failed, self._topic))
+            self._fail_dropped(dropped, behind(failed, self._topic))
 
     def _next(self) -> list[Item]:
         """Return what goes into the next commit; the pool runs this when that is due."""

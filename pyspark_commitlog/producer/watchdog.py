@@ -43,27 +43,27 @@ class Watchdog:
         """Look once; it ends with the last that there is to look after."""
         with self._buffer.lock:
             now = self._clock.monotonic()
-            told = [tell for sender in self._senders.values() for tell in sender.overdue(now)]
+            callbacks = [callback for sender in self._senders.values() for callback in sender.overdue(now)]
             for name, sender in list(self._senders.items()):
                 if sender.rest(now):
                     del self._senders[name]
             if not any(sender.busy or not (self._buffer.closed or sender.rests) for sender in self._senders.values()):
                 _process.remove(self)
-        if told:
-            self._tell(told)
+        if callbacks:
+            self._call(callbacks)
 
-    def _tell(self, told: list[Callable[[], None]]) -> None:
+    def _call(self, callbacks: list[Callable[[], None]]) -> None:
         """Call back, in a thread of its own: the others are looked after meanwhile."""
 
-        def tell() -> None:
+        def call_back() -> None:
             with self._buffer.calling():
-                for each in told:
-                    each()
+                for callback in callbacks:
+                    callback()
 
         try:
-            start_thread("commitlog-producer-told", tell)
+            start_thread("commitlog-producer-callbacks", call_back)
         except RuntimeError:
-            tell()
+            call_back()
 
 
 class _Watchdogs:
@@ -93,10 +93,10 @@ class _Watchdogs:
                 if not watched:
                     self._thread.ends()
                     return
-            self._sooner.wait(min(each.tick for each in watched))
+            self._sooner.wait(min(watchdog.tick for watchdog in watched))
             self._sooner.clear()
-            for each in watched:
-                each.look()
+            for watchdog in watched:
+                watchdog.look()
             with suppress(RuntimeError):
                 of_process().senders.attend()
 

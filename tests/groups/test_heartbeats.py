@@ -159,7 +159,7 @@ def test_a_root_takes_two_threads_at_most_and_all_roots_so_many(
     tmp_path: Path, stuck: Callable[[], Stuck], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(heartbeats, "HELD_UP_SECONDS", 0.0)
-    monkeypatch.setattr(heartbeats, "_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeats, "_WARN_SECONDS", 0.05)
     hangs = [stuck() for _ in range(4)]
     hanging = [joined(tmp_path / "a", hang.hook) for hang in hangs]
     with caplog.at_level(logging.WARNING), beating(*hanging) as found:

@@ -106,21 +106,21 @@ class SharedEntries(Entries):
     def read(self, sequence: int, entry: Entry | None) -> Pending:
         """Return an entry, from ``entry`` if that was read already; raises as ``Journal.read`` does."""
         with self._lock:
-            found = self._pending.get(sequence)
-            if found is None:
-                found = super().read(sequence, entry)
-                if not found.why:
-                    self._pending.put(sequence, found, _weight(found))
-            return found
+            pending = self._pending.get(sequence)
+            if pending is None:
+                pending = super().read(sequence, entry)
+                if not pending.why:
+                    self._pending.put(sequence, pending, _weight(pending))
+            return pending
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, from memory where they were read; raises as ``Journal.inline`` does."""
         with self._lock:
-            found = self._inline.get(entry.write_id)
-            if found is None:
-                found = super().inline(entry)
-                self._inline.put(entry.write_id, found, len(found))
-            return found
+            inline = self._inline.get(entry.write_id)
+            if inline is None:
+                inline = super().inline(entry)
+                self._inline.put(entry.write_id, inline, len(inline))
+            return inline
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -159,16 +159,16 @@ class SharedPartition:
             TopicChangedError: this life of the topic is over.
         """
         key = FrameKey(self._id, self._history, self._partition, self._names, start)
-        found = self._cache.get(key)
-        if found is not None:
-            return found
+        fetched = self._cache.get(key)
+        if fetched is not None:
+            return fetched
         with self._lock:
-            found = self._cache.get(key)  # another thread may have read it meanwhile
-            if found is None:
-                found = self._read(view, start)
-                if found.rows is not None:  # a gap to the end is none any more once there is a next record
-                    self._cache.put(key, found)
-            return found
+            fetched = self._cache.get(key)  # another thread may have read it meanwhile
+            if fetched is None:
+                fetched = self._read(view, start)
+                if fetched.rows is not None:  # a gap to the end is none any more once there is a next record
+                    self._cache.put(key, fetched)
+            return fetched
 
     def _read(self, view: View, start: int) -> Fetched:
         end = view.topic.log_end[self._partition]
@@ -297,14 +297,14 @@ class SharedTopic:
         with self._lock:
             if view.history != self._history:
                 raise TopicChangedError(f"topic {self.name!r} was restored since it was looked at: look again")
-            found = self._partitions.pop(chosen, {})
-            self._partitions[chosen] = found  # the last choice stands last
+            partitions = self._partitions.pop(chosen, {})
+            self._partitions[chosen] = partitions  # the last choice stands last
             if len(self._partitions) > _CHOICES:
                 del self._partitions[next(iter(self._partitions))]
-            if partition not in found or found[partition].life != life:
+            if partition not in partitions or partitions[partition].life != life:
                 own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
-                found[partition] = SharedPartition(own, view, partition, chosen, self._cache, self._entries)
-            return found[partition]
+                partitions[partition] = SharedPartition(own, view, partition, chosen, self._cache, self._entries)
+            return partitions[partition]
 
     @property
     def cache(self) -> FrameCache:

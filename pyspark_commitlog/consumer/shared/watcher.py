@@ -130,11 +130,11 @@ class Watcher:
             waiting, followed = list(self._waiting), dict(self._followed)
         if events is None:
             return waiting, True
-        told = [topic for topic, number in followed.items() if number in changed]
+        notified = [topic for topic, number in followed.items() if number in changed]
         new = [topic for topic in waiting if everything or not events.follows(followed.get(topic))]
         numbers = {topic: topic.follow(events) for topic in new}
         with self._lock:
-            for topic in told:
+            for topic in notified:
                 if not events.follows(followed[topic]):
                     self._followed.pop(topic, None)
             for topic, number in numbers.items():
@@ -144,7 +144,7 @@ class Watcher:
                     self._followed[topic] = number
             if everything:
                 events.keep(set(self._followed.values()))
-        return list({*new, *told}), None in numbers.values()
+        return list({*new, *notified}), None in numbers.values()
 
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
         """Look at topics; return whether there was news for somebody."""
@@ -158,8 +158,8 @@ class Watcher:
             except Exception:  # noqa: BLE001 who polls is told; one topic's trouble is not the others'
                 failed = True
             with self._lock:
-                found = self._waiting.get(topic, ())
-                woken += [waiter for waiter in found if failed or waiter.seen[topic] != topic.version]
+                waiting = self._waiting.get(topic, ())
+                woken += [waiter for waiter in waiting if failed or waiter.seen[topic] != topic.version]
         self._wake(woken)
         return bool(woken)
 
@@ -212,10 +212,10 @@ class SharedRoot:
         """Return a topic, existing or not."""
         process = _process
         with process.lock:
-            found = process.topics.get((self._key, name))
-            if found is None:
-                found = process.topics[self._key, name] = SharedTopic(self.storage, name)
-            return found
+            topic = process.topics.get((self._key, name))
+            if topic is None:
+                topic = process.topics[self._key, name] = SharedTopic(self.storage, name)
+            return topic
 
     def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
         """Wait for a change of one of the topics, at most so long."""

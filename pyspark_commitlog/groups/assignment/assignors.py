@@ -53,30 +53,30 @@ def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscr
         partitions: topic -> how many it has.
         subscribers: by member.
     """
-    order, found = _sorted(subscribers), Assigned({member: [] for member in subscribers})
+    order, assigned = _sorted(subscribers), Assigned({member: [] for member in subscribers})
     for topic in sorted(partitions):
         wanting = [member for member in order if topic in subscribers[member].topics]
         if not wanting:
             continue
-        each, extra = divmod(partitions[topic], len(wanting))
+        share, extra = divmod(partitions[topic], len(wanting))
         start = 0
         for rank, member in enumerate(wanting):
-            end = start + each + (rank < extra)
-            found[member] += [TopicPartition(topic, number) for number in range(start, end)]
+            end = start + share + (rank < extra)
+            assigned[member] += [TopicPartition(topic, number) for number in range(start, end)]
             start = end
-    return found
+    return assigned
 
 
 def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
     """Deal all partitions out one by one; who does not want the topic is skipped (Kafka: ``RoundRobinAssignor``)."""
-    found = Assigned({member: [] for member in subscribers})
+    assigned = Assigned({member: [] for member in subscribers})
     wanted = {topic for subscriber in subscribers.values() for topic in subscriber.topics}
     turns = cycle(_sorted(subscribers))
     for topic in sorted(wanted & partitions.keys()):
         for number in range(partitions[topic]):
             member = next(member for member in turns if topic in subscribers[member].topics)
-            found[member].append(TopicPartition(topic, number))
-    return found
+            assigned[member].append(TopicPartition(topic, number))
+    return assigned
 
 
 def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
@@ -87,8 +87,8 @@ def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subsc
 
 
 ASSIGNORS: Mapping[str, Assignor] = {
-    each.name: each
-    for each in (
+    assignor.name: assignor
+    for assignor in (
         Assignor("range", range_assign),
         Assignor("roundrobin", round_robin_assign),
         Assignor("sticky", sticky_assign),
@@ -115,8 +115,8 @@ def chosen(wishes: Sequence[Sequence[str]]) -> str | None:
     Each member votes for the first of its own that all know; a tie goes to the one that the first member names first
     (Kafka: ``GroupMetadata.selectProtocol``, which leaves ties open).
     """
-    common = set.intersection(*(set(each) for each in wishes)) if wishes else set()
+    common = set.intersection(*(set(wish) for wish in wishes)) if wishes else set()
     if not common:
         return None
-    votes = [next(name for name in each if name in common) for each in wishes]
+    votes = [next(name for name in wish if name in common) for wish in wishes]
     return max((name for name in wishes[0] if name in common), key=votes.count)

@@ -40,7 +40,7 @@ def sticky(
         member: [place for place in owned[member] if claims[place] == 1 and place.partition < there.get(place.topic, 0)]
         for member in topics
     }
-    if all(each == wanted for each in topics.values()):
+    if all(wish == wanted for wish in topics.values()):
         return _equal(_places(there, sorted(there)), before)
     return _general(there, topics, before)
 
@@ -58,28 +58,28 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     if not owned:
         return {}
     low, over = divmod(len(places), len(owned))
-    found: _Assigned = {}
+    assigned: _Assigned = {}
     below: list[str] = []
     at_low: list[str] = []
     for member, places_before in owned.items():
         keep = sorted(places_before, key=lambda place: (place.partition, place.topic))
         if len(keep) > low and over:
-            found[member], over = keep[: low + 1], over - 1
+            assigned[member], over = keep[: low + 1], over - 1
         else:
-            found[member] = keep[:low]
+            assigned[member] = keep[:low]
             (below if len(keep) < low else at_low).append(member)
-    taken = {place for each in found.values() for place in each}
+    taken = {place for of_one in assigned.values() for place in of_one}
     free = deque(place for place in places if place not in taken)
     ready = at_low
     while below:
         still: list[str] = []
         for member in below:
-            found[member].append(free.popleft())
-            (still if len(found[member]) < low else ready).append(member)
+            assigned[member].append(free.popleft())
+            (still if len(assigned[member]) < low else ready).append(member)
         below = still
     for member, place in zip(ready, free, strict=False):
-        found[member].append(place)
-    return found
+        assigned[member].append(place)
+    return assigned
 
 
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
@@ -88,9 +88,9 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
     Who has partitions that it still wants keeps them, what is free goes to who has least, and then partitions move on.
     Where nobody has to give up anything for good, those that are new to their members move first.
     """
-    wanting = {topic: sum(topic in each for each in topics.values()) for topic in partitions}
+    wanting = {topic: sum(topic in of_one for of_one in topics.values()) for topic in partitions}
     places = _places(partitions, sorted(partitions, key=lambda topic: (wanting[topic], topic)))
-    kept = {place: member for member, each in owned.items() for place in each if place.topic in topics[member]}
+    kept = {place: member for member, of_one in owned.items() for place in of_one if place.topic in topics[member]}
     new = [place for place in places if place not in kept]
     spread = _Spread(topics, kept)
     for place in new:
@@ -100,10 +100,10 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
         _level(new, spread, before)
     _level(places, spread, before)
     # Kafka takes moves back that left the whole no more balanced. In two million random groups none did.
-    found: _Assigned = {member: [] for member in topics}
+    assigned: _Assigned = {member: [] for member in topics}
     for place in places:
-        found[spread.owner[place]].append(place)
-    return found
+        assigned[spread.owner[place]].append(place)
+    return assigned
 
 
 class _Spread:
@@ -171,5 +171,5 @@ def _instead(place: TopicPartition, to: str, spread: _Spread, before: _Owner) ->
     """
     if before[place] == to:
         return place
-    came = (each for each in spread.has[before[place]] if each.topic == place.topic and before[each] == to)
+    came = (own for own in spread.has[before[place]] if own.topic == place.topic and before[own] == to)
     return max(came, default=place)

@@ -28,7 +28,7 @@ MAX_WORKERS = 8
 WORKERS_OF_A_ROOT = 2
 #: A call that takes longer makes room for a second one; and one that takes so long is told of.
 HELD_UP_SECONDS = 1.0
-_TOLD_SECONDS = 10.0
+_WARN_SECONDS = 10.0
 #: Looks at a member per heartbeat interval: it tells that it lives at most this part of one late.
 _LOOKS = 4
 
@@ -39,7 +39,7 @@ class _Call:
 
     member: GroupMember
     since: float
-    told: bool = False
+    warned: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -121,18 +121,18 @@ class Heartbeats:
         by_root: dict[str, list[GroupMember]] = {}
         for member in members:
             by_root.setdefault(member.root, []).append(member)
-        for url, found in by_root.items():
+        for url, of_root in by_root.items():
             root = self._roots.setdefault(url, _Root())
             if not root.waiting:
                 under_way = [call.member for call in root.calls]
-                root.waiting.extend(ref(member) for member in found if member not in under_way)
+                root.waiting.extend(ref(member) for member in of_root if member not in under_way)
         for url in [url for url, root in self._roots.items() if not root.waiting and not root.calls]:
             del self._roots[url]
 
     @staticmethod
     def _is_news(call: _Call, now: float) -> bool:
-        news = not call.told and now - call.since > _TOLD_SECONDS
-        call.told = call.told or news
+        news = not call.warned and now - call.since > _WARN_SECONDS
+        call.warned = call.warned or news
         return news
 
     def _start(self, workers: int) -> None:
@@ -152,12 +152,12 @@ class Heartbeats:
     def _work(self) -> None:
         """Call one member after the other, until none waits that may be called now."""
         try:
-            while (found := self._next()) is not None:
-                root, call = found
+            while (taken := self._next()) is not None:
+                root, call = taken
                 self._call(call.member)
                 with self._lock:
                     root.calls.remove(call)
-                del root, call, found  # a member that nobody else holds goes
+                del root, call, taken  # a member that nobody else holds goes
         finally:
             with self._lock:
                 self._workers -= 1
@@ -181,19 +181,19 @@ class Heartbeats:
         try:
             member.heartbeat()
         except Exception as error:  # noqa: BLE001 one member's trouble, of whatever kind, is not the others'
-            self._tell(member, error)
+            self._warn(member, error)
         else:
             self._failed.pop(member, None)
 
-    def _tell(self, member: GroupMember, error: Exception) -> None:
+    def _warn(self, member: GroupMember, error: Exception) -> None:
         """Warn of a failure, once of each; what is no error of ours comes with its traceback."""
-        told = f"{type(error).__name__}: {error}"
-        if self._failed.get(member) != told:
-            self._failed[member] = told
+        message = f"{type(error).__name__}: {error}"
+        if self._failed.get(member) != message:
+            self._failed[member] = message
             log.warning(
                 "a heartbeat of member %s failed, and is tried again: %s",
                 member.member_id,
-                told,
+                message,
                 exc_info=None if isinstance(error, CommitLogError) else error,
             )
 

@@ -305,18 +305,18 @@ class GroupMember:
             self._due = now + patience + (0.0 if first == self._id else jitter)
         if now >= self._due:
             self._due = None
-            returning = (self._members.instance(each.instance_id) for each in seen.joining.values())
+            returning = (self._members.instance(profile.instance_id) for profile in seen.joining.values())
             for member_id in (*seen.gone, *(former for former in returning if former is not None)):
                 self._files.delete(member_id)  # first: what is dead must not come in again
             self._put("rebalance", seen)
 
     def _is_due(self, seen: Seen) -> bool:
         """Return whether a rebalance is due; where nothing has changed since the last look, that is known."""
-        found = self._members, seen, self._topics(self._members, seen)
-        if self._idle is not None and self._idle[0] is found[0] and self._idle[1:] == found[1:]:
+        situation = self._members, seen, self._topics(self._members, seen)
+        if self._idle is not None and self._idle[0] is situation[0] and self._idle[1:] == situation[1:]:
             return False
-        due = is_due(*found)
-        self._idle = None if due else found
+        due = is_due(*situation)
+        self._idle = None if due else situation
         return due
 
     def _sight(self, now: float) -> Seen:
@@ -345,12 +345,12 @@ class GroupMember:
     def _wishes(self) -> Mapping[str, Profile]:
         """Return what rows should say: of this member, and of those with the same pattern, which find the same."""
         mine = self._profile
-        found = {self._id: mine}
+        wishes = {self._id: mine}
         if mine.pattern is not None:
             for member_id, row in self._members.rows.items():
                 if row.profile.pattern == mine.pattern and member_id != self._id:
-                    found[member_id] = replace(row.profile, topics=mine.topics)
-        return found
+                    wishes[member_id] = replace(row.profile, topics=mine.topics)
+        return wishes
 
     def _reached(self, member_id: str) -> int:
         if member_id == self._id:
@@ -423,11 +423,11 @@ class GroupMember:
         if len(wishes) >= MAX_MEMBERS:
             raise UsageError(f"group {self._handle.name!r} has {MAX_MEMBERS} members, the most there may be")
 
-    def _warn(self, told: str) -> None:
+    def _warn(self, message: str) -> None:
         """Warn, but not again of what was warned of lately."""
-        if told not in self._warned:
-            log.warning("%s", told)
-            self._warned[told] = None
+        if message not in self._warned:
+            log.warning("%s", message)
+            self._warned[message] = None
             if len(self._warned) > _WARNINGS:
                 del self._warned[next(iter(self._warned))]
 

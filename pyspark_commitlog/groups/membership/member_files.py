@@ -53,9 +53,9 @@ class MemberFiles:
     def read(self, member_id: str) -> MemberFile | None:
         """Return what a member says; None where there is no such file, or none that a member wrote: warned of once."""
         path, before = self._path(member_id), self._read.get(member_id)
-        found = None
+        file = None
         try:
-            found = MemberFile.decode(self._storage.read(path, 0, _MAX_BYTES), path)
+            file = MemberFile.decode(self._storage.read(path, 0, _MAX_BYTES), path)
             self._read[member_id] = _Read(valid=True)
         except FileNotFoundError:
             self._read.pop(member_id, None)
@@ -63,7 +63,7 @@ class MemberFiles:
             if before is None or before.valid:
                 log.warning("group %r: member %s counts as gone: %s", self._group, member_id, error)
             self._read[member_id] = _Read(valid=False)
-        return found
+        return file
 
     def sign(self, member_id: str, *, closely: bool = False) -> str | None:
         """Return a member's sign of life: what tells its file from the one before; None where there is none.
@@ -98,7 +98,7 @@ class MemberFiles:
 
     def faults(self) -> list[str]:
         """Return what is wrong with files that are no members'."""
-        found = []
+        faults = []
         for member_id in self.members():
             path = self._path(member_id)
             try:
@@ -106,8 +106,8 @@ class MemberFiles:
             except FileNotFoundError:  # its member has left meanwhile
                 continue
             except CorruptionError as error:
-                found.append(str(error))
-        return found
+                faults.append(str(error))
+        return faults
 
     def clear(self) -> None:
         """Remove all files that there are."""
@@ -116,17 +116,17 @@ class MemberFiles:
 
     def members(self) -> list[str]:
         """Return whose files there are, sorted."""
-        found = (paths.parse_member(name) for name in self._storage.names(self._directory))
-        return [member_id for member_id in found if member_id is not None]
+        member_ids = (paths.parse_member(name) for name in self._storage.names(self._directory))
+        return [member_id for member_id in member_ids if member_id is not None]
 
 
 def topic_lives(handle: GroupLog, profiles: Iterable[Profile]) -> dict[str, TopicLife]:
     """Return the topics that members want and that are there, as they are now."""
-    found = {}
-    for name in sorted({name for wanted in {each.topics for each in profiles} for name in wanted}):
+    lives = {}
+    for name in sorted({name for wanted in {profile.topics for profile in profiles} for name in wanted}):
         try:
             _, state = handle.topic(name).newest()
         except (UnknownTopicError, UsageError):
             continue
-        found[name] = TopicLife(state.topic_id, state.partitions)
-    return found
+        lives[name] = TopicLife(state.topic_id, state.partitions)
+    return lives

@@ -30,7 +30,7 @@ class TopicPattern:
     def among(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names that it finds, sorted."""
         self._seen = {name: self._seen[name] if name in self._seen else self._finds(name) for name in names}
-        return tuple(sorted(name for name, found in self._seen.items() if found))
+        return tuple(sorted(name for name, matches in self._seen.items() if matches))
 
     def _finds(self, name: str) -> bool:
         return self._pattern.fullmatch(name) is not None

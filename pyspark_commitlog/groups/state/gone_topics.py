@@ -21,7 +21,7 @@ def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: st
         group: its name, for messages.
         absent: also those of a topic of which there is nothing at all: somebody may be about to put it back.
     """
-    found = set()
+    gone = set()
     for topic_id, row in state.topics.items():
         try:
             over = _is_over(topic(row.name), topic_id, absent=absent)
@@ -29,8 +29,8 @@ def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: st
             log.warning("group %r: cannot tell whether topic %r is gone: %s", group, row.name, error)
             over = False
         if over:
-            found.add(topic_id)
-    return found
+            gone.add(topic_id)
+    return gone
 
 
 def _is_over(topic: TopicLog, topic_id: str, *, absent: bool) -> bool:

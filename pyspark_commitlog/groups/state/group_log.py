@@ -109,11 +109,11 @@ class GroupLog:
 
     def topic(self, name: str) -> TopicLog:
         """Return the handle of a topic."""
-        found = self._topics.get(name)
-        if found is None:
-            found = TopicLog(self.storage, name)
-            self._topics.put(name, found, HANDLE_BYTES)
-        return found
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = TopicLog(self.storage, name)
+            self._topics.put(name, topic, HANDLE_BYTES)
+        return topic
 
     def _topic_once(self, name: str) -> TopicLog:
         """Return the handle of a topic, which is not kept: a group may know thousands that are gone."""
@@ -157,15 +157,15 @@ class GroupLog:
         data = stored.entry.body["state"]
         return GroupState.from_json(data, self._members_of(data.get("members")))
 
-    def _members_of(self, told: Json | None) -> Members:
-        if told is None:
+    def _members_of(self, table: Json | None) -> Members:
+        if table is None:
             return Members()
-        if self._members is None or self._members[0] != told:
-            inline = told
-            if "file" in told:
-                path = self._side("", told["file"])
-                inline = check_members(checked_json(self.journal.side("", told), dict[str, object], path), path)
-            self._members = told, Members.from_json(inline)
+        if self._members is None or self._members[0] != table:
+            inline = table
+            if "file" in table:
+                path = self._side("", table["file"])
+                inline = check_members(checked_json(self.journal.side("", table), dict[str, object], path), path)
+            self._members = table, Members.from_json(inline)
         return self._members[1]
 
     def advance(
@@ -240,10 +240,10 @@ class GroupLog:
 
         The generation goes on from the highest that is found, so who followed the group can't commit any more.
         """
-        found = [self._generation_at(sequence) for sequence in self.journal.sequences()]
+        generations = [self._generation_at(sequence) for sequence in self.journal.sequences()]
 
         def make(slot: Slot) -> Draft[None]:
-            state = ended(GroupState(max(found, default=0)), slot.write_id)
+            state = ended(GroupState(max(generations, default=0)), slot.write_id)
             return Draft("delete", "", {"state": state.to_json()}, result=None)
 
         self.journal.supersede(make)
@@ -365,30 +365,30 @@ class GroupLog:
 
     def _draft(self, kind: str, changed: Changed[Result], slot: Slot) -> Draft[Changed[Result]]:
         state = changed.state
-        told = state.to_json()
+        body = state.to_json()
         sides: Mapping[str, bytes] = {}
         if self._members is not None and self._members[1] is state.members:
-            told["members"] = self._members[0]
+            body["members"] = self._members[0]
         elif state.members.generation:
             tables = place_tables({"members": state.members.to_json()}, slot.sequence, slot.write_id)
-            told["members"], sides = tables.body["members"], tables.sides
-        return Draft(kind, "", {"state": told}, sides=sides, result=changed)
+            body["members"], sides = tables.body["members"], tables.sides
+        return Draft(kind, "", {"state": body}, sides=sides, result=changed)
 
     def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
         """Return the state without what was committed of a topic before it was restored from a copy.
 
         The offsets up to which both histories are the same stay; where nobody can tell, none does.
         """
-        found = parted(self.topic(name), state.lineage(topic.topic_id), topic)
-        if found is None:
+        difference = parted(self.topic(name), state.lineage(topic.topic_id), topic)
+        if difference is None:
             return state
-        log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, found.reason)
-        return without_lost(state, topic.topic_id, found.ends)
+        log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, difference.reason)
+        return without_lost(state, topic.topic_id, difference.ends)
 
     def _checked(self, positions: Iterable[Position]) -> list[Position]:
         """Return positions that can be committed, reached under the topics' newest entries."""
         states: dict[str, TopicState] = {}
-        found = []
+        checked = []
         for at in positions:
             if at.topic not in states:
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
@@ -400,8 +400,8 @@ class GroupLog:
                     f"the high watermark is {high}; nothing was committed"
                 )
             check_parted(self.topic(at.topic), at.lineage, states[at.topic], [(at.partition, at.offset)])
-            found.append(replace(at, lineage=states[at.topic].lineage))
-        return found
+            checked.append(replace(at, lineage=states[at.topic].lineage))
+        return checked
 
     def _reset_since(self, refused: Sequence[Position], generation: int, state: GroupState) -> GroupResetError:
         at = refused[0]
@@ -431,7 +431,7 @@ class GroupLog:
             How many went.
         """
         sequences, now = self.journal.sequences(), self.storage.clock.now_ms()
-        proof = oldest_needed(((each, self._stored_ms(each)) for each in sequences[1:]), now, delay_ms)
+        proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
         gone = [sequence for sequence in sequences[:-_KEPT_ENTRIES] if sequence < proof]
         for sequence in gone:
             self.journal.delete(sequence)

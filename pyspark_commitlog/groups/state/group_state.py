@@ -163,8 +163,8 @@ def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -
 
 def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
     """Return what a row remembers: the newest of the positions' entries."""
-    found = [at.lineage for at in rows if at.lineage is not None]
-    return max(found, key=lambda lineage: lineage.sequence).position if found else before.mark
+    lineages = [at.lineage for at in rows if at.lineage is not None]
+    return max(lineages, key=lambda lineage: lineage.sequence).position if lineages else before.mark
 
 
 def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
@@ -213,10 +213,10 @@ def forgotten(state: GroupState, topic_ids: Collection[str]) -> GroupState:
 
 
 def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:
-    found: dict[str, list[Position]] = {}
+    by_topic: dict[str, list[Position]] = {}
     for at in positions:
-        found.setdefault(at.topic_id, []).append(at)
-    return found
+        by_topic.setdefault(at.topic_id, []).append(at)
+    return by_topic
 
 
 def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tuple[int, ...]:

@@ -191,10 +191,10 @@ def _row_from_json(data: Json, wishes: Sequence[tuple[str, ...]]) -> Member:
 
 
 def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for place in sorted(places):
-        found.setdefault(place.topic, []).append(place.partition)
-    return found
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    return by_topic
 
 
 def _places(data: Mapping[str, list[int]]) -> Places:
