@@ -51,14 +51,14 @@ class Consumer:
     Args:
         root: the commit log; it must be there.
         topics: to subscribe to; or call ``subscribe`` or ``assign``.
-        group_id: the group whose offsets to start from and to commit to. Who subscribes is a member of it: the members
-            share the partitions of their topics. None: no group, and all partitions.
+        group_id: the group whose offsets to start from and to commit to. A consumer that subscribes is a member of it:
+            the members share the partitions of their topics. None: no group, and all partitions.
         client_id: a name for log messages.
         group_instance_id: makes a static member: it may restart within its session, and keeps its partitions.
         partition_assignment_strategy: some of ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the
             best first; the group takes one that all members know.
         session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: ``MemberConfig``. A
-            thread tells that the consumer lives, also while nobody polls, up to ``max_poll_interval_ms``.
+            thread sends heartbeats, also while nobody polls, up to ``max_poll_interval_ms``.
         auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
             ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
             runs are read from their start.
@@ -69,7 +69,7 @@ class Consumer:
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
         metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
             access rules are asked again.
-        principal: who reads, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
     Raises:
@@ -166,7 +166,7 @@ class Consumer:
         Args:
             topics: their names.
             pattern: or a regular expression of Python for whole names; topics that come to match are found.
-            listener: is told, inside ``poll``, which partitions come and go.
+            listener: called, inside ``poll``, with the partitions that come and go.
 
         Raises:
             UsageError: neither or both are given, or what no topic, or no member, can have.
@@ -204,7 +204,7 @@ class Consumer:
         return set(self._subscriptions.assigned)
 
     def is_settled(self) -> bool:
-        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group shares out anew."""
+        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group rebalances."""
         return self._coordinator.is_settled
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -470,7 +470,7 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close. Behind an error there is no last commit: what was handed out last may not be done."""
+        """Close. After an error there is no last commit: what was handed out last may not be done."""
         self.close(commit=kind is None)
 
     async def __aenter__(self) -> Self:

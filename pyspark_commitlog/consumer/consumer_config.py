@@ -1,4 +1,4 @@
-"""What a consumer was asked for: its arguments, checked."""
+"""The arguments of a consumer, checked (Kafka: ``ConsumerConfig``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_commitlog.model import TopicPartition
 
 
 class Reset(Enum):
-    """Where to start without a committed offset, or behind one that is out of range (Kafka: ``auto.offset.reset``)."""
+    """Where to start without a committed offset, or after one that is out of range (Kafka: ``auto.offset.reset``)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -125,7 +125,7 @@ def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
     """Return a pattern as the other members of a group can read it.
 
     Raises:
-        UsageError: it has flags that its text does not tell.
+        UsageError: it has flags that its text does not hold.
     """
     if pattern is None:
         return None

@@ -24,11 +24,11 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class GroupOffsets:
     """Commits for one consumer.
 
-    ``member`` is in whose name it commits; None: in nobody's, as ``assign`` does.
+    ``member`` is the member that it commits for; None after ``assign``.
 
     Args:
         handle: the group.
-        interval_ms: how often ``due`` says yes.
+        interval_ms: how often ``due`` is true.
     """
 
     def __init__(self, handle: GroupLog, interval_ms: int) -> None:

@@ -1,7 +1,7 @@
 """Which partitions a consumer reads: those it was given, those of its topics, or those that its group gives it.
 
-A consumer asks its membership on every poll, and follows it. Two are here: partitions named one by one, and who is in
-no group, and gets all partitions of its topics, also those that are added later. The third is ``groups.member``.
+A consumer asks its membership on every poll, and follows it. Two are here: partitions named one by one, and a consumer
+without a group, which gets all partitions of its topics, also those that are added later. The third is ``GroupMember``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_commitlog.model import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Told, inside ``poll``, what a consumer loses and gets (Kafka: ``ConsumerRebalanceListener``). Override any."""
+    """Called, inside ``poll``, when a consumer loses or gets partitions (Kafka: ``ConsumerRebalanceListener``)."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Called before partitions are taken away: their positions can still be committed."""

@@ -18,8 +18,8 @@ class PartitionState:
 
     ``position`` is the offset of the next record to hand out, of the life ``topic_id`` of the topic; None before the
     first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that all of its
-    records are new to it. ``lineage`` tells in which history of the topic the position means something; None where that
-    is not known. ``lost``: it means nothing in the one that is there, and the application has to say where to go on.
+    records are new to it. ``lineage`` is of the history of the topic in which the position means something; None where
+    that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek.
     """
 
     topic_id: str | None = None
@@ -31,7 +31,7 @@ class PartitionState:
 
 
 def first_position(reset: Reset, committed: int | None, low: int, high: int, *, late: bool) -> int | None:
-    """Return where to begin: at what is committed, else as told; None where nothing tells.
+    """Return where to begin: at what is committed, else where ``reset`` leads; None for ``none``.
 
     Of a partition that is ``late`` nothing is skipped, whatever ``reset`` says.
     """
@@ -48,7 +48,7 @@ def reset_position(reset: Reset, low: int, high: int) -> int | None:
 
 
 def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> list[TopicPartition]:
-    """Return partitions in the order to serve them: sorted, beginning behind the one that was served last."""
+    """Return partitions in the order to serve them: sorted, beginning after the one that was served last."""
     ordered = sorted(places)
     if last is None:
         return ordered
@@ -57,10 +57,10 @@ def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> li
 
 
 def no_offset(place: TopicPartition, low: int, high: int, group: str | None) -> OffsetOutOfRangeError:
-    """Return the error where nothing tells where to begin (Kafka: ``NoOffsetForPartitionException``)."""
-    who = "the consumer has no group" if group is None else f"group {group!r} has committed nothing"
+    """Return the error for a partition without any offset to begin at (Kafka: ``NoOffsetForPartitionException``)."""
+    why = "the consumer has no group" if group is None else f"group {group!r} has committed nothing"
     return OffsetOutOfRangeError(
-        f"topic {place.topic!r} partition {place.partition}: {who}, and auto_offset_reset is 'none'. Seek to an offset "
+        f"topic {place.topic!r} partition {place.partition}: {why}, and auto_offset_reset is 'none'. Seek to an offset "
         f"from {low} (log start offset) to {high} (high watermark)"
     )
 

@@ -33,7 +33,7 @@ def _slice(rows: Rows, start: int, end: int) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class PolledRows:
-    """Rows that are handed out, and the position behind them."""
+    """Rows that are handed out, and the position after them."""
 
     place: TopicPartition
     rows: Rows

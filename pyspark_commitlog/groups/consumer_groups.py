@@ -48,7 +48,7 @@ Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
 class Groups:
     """The consumer groups of a root. Opening touches nothing.
 
-    Where the root has access rules, who commits, resets or deletes must be allowed to read the topics.
+    Where the root has access rules, the principal needs READ on the topics to commit, reset or delete.
     """
 
     def __init__(self, storage: Storage, access: Access) -> None:
@@ -77,7 +77,7 @@ class Groups:
         return tuple(sorted(name for name in names if name is not None))
 
     def _is_live(self, group: str) -> bool:
-        """Return whether a group is there; one that can't be read is: who looks at it is told."""
+        """Return whether a group is there; one that can't be read is: looking at it raises why."""
         try:
             return self.open(group).newest().exists
         except UsageError:
@@ -100,7 +100,7 @@ class Groups:
         Topics that are gone, or that the principal may not use, are left out; of one that was made again nothing is
         committed.
 
-        Damage is told, and hides nothing else (``faults``).
+        Damage is listed, and hides nothing else (``faults``).
 
         Raises:
             UnknownGroupError: there is no such group.
@@ -146,7 +146,7 @@ class Groups:
         Args:
             group: its name.
             offsets: topic -> partition -> offset.
-            generation: what ``describe`` told when you began to read: the commit is refused where the group was reset
+            generation: that of ``describe`` when you began to read: the commit is refused where the group was reset
                 since. None for the present one, which knows of no reset.
             metadata: a text of up to 4,096 bytes to keep with them.
 
@@ -199,7 +199,7 @@ class Groups:
             timestamp: the first record that is not earlier, in ms or as a datetime; the high watermark if all are.
             shift: so many records on, or back if negative; it ends at the ends of the log.
             duration: as ``timestamp``, so long ago: ``PT1H``, ``P1DT12H``.
-            dry_run: change nothing, only tell.
+            dry_run: change nothing, only return what would be moved.
 
         Returns:
             What was moved, or would be, sorted.
@@ -225,7 +225,7 @@ class Groups:
             after = reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
             return Changed(after, moved)
 
-        # first: what is wrong, or not allowed, is told before anybody's session is waited for
+        # first: what is wrong, or not allowed, is raised before anybody's session is waited for
         moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
         self._check({at.topic for at, _ in moved})
         if not dry_run:
@@ -234,10 +234,10 @@ class Groups:
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
 
     def delete(self, group: str) -> None:
-        """Delete a group with all its offsets; queries that belong to it no longer commit, a new one makes it anew.
+        """Delete a group with all its offsets; queries that belong to it no longer commit, a new one makes it again.
 
         One whose newest entry can't be read goes at once, with its members: none of them can go on. Where the root has
-        access rules, who does that must be allowed to read all topics, as nobody can tell which it had.
+        access rules, that takes READ on all topics, as it is unknown which it had.
 
         Raises:
             UnknownGroupError: there is no such group.

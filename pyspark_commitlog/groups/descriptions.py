@@ -1,4 +1,4 @@
-"""What is told of a root's groups: values without I/O."""
+"""Descriptions of a root's groups: values without I/O."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GroupDescription:
 
     ``generation`` counts resets, ``generation_id`` rebalances. ``state`` is ``Empty`` where there are no members,
     ``PreparingRebalance`` while partitions are handed on, or ``Stable``; or ``Damaged`` where the newest entry can't be
-    read: then all is empty but ``faults``. These tell, too, which topics and members' files can't be read.
+    read: then all is empty but ``faults``. These also name the topics and members' files that can't be read.
     """
 
     group: str

@@ -15,11 +15,11 @@ class MemberConfig:
     """Kafka's consumer configs for a member; ``initial_rebalance_delay_ms`` is the broker's.
 
     Args:
-        session_timeout_ms: who is silent for so long is taken for dead. Default: 45,000. From 100 to 1,800,000, Kafka's
-            ``group.max.session.timeout.ms``.
-        heartbeat_interval_ms: how often a member tells that it lives. Default: 3,000. Below the session timeout.
-        max_poll_interval_ms: who does not poll for so long leaves. Default: 300,000.
-        initial_rebalance_delay_ms: how long who joins waits for others who do. Default: 200.
+        session_timeout_ms: a member without a heartbeat for so long is removed. Default: 45,000. From 100 to
+            1,800,000, Kafka's ``group.max.session.timeout.ms``.
+        heartbeat_interval_ms: time between two heartbeats. Default: 3,000. Below the session timeout.
+        max_poll_interval_ms: a member that does not poll for so long leaves. Default: 300,000.
+        initial_rebalance_delay_ms: how long a member that joins waits for others that do. Default: 200.
     """
 
     session_timeout_ms: int = 45_000

@@ -127,7 +127,7 @@ def test_what_a_consumer_held_goes_with_it_though_nobody_closed_it(tmp_path: Pat
         while not consumer.poll(0.2):
             pass
 
-    assert "Consumer" not in left_for_the_garbage_collection(visit)
+    assert left_for_the_garbage_collection(visit) == set()
 
 
 def test_what_topics_are_handled_by_goes_at_once(tmp_path: Path) -> None:

@@ -31,11 +31,11 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 #: What a frame in the cache takes beside its buffers: Arrow's objects for four columns (3.8 KB), and Python's.
 ENTRY_BYTES = 4608
-#: How often an idle topic is looked at in full by who waits: the newest entry itself may be gone (the anchor rule).
+#: How often an idle topic is looked at in full by a consumer that waits: its entry may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: Numbers the histories of topics that this process has seen: no two share one.
 _HISTORIES = count(1)
-#: What a reader under way counts for in the cache: it is kept so that who reads on need not find its place again.
+#: What a reader under way counts for in the cache: it is kept so that the next read goes on at its place.
 _CURSOR_BYTES = 2**16
 #: What an unsettled entry takes in the cache, and each partition, extent and chunk that it names.
 _PENDING_BYTES, _ROW_BYTES = 2048, 128
@@ -181,9 +181,9 @@ class SharedPartition:
             rows = next(cursor, None)
         if rows is None or cursor is None:
             return Fetched(None, end)
-        behind = rows.offset_of(rows.count - 1) + 1
-        self._cursors.put(behind, cursor, _CURSOR_BYTES)
-        return Fetched(rows, behind)
+        next_offset = rows.offset_of(rows.count - 1) + 1
+        self._cursors.put(next_offset, cursor, _CURSOR_BYTES)
+        return Fetched(rows, next_offset)
 
 
 class SharedTopic:
@@ -227,12 +227,12 @@ class SharedTopic:
             return self._view
 
     def doubt(self) -> None:
-        """Have the next look be certain: who comes new to the topic, or seeks, must not read of a root that is gone."""
+        """Have the next look be certain: a consumer that is new, or seeks, must not read a root that is gone."""
         with self._lock:
             self._checked = -math.inf
 
     def follow(self, events: Events) -> int | None:
-        """Have ``events`` tell of new entries; see ``Storage.follow``."""
+        """Have ``events`` report new entries; see ``Storage.follow``."""
         return self.storage.follow(events, journal(self.name))
 
     def _read(self) -> None:

@@ -1,7 +1,7 @@
 """Wakes consumers that wait: one thread for all topics of a process, and none where nobody waits.
 
-On local disks the system tells of the next entry (``storage.events``). Elsewhere, or where a user has no more of such
-watches, the thread looks for its name, often behind a commit and less often the longer nothing comes.
+On local disks the system reports the next entry (``storage.events``). Elsewhere, or where a user has no more of such
+watches, the thread looks for its name, often after a commit and less often the longer nothing comes.
 docs/explanation/design/waking.md has what either costs.
 """
 
@@ -19,7 +19,7 @@ from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
-#: Pauses between two looks, in seconds: the first behind news, and the longest.
+#: Pauses between two looks, in seconds: the first after news, and the longest.
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.02
 _GROWTH = 1.2
@@ -29,7 +29,7 @@ _LINGER_SECONDS = 1.0
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Somebody who waits; ``wake`` is called once, from another thread. ``seen`` holds the versions known to it."""
+    """A consumer that waits; ``wake`` is called once, from another thread. ``seen`` holds the versions known to it."""
 
     wake: Callable[[], None]
     seen: Mapping[SharedTopic, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def next_pause(pause: float, *, news: bool) -> float:
 
 
 class Watcher:
-    """Looks at the topics that somebody waits for, when there is something to see or nothing tells of it."""
+    """Looks at the topics that somebody waits for, when an event reports a change, and often where no events come."""
 
     def __init__(self) -> None:
         self._waiting: dict[SharedTopic, set[Waiter]] = {}
@@ -64,7 +64,7 @@ class Watcher:
         except BaseException:
             self.remove(waiter)
             raise
-        if any(topic.version != version for topic, version in waiter.seen.items()):  # told of before it waited
+        if any(topic.version != version for topic, version in waiter.seen.items()):  # reported before it waited
             self._wake([waiter])
 
     def remove(self, waiter: Waiter) -> None:
@@ -121,10 +121,10 @@ class Watcher:
     def _to_look_at(
         self, events: Events | None, changed: set[int], *, everything: bool
     ) -> tuple[list[SharedTopic], bool]:
-        """Return the topics that may have changed, and whether nothing tells of some that somebody waits for.
+        """Return the topics that may have changed, and whether no event will report some that are waited for.
 
-        A topic is followed before it is looked at: what comes in between is told. All are followed anew where all are
-        looked at: another directory may stand where theirs was moved away.
+        A topic is followed before it is looked at: what comes in between is reported. All are followed again where all
+        are looked at: another directory may stand where theirs was moved away.
         """
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
@@ -155,7 +155,7 @@ class Watcher:
                 topic.look(certain=False)
             except UnknownTopicError:  # not there yet, or deleted: that has a version of its own
                 pass
-            except Exception:  # noqa: BLE001 who polls is told; one topic's trouble is not the others'
+            except Exception:  # noqa: BLE001 the next poll raises it; one topic's trouble is not the others'
                 failed = True
             with self._lock:
                 waiting = self._waiting.get(topic, ())

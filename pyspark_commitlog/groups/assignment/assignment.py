@@ -1,4 +1,4 @@
-"""What a member of a group is told: its partitions, and what came and went."""
+"""What a member of a group is assigned: its partitions, and what came and went."""
 
 from __future__ import annotations
 

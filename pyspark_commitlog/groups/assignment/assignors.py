@@ -1,4 +1,4 @@
-"""Who gets which partitions: Kafka's assignors, as pure functions of the same input, with the same results.
+"""Which member gets which partitions: Kafka's assignors, as pure functions of the same input, with the same results.
 
 ``range`` and ``roundrobin`` take members in the order of ``sort_key``: those with a ``group_instance_id`` first, by it,
 then the others by id (Kafka: ``AbstractPartitionAssignor.MemberInfo``). ``sticky`` goes by the id alone, also where
@@ -21,7 +21,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What an assignor is told of a member: the topics it wants, there or not, and the partitions that it has."""
+    """What an assignor knows of a member: the topics it wants, there or not, and the partitions that it has."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -68,7 +68,7 @@ def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscr
 
 
 def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Deal all partitions out one by one; who does not want the topic is skipped (Kafka: ``RoundRobinAssignor``)."""
+    """Deal all partitions out in turns, to members that want the topic (Kafka: ``RoundRobinAssignor``)."""
     assigned = Assigned({member: [] for member in subscribers})
     wanted = {topic for subscriber in subscribers.values() for topic in subscriber.topics}
     turns = cycle(_sorted(subscribers))

@@ -47,10 +47,10 @@ def is_due(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> bool
 
 
 def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> Members:
-    """Return the members behind what was seen; the very same where nothing is to be done.
+    """Return the members after what was seen; the very same where nothing is to be done.
 
-    While a member has something to give up, only departures and static members' returns change anything: whoever wants
-    to join waits for the generation that hands everything on (Kafka: ``PREPARING_REBALANCE``).
+    While a member has something to give up, only departures and static members' returns change anything: a process
+    that wants to join waits for the generation that hands everything on (Kafka: ``PREPARING_REBALANCE``).
 
     Args:
         before: the newest state.
@@ -117,7 +117,7 @@ def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bo
 
 
 def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], numbers: Iterator[int]) -> dict[str, Member]:
-    """Return the rows of those that can be let in: who shares no assignor with all others can't."""
+    """Return the rows of those that can be let in: not of one that shares no assignor with all others."""
     admitted: dict[str, Member] = {}
     wishes = [row.profile.assignors for row in rows.values()]
     for member_id in sorted(joining.keys() - rows.keys()):

@@ -1,8 +1,8 @@
 """The sticky assignment: as balanced as can be, then as few moves as can be (Kafka: ``AbstractStickyAssignor``). Pure.
 
 The result is Kafka's, partition by partition. There are no racks here, and no claims of older generations: the group's
-newest entry says who has what. Where Kafka's result hangs on the order of a hash map, and so on how members and topics
-happen to be called, it is what Kafka gives to names that lie there in this order:
+newest entry says which member has what. Where Kafka's result hangs on the order of a hash map, and so on names of
+members and topics, it is what Kafka gives to names that lie there in this order:
 
 - members sorted by id: of those that have more than their share, the first keep one more than the others;
 - partitions from the highest number down: of several that could move back to where they came from, that one does.
@@ -52,7 +52,7 @@ def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicP
 def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     """Assign where all want the same (Kafka: ``ConstrainedAssignmentBuilder``): each gets the quota, some one more.
 
-    First who has partitions keeps them up to that, low numbers first; then those below the quota are filled in turns,
+    First members keep what they have up to that, low numbers first; then those below the quota are filled in turns,
     and then some get the one more.
     """
     if not owned:
@@ -85,7 +85,7 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
     """Assign where members want different topics (Kafka: ``GeneralAssignmentBuilder``).
 
-    Who has partitions that it still wants keeps them, what is free goes to who has least, and then partitions move on.
+    A member keeps what it has and still wants; what is free goes to the one with least; then partitions move on.
     Where nobody has to give up anything for good, those that are new to their members move first.
     """
     wanting = {topic: sum(topic in of_one for of_one in topics.values()) for topic in partitions}
@@ -107,7 +107,7 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
 
 
 class _Spread:
-    """Who has which partition, and which members have least; members in the order of their ids."""
+    """Which member has which partition, and which have least; members in the order of their ids."""
 
     def __init__(self, topics: Mapping[str, Set[str]], owner: Mapping[TopicPartition, str]) -> None:
         self.owner: _Owner = {}
@@ -125,7 +125,7 @@ class _Spread:
         return self._least[topic]
 
     def give(self, place: TopicPartition, member: str) -> None:
-        """Give a partition to a member, and take it from who had it."""
+        """Give a partition to a member, and take it from its former owner."""
         if place in self.owner:
             self._resize(self.owner[place], -1)
             self.has[self.owner[place]].remove(place)
@@ -146,7 +146,7 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
     Args:
         places: those that may move, in the order in which they are tried.
         spread: what changes.
-        before: who had what before anything moved.
+        before: the owners before anything moved.
     """
     seen: set[tuple[str, ...]] = set()
     circles, moved = False, True
@@ -166,8 +166,8 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
 def _instead(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
     """Return what is to move to a member rather than a partition: one of its topic that came from there, if one did.
 
-    Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at who had the
-    partition before anything moved, as Kafka does, which need not be who has it.
+    Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at the
+    owner of before anything moved, as Kafka does, which need not be the one of now.
     """
     if before[place] == to:
         return place

@@ -1,4 +1,4 @@
-"""Members that died with nobody left to notice: who wants to reset their group looks after them."""
+"""Members that died with nobody left to notice: a reset of their group removes them first."""
 
 from __future__ import annotations
 

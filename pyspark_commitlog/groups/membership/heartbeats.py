@@ -26,10 +26,10 @@ log = logging.getLogger("pyspark_commitlog.groups")
 MAX_WORKERS = 8
 #: Of these, those that one root can take: the second while the first does not come back.
 WORKERS_OF_A_ROOT = 2
-#: A call that takes longer makes room for a second one; and one that takes so long is told of.
+#: A call that takes longer makes room for a second one; and one that takes so long is warned of.
 HELD_UP_SECONDS = 1.0
 _WARN_SECONDS = 10.0
-#: Looks at a member per heartbeat interval: it tells that it lives at most this part of one late.
+#: Looks at a member per heartbeat interval: a heartbeat is at most this part of one late.
 _LOOKS = 4
 
 
@@ -59,7 +59,7 @@ class _Root:
 
 
 class Heartbeats:
-    """Has members tell that they live, each for itself."""
+    """Calls the heartbeat of each member."""
 
     def __init__(self) -> None:
         self._members: WeakSet[GroupMember] = WeakSet()

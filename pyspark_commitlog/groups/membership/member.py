@@ -1,4 +1,4 @@
-"""One member of a group: it joins, tells that it lives, notices who does not, and learns what is assigned to it.
+"""One member of a group: it joins, sends heartbeats, notices members that do not, and learns its assignment.
 
 docs/explanation/design/group-membership.md has the protocol. Safety does not hang on this module: each commit
 is checked against the newest entry (``GroupLog.advance``).
@@ -125,7 +125,7 @@ class GroupMember:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """How often it tells that it lives."""
+        """The time between two heartbeats."""
         return self._config.heartbeat_interval_ms / 1000
 
     @property
@@ -191,10 +191,10 @@ class GroupMember:
             return self._adopt()
 
     def heartbeat(self) -> None:
-        """Tell that the member lives, look after the others; leave where nobody polled for too long.
+        """Send a heartbeat, look after the others; leave where nobody polled for too long.
 
-        For another thread than the one that polls. While that is at work here, nothing is done: a poll tells by itself,
-        a commit does not, and may wait ten seconds for its turn, which a session should outlast.
+        For another thread than the one that polls. While that is at work here, nothing is done: a poll is a heartbeat,
+        a commit is none, and may wait ten seconds for its turn, which a session should outlast.
         """
         if not self._lock.acquire(blocking=False):
             return
@@ -240,7 +240,7 @@ class GroupMember:
     # --- what it does ---------------------------------------------------------------------------------------
 
     def _is_out(self) -> bool:
-        """Return whether it was in the group and is not any more: ``poll`` has to tell."""
+        """Return whether it was in the group and is not any more: ``poll`` has to report it."""
         return self._joined is not None and self._id not in self._members.rows
 
     def _go(self) -> None:
@@ -255,7 +255,7 @@ class GroupMember:
     def _work(self, *, polled: bool = False) -> None:
         """Beat, look and rebalance, each when it is time to; trouble with the storage is a warning.
 
-        Who polls is told of what no other try will mend: it would wait for its partitions for ever.
+        A poll raises what no other try will mend: it would wait for its partitions for ever.
         """
         now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
         waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
@@ -268,7 +268,7 @@ class GroupMember:
                 self._members = self._handle.newest().members
                 if self._joined is None and self._id in self._members.rows:
                     self._joined = self._members.rows[self._id].joined
-                self._match()  # behind the newest entry: what it says of a pattern like this one is older
+                self._match()  # after the newest entry: what it says of a pattern like this one is older
                 self._beat(now)
                 self._look_after(now)
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
@@ -284,7 +284,7 @@ class GroupMember:
             self._beaten = now
 
     def _match(self) -> None:
-        """Look which topics there are that the pattern finds; what it finds is told with the next heartbeat: now."""
+        """Look which topics there are that the pattern finds; what it finds goes out with the next heartbeat: now."""
         if self._pattern is not None:
             topics = self._pattern.among(self._handle.storage.names(paths.TOPICS))
             if topics != self._profile.topics:
@@ -394,7 +394,7 @@ class GroupMember:
         )
 
     def _out(self) -> Assignment | None:
-        """Tell that all is lost, and join anew."""
+        """Return that all is lost, and join again."""
         held, other = self._held, self._members.instance(self._profile.instance_id)
         try:
             self._files.delete(self._id)
@@ -404,7 +404,7 @@ class GroupMember:
             self._closed, self._held = True, frozenset()
             self._fenced = FencedInstanceIdError(
                 f"group {self._handle.name!r}: another process, member {other}, has joined with group_instance_id "
-                f"{self._profile.instance_id!r}: give each process an id of its own, and start this one anew"
+                f"{self._profile.instance_id!r}: give each process an id of its own, and start this one again"
             )
             raise self._fenced
         self._begin()

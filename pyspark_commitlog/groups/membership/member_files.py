@@ -66,7 +66,7 @@ class MemberFiles:
         return file
 
     def sign(self, member_id: str, *, closely: bool = False) -> str | None:
-        """Return a member's sign of life: what tells its file from the one before; None where there is none.
+        """Return a member's sign of life: what differs from the file before; None where there is none.
 
         A file is read when it is first seen, and now and then; one that was no member's each time. A member whose file
         can't be read gives no sign: if the others waited for what it says, they would for ever.

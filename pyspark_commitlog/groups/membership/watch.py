@@ -1,4 +1,4 @@
-"""Who is silent: what an observer saw of members' files, by its own monotonic clock (rule R10). Pure."""
+"""Which members are silent: what an observer saw of members' files, by its own monotonic clock (rule R10). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 #: Files that a member looks at in one go: with 1,000 members each is still looked at by many.
 AT_ONCE = 64
-#: No look counts for more than this part of a session: who slept itself has to look again.
+#: No look counts for more than this part of a session: an observer that slept has to look again.
 _PART = 0.5
 
 
@@ -41,11 +41,11 @@ class Watch:
     def see(self, member: str, identity: str | None, now: float, session: float) -> bool:
         """Take in what a member's file is now; return whether its member gave no sign of life for a session.
 
-        A file that is gone is no sign of life: who took the member for dead may have deleted it, and died itself.
+        A file that is gone is no sign of life: another member may have deleted it, and died itself.
 
         Args:
             member: whose.
-            identity: of the file, as storage tells; None where there is none.
+            identity: of the file, as storage gives it; None where there is none.
             now: monotonic, in seconds.
             session: in seconds.
         """

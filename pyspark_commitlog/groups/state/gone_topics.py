@@ -26,7 +26,7 @@ def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: st
         try:
             over = _is_over(topic(row.name), topic_id, absent=absent)
         except (CommitLogError, OSError) as error:
-            log.warning("group %r: cannot tell whether topic %r is gone: %s", group, row.name, error)
+            log.warning("group %r: whether topic %r is gone is unknown: %s", group, row.name, error)
             over = False
         if over:
             gone.add(topic_id)

@@ -58,7 +58,7 @@ _COLLECT_EVERY = 16
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What a commit came to: the state behind it, and what it could not move, because it was reset since."""
+    """What a commit came to: the state after it, and what it could not move, because it was reset since."""
 
     state: GroupState
     fenced: tuple[Position, ...]
@@ -93,7 +93,7 @@ class GroupLog:
     Args:
         storage: the root.
         name: of the group.
-        allow: refuses who may not commit offsets of a topic; asked again of none that the last commit had.
+        allow: raises where offsets of a topic may not be committed; not asked again of topics that the last commit had.
     """
 
     def __init__(self, storage: Storage, name: str, allow: Callable[[str], None] | None = None) -> None:
@@ -184,10 +184,10 @@ class GroupLog:
             generation: that the committer follows; a member follows none, as there is no reset beside it.
             metadata: a text to keep with them.
             strict: refuse the whole commit if a part of it was reset since; else the others are committed.
-            member: who commits; None for queries, and others that are not members of the group.
+            member: in whose name; None for queries, and others that are not members of the group.
 
         Raises:
-            AccessDeniedError: who opened the group may not read a topic; nothing was committed.
+            AccessDeniedError: the principal may not read a topic; nothing was committed.
             UnknownTopicError, TopicChangedError: a topic is gone, or another one now.
             UsageError: a partition that does not exist, or too much of all.
             OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
@@ -223,7 +223,7 @@ class GroupLog:
         self._allowed = topics
 
     def end(self) -> None:
-        """Delete the group: no offset is left, and who followed it before can't commit any more.
+        """Delete the group: no offset is left, and processes that followed it before can't commit any more.
 
         Raises:
             NonEmptyGroupError: it has members.
@@ -238,7 +238,7 @@ class GroupLog:
     def end_damaged(self) -> None:
         """Delete the group, whatever its entries hold: nothing of what can't be read is kept, nor asked.
 
-        The generation goes on from the highest that is found, so who followed the group can't commit any more.
+        The generation goes on from the highest that is found, so followers of the group can't commit any more.
         """
         generations = [self._generation_at(sequence) for sequence in self.journal.sequences()]
 
@@ -323,7 +323,7 @@ class GroupLog:
             raise FencedInstanceIdError(
                 f"group {self.name!r}: another process, member {other}, has joined with group_instance_id "
                 f"{member.instance_id!r}: nothing was committed. Give each process an id of its own, and start this "
-                "one anew"
+                "one again"
             )
         row = members.rows.get(member.member_id)
         now = "still a member" if row is not None and row.joined == member.joined else "not a member any more"
@@ -377,7 +377,7 @@ class GroupLog:
     def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
         """Return the state without what was committed of a topic before it was restored from a copy.
 
-        The offsets up to which both histories are the same stay; where nobody can tell, none does.
+        The offsets up to which both histories are the same stay; where that is unknown, none does.
         """
         difference = parted(self.topic(name), state.lineage(topic.topic_id), topic)
         if difference is None:

@@ -1,7 +1,7 @@
 """What a group's newest entry says, and what a commit, a reset or a deletion makes of it. Pure.
 
 A partition's offset is that of the next record to read, as in Kafka (``OffsetAndMetadata``). ``since`` is the
-generation of the reset that moved it last: who follows an earlier one can't move it any more.
+generation of the reset that moved it last: a process that follows an earlier one can't move it any more.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def fenced(state: GroupState, positions: Iterable[Position], generation: int) ->
 
 
 def committed(state: GroupState, positions: Iterable[Position], time_ms: int, metadata: str) -> GroupState:
-    """Return the state behind a commit: of each partition the higher offset. The very same if nothing moves."""
+    """Return the state after a commit: of each partition the higher offset. The very same if nothing moves."""
     moved = [at for at in positions if at.offset > state.offset(at.topic_id, at.partition)]
     if not moved:
         return state
@@ -150,7 +150,7 @@ def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -
     Args:
         state: the group's.
         topic_id: of a topic that was restored from a copy.
-        ends: where the histories parted, by partition; None: nobody can tell, so no offset means anything.
+        ends: where the histories parted, by partition; None: that is unknown, so no offset means anything.
     """
     row = state.topics[topic_id]
     known = () if ends is None else ends
@@ -168,7 +168,7 @@ def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
 
 
 def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
-    """Return the state behind a reset: these offsets, whatever they were, in a new generation."""
+    """Return the state after a reset: these offsets, whatever they were, in a new generation."""
     moved, generation, topics = list(positions), state.generation + 1, dict(state.topics)
     for topic_id, rows in _by_topic(moved).items():
         before = topics.get(topic_id, TopicOffsets(rows[0].topic))
@@ -180,7 +180,7 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
 
 
 def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms: int, write_id: str) -> GroupState:
-    """Return the state behind a deletion of a topic's offsets.
+    """Return the state after a deletion of a topic's offsets.
 
     Args:
         state: the group's.
@@ -198,7 +198,7 @@ def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms
 
 
 def ended(state: GroupState, write_id: str) -> GroupState:
-    """Return the state behind a deletion of the group."""
+    """Return the state after a deletion of the group."""
     generation = state.generation + 1
     return GroupState(generation, floor=generation, last_reset=write_id, members=state.members)
 
@@ -228,6 +228,6 @@ def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tupl
 
 
 def _one_life(topics: Mapping[str, TopicOffsets], moved: Iterable[Position]) -> dict[str, TopicOffsets]:
-    """Return the rows without those of former lives of the topics that were moved: an entry stays small."""
+    """Return the rows without those of former incarnations of the topics that were moved: an entry stays small."""
     current = {at.topic: at.topic_id for at in moved}
     return {topic_id: row for topic_id, row in topics.items() if current.get(row.name, topic_id) == topic_id}

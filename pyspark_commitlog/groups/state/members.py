@@ -1,7 +1,7 @@
 """The members of a group: what its newest entry says of them, and what a member's file holds. Pure.
 
 Of every partition at most one member has it: ``owned``, or ``revoking`` until it has given it up. A commit counts if it
-comes from who has the partition, in the newest generation.
+comes from the member that has the partition, in the newest generation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Who a member is, and what it wants.
+    """What describes a member, and what it wants.
 
     ``topics`` are names: those given, or those that the member found by its ``pattern``, a regular expression for
     whole names that nobody else evaluates. ``host`` is ``host/pid``.
@@ -89,7 +89,7 @@ class MemberFile:
         """Return what a file says.
 
         Raises:
-            CorruptionError: it is not a member's file; its member writes it anew.
+            CorruptionError: it is not a member's file; its member writes it again.
         """
         fields = checked_json(data, File, where)
         return cls(Profile.from_json(fields), fields["generation"])
