@@ -21,7 +21,7 @@ access = typer.Typer(
 Principal = Annotated[str, typer.Argument(help="Who may; * for everybody.")]
 What = Annotated[str, typer.Argument(metavar="OPERATION", help="read, write, or admin: all there is.")]
 Topic = Annotated[str, typer.Argument(help="A topic, a prefix as in 'orders-*', or * for all.")]
-AsRules = Annotated[bool, typer.Option("--json", help="Tell all rules there are then, as list --json does.")]
+AsRules = Annotated[bool, typer.Option("--json", help="Print all rules afterwards, as list --json does.")]
 
 
 @access.command("list")
@@ -29,12 +29,12 @@ def list_rules(root: Root, as_json: AsJson = False) -> None:
     """Show all rules; none: everybody may do everything."""
     with opened(root) as log:
         if as_json:
-            _tell(log)
+            _print_rules(log)
         else:
             print_lines(f"{rule.principal} may {rule.operation} {rule.topic}" for rule in log.access.rules())
 
 
-def _tell(log: CommitLog) -> None:
+def _print_rules(log: CommitLog) -> None:
     for rule in log.access.rules():
         row = {"principal": rule.principal, "operation": rule.operation.value, "topic": rule.topic}
         typer.echo(json.dumps(row))
@@ -46,7 +46,7 @@ def allow(root: Root, principal: Principal, operation: What, topic: Topic = ALL,
     with opened(root) as log:
         log.access.allow(principal, operation, topic)
         if as_json:
-            _tell(log)
+            _print_rules(log)
 
 
 @access.command()
@@ -55,7 +55,7 @@ def revoke(root: Root, principal: Principal, operation: What, topic: Topic = ALL
     with opened(root) as log:
         log.access.revoke(principal, operation, topic)
         if as_json:
-            _tell(log)
+            _print_rules(log)
 
 
 @access.command()
@@ -64,4 +64,4 @@ def clear(root: Root, as_json: AsRules = False) -> None:
     with opened(root) as log:
         log.access.clear()
         if as_json:
-            _tell(log)
+            _print_rules(log)

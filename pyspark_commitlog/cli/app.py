@@ -70,7 +70,7 @@ app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"commitlog {__version__}")
         raise typer.Exit
@@ -86,7 +86,7 @@ def _commands(
         typer.Option(metavar="NAME", help="Who you are, for access rules; wins over COMMITLOG_PRINCIPAL."),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Kafka's commit log without brokers."""
@@ -142,7 +142,7 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-#: Who holds the lock for so long is stopped, or hangs: no step of ours takes it.
+#: A process that holds the lock for so long is stopped, or hangs: no step of ours takes it.
 _STUCK_MS = 600_000
 
 
@@ -167,7 +167,7 @@ class _Round:
         """Maintain each topic once, and the groups where no topics are named; return this."""
         try:
             names = only or self._log.every_name()
-        except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error)
             return self
         for name, show in _progress(names):
@@ -191,24 +191,24 @@ class _Round:
             return False
         except BrokenPipeError:
             raise
-        except Exception as error:  # noqa: BLE001 told: no topic stops the others
+        except Exception as error:  # noqa: BLE001 reported: no topic stops the others
             self._failed(error, name)
         else:
             self._done += 1
-            _tell(done, as_json=self._as_json)
+            _print_done(done, as_json=self._as_json)
             self.code = max(self.code, 1 if done.busy_ms >= _STUCK_MS else 0)
         return True
 
     def _run_groups(self) -> None:
         try:
             names = self._log.groups.every_name()
-        except Exception as error:  # noqa: BLE001 told: the next round may find it mended
+        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error, "groups")
             return
         for name in names:
             try:
                 done = self._log.groups.maintain(name)
-            except Exception as error:  # noqa: BLE001 told: no group stops the others
+            except Exception as error:  # noqa: BLE001 reported: no group stops the others
                 self._failed(error, f"group {name}")
             else:
                 print_lines([json.dumps(asdict(done))] if self._as_json else group_maintained_lines(done))
@@ -218,7 +218,7 @@ class _Round:
         self._mendable = self._mendable or not isinstance(error, NotFoundError | StorageDeniedError | UnsupportedError)
 
 
-def _tell(done: Maintained, *, as_json: bool) -> None:
+def _print_done(done: Maintained, *, as_json: bool) -> None:
     print_lines([json.dumps(asdict(done))] if as_json else maintained_lines(done))
 
 
@@ -233,7 +233,7 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
                 report = log.verify(name, progress=show)
             except BrokenPipeError:
                 raise
-            except Exception as error:  # noqa: BLE001 told: no topic stops the others
+            except Exception as error:  # noqa: BLE001 reported: no topic stops the others
                 if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
                     code = max(code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
                 continue
@@ -262,7 +262,7 @@ def void(
     topic: Topic,
     partition: Annotated[int | None, typer.Option(help="Only this partition; with --from and --to.")] = None,
     first: Annotated[int | None, typer.Option("--from", help="The first offset.")] = None,
-    end: Annotated[int | None, typer.Option("--to", help="The offset behind the last.")] = None,
+    end: Annotated[int | None, typer.Option("--to", help="The offset after the last.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also records that can be read.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell what would be lost.")] = False,
     as_json: AsJson = False,
@@ -286,7 +286,7 @@ def probe(
     path: Annotated[str, typer.Argument(help="Where a root is, or is to be.")],
     as_json: AsJson = False,
 ) -> None:
-    """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves nothing behind."""
+    """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves no files."""
     with ended_by_errors():
         from pyspark_commitlog.storage.probe import probe as probe_storage
 

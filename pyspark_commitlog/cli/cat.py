@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WAIT = 1.0
 #: Bytes that small batches are gathered to before they are written.
 _WRITE_BYTES = 2**20
-#: What tells which offsets a batch holds.
+#: The columns that say which offsets a batch holds.
 _PLACE = ("topic", "partition", "offset")
 
 
@@ -84,7 +84,7 @@ def cat(
             r"%p partition, %o offset, %T timestamp in ms, %h headers, %%; \n \r \t \\ \xHH.",
         ),
     ] = None,
-    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="Behind each record; escapes as in -f.")] = r"\n",
+    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="After each record; escapes as in -f.")] = r"\n",
     key_separator: Annotated[
         str | None, typer.Option("-K", "--key-separator", help="Write the key, this, and the value.")
     ] = None,
@@ -102,7 +102,7 @@ def cat(
 ) -> None:
     """Write the records of topics to the standard output, as kcat does; and go on as they come, without -e.
 
-    A value is written as its bytes are, and a newline behind it. A closed pipe, SIGINT and SIGTERM end it with exit
+    A value is written as its bytes are, and a newline after it. A closed pipe, SIGINT and SIGTERM end it with exit
     code 0.
     """
     from pyspark_commitlog.cli.render import JSON_COLUMNS, columns_of, parse_format, render, render_json

@@ -19,7 +19,7 @@ from pyspark_commitlog.producer.batches import MAX_TIMESTAMP_MS
 
 _US_PER_MS = 1000
 _Header = tuple[str, bytes | None]
-#: What a line of JSON may have; kcat's names for a value and a timestamp count, and what else it tells is left out.
+#: What a line of JSON may have; kcat's names for a value and a timestamp count, and its other fields are left out.
 _NAMES = frozenset(
     ["key", "key_base64", "value", "value_base64", "payload", "payload_base64", "headers", "timestamp", "ts",
      "partition", "topic", "offset", "tstype"]
@@ -101,7 +101,7 @@ def _row(line: bytes, form: LineFormat) -> _Row:
     if form.key_separator is not None:
         key, separator, value = line.partition(form.key_separator)
         if not separator:
-            raise InvalidRecordError(f"there is no separator {form.key_separator!r} behind a key")
+            raise InvalidRecordError(f"there is no separator {form.key_separator!r} after a key")
     if form.null:
         return _Row(value or None, key or None, form.headers, form.partition)
     return _Row(value, key, form.headers, form.partition)

@@ -82,7 +82,7 @@ def fault_lines(report: Report) -> Iterator[str]:
 
 
 def dumped_line(row: Mapping[str, Any]) -> str:
-    """Return what a file holds at a place, as Kafka's ``DumpLogSegments`` tells it: ``baseOffset: 0 lastOffset: 9``."""
+    """Return a row of a file in the form of Kafka's ``DumpLogSegments``: ``baseOffset: 0 lastOffset: 9``."""
     cells = {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()}
     return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
 
@@ -98,8 +98,8 @@ def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
         owners = {place: member for member in group.members for place in member.partitions}
         for row in group.partitions:
             owner = owners.get(TopicPartition(row.topic, row.partition))
-            who = (owner.consumer_id, owner.host, owner.client_id) if owner else (None, None, None)
-            rows.append((group.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *who))
+            owned_by = (owner.consumer_id, owner.host, owner.client_id) if owner else (None, None, None)
+            rows.append((group.group, row.topic, row.partition, row.offset, row.log_end_offset, row.lag, *owned_by))
     head = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
     yield from table(head.split(), rows)
 

@@ -113,7 +113,7 @@ def produce(
             sent = _Sent(producer, topic, numbered=producer_id is not None, tell_offsets=tell_offsets)
             batches = _file_batches(file, stop) if file else _line_batches(form, end, stop)
             error = sent.send(batches)
-    typer.echo(sent.told(), err=True)
+    typer.echo(sent.summary(), err=True)
     if error is not None:
         typer.echo(f"error: {said(error)}", err=True)
     raise typer.Exit(1 if error is not None else stop.exit_code)
@@ -169,7 +169,7 @@ def _line_batches(form: LineFormat, end: bytes, stop: _Signals) -> _Batches:
     """Yield the records of the standard input, each ended by ``end``; the last one need not be.
 
     Raises:
-        InvalidRecordError: behind the records before it, the line that is none.
+        InvalidRecordError: after the records before it: a line is no record.
     """
     first, rest = 1, b""
     while chunk := stop.read():
@@ -243,14 +243,14 @@ class _Sent:
     def __init__(self, producer: Producer, topic: str, *, numbered: bool, tell_offsets: bool) -> None:
         import pyarrow as pa
 
-        self._producer, self._topic, self._numbered, self._tells = producer, topic, numbered, tell_offsets
+        self._producer, self._topic, self._numbered, self._prints_offsets = producer, topic, numbered, tell_offsets
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0
         self._partitions: set[int] = set()
-        producer.send_batch(topic, pa.table({"value": pa.array([], pa.binary())}))  # a missing topic is told first
+        producer.send_batch(topic, pa.table({"value": pa.array([], pa.binary())}))  # a missing topic is the first error
 
     def send(self, batches: _Batches) -> CommitLogError | None:
-        """Send all; return the first error, behind which nothing more is given to the producer."""
+        """Send all; return the first error, after which the producer is given nothing more."""
         error: CommitLogError | None = None
         try:
             for batch, what in batches:
@@ -280,11 +280,11 @@ class _Sent:
         for number, (start, end) in sorted(done.offsets.items()):
             if end > start:
                 self._partitions.add(number)
-                if self._tells:
+                if self._prints_offsets:
                     row = {"topic": self._topic, "partition": number, "start": start, "end": end}
                     typer.echo(json.dumps(row))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return what was sent, in one line."""
         records, partitions = counted(self._records, "record"), counted(len(self._partitions), "partition")
         return f"{self._topic}: sent {records} to {partitions}"

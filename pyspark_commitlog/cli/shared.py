@@ -1,4 +1,4 @@
-"""What the commands share: the arguments that most of them take, who asks, and how errors end them."""
+"""What the commands share: the arguments that most of them take, the principal, and how errors end them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask_as(principal: str | None) -> None:
 
 
 def principal() -> str | None:
-    """Return who the command line says is asking; None where it does not."""
+    """Return the principal that the command line names; None where it names none."""
     return _asking.get()
 
 
@@ -47,7 +47,7 @@ def _root_of(context: typer.Context) -> CommitLog | None:
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of topics that begin so; none where the root can't be read: a completion tells no errors."""
+    """Return the names of topics that begin so; none where the root can't be read: a completion shows no errors."""
     log = _root_of(context)
     try:
         return [name for name in log.topics() if name.startswith(incomplete)] if log else []
@@ -128,9 +128,9 @@ def complain_of(error: Exception, what: str = "") -> int:
 
 @contextmanager
 def ended_by_errors() -> Iterator[None]:
-    """Have an error in the block end the command, told in one line; also one of the system, as of a full disk.
+    """Have an error in the block end the command with a message of one line; also one of the system, as of a full disk.
 
-    A closed pipe is not told: who reads has ended.
+    A closed pipe is no error: the reader has ended.
     """
     try:
         yield
@@ -146,7 +146,7 @@ def ended_by_errors() -> Iterator[None]:
 
 @contextmanager
 def opened(root: str) -> Iterator[CommitLog]:
-    """Yield the log at a root, asked by who the command line says; an error in the block ends the command."""
+    """Yield the log at a root, for the principal of the command line; an error in the block ends the command."""
     with ended_by_errors():
         from pyspark_commitlog.commit_log import CommitLog
 

@@ -32,7 +32,7 @@ from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.storage.caches import Told
+from pyspark_commitlog.storage.caches import Reported
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -58,7 +58,7 @@ class OffsetFetcher:
     ) -> None:
         self._config, self._subscriptions, self._metadata = config, subscriptions, metadata
         self._buffer, self._group_state = buffer, group_state
-        self._warned = Told()
+        self._warned = Reported()
 
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Go on where the application says: also where its position had lost its meaning."""

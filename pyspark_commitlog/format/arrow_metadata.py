@@ -129,7 +129,7 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
     """Return how many bytes the buffers of an encapsulated RecordBatch message decode to, and a copy of its metadata.
 
     This must be known before Arrow gets the message, and no memory is taken for it. What the message says of its rows
-    takes none: that is Arrow's to check behind it (``RecordBatch.validate``), or ``checked_bytes``'.
+    takes none: that is Arrow's to check after it (``RecordBatch.validate``), or ``checked_bytes``'.
 
     Args:
         message: metadata and body.
@@ -260,7 +260,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
     """Return the layout of metadata that is unlike the one that is remembered, and remember it.
 
-    Everything in it is found by positions that it holds itself. One that leads behind its end raises ``struct.error``;
+    Everything in it is found by positions that it holds itself. One that leads beyond its end raises ``struct.error``;
     only the way to a table's list of fields can lead before its start.
     """
     version, kind, header, body, *_ = _fields(metadata, 0)
@@ -300,15 +300,15 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
         mask ^= (_WORD - 1) << 8 * place
     unpack = Struct(names).unpack_from
     body, rows, nodes, buffers = (first[at] for at, _ in runs)
-    behind_nodes, behind = nodes + runs[2][1], buffers + runs[3][1]
-    places = slice(buffers, behind, 2)
+    end_of_nodes, end = nodes + runs[2][1], buffers + runs[3][1]
+    places = slice(buffers, end, 2)
     numbers = unpack(metadata)
     if not 0 <= min(numbers) <= max(numbers) <= _MOST_NUMBER or any(place % _WORD for place in numbers[places]):
         raise ValueError(f"a number is negative, larger than any of a frame, or no place for a buffer: {numbers}")
     return _Layout(
         mask, int.from_bytes(metadata, "little") & mask,
         unpack if body >= 0 <= rows else lambda metadata: (*unpack(metadata), 0), body, rows,
-        slice(nodes, behind_nodes, 2), slice(nodes + 1, behind_nodes, 2), places, slice(buffers + 1, behind, 2), codec,
+        slice(nodes, end_of_nodes, 2), slice(nodes + 1, end_of_nodes, 2), places, slice(buffers + 1, end, 2), codec,
     )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ class Checked:
 class Entry:
     """One entry of a journal.
 
-    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` tells which history the
+    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` says which history the
     entry belongs to; ``line_bytes`` is where the inline bytes start in the file.
     """
 

@@ -3,7 +3,7 @@
 Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
 
     0   baseOffset            i64   stamped when settling; 0-based inside a chunk
-    8   batchLength           i32   bytes behind this field
+    8   batchLength           i32   bytes after this field
     12  partitionLeaderEpoch  i32   stamped when settling
     16  magic                 i8    2
     17  crc                   u32   CRC-32C of all that follows
@@ -155,7 +155,7 @@ class Frame:
 
     @property
     def next_offset(self) -> int:
-        """Return the offset behind the frame."""
+        """Return the offset after the frame."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -282,7 +282,7 @@ def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, bytes]:
     length, position = varint.decode(data, HEADER_BYTES)
     if position + length != buffer.size:
         raise ValueError(f"record length {length}, expected {buffer.size - position}")
-    _, position = varint.decode(data, position + 1)  # timestampDelta, behind the attributes byte
+    _, position = varint.decode(data, position + 1)  # timestampDelta, after the attributes byte
     _, position = varint.decode(data, position)  # offsetDelta
     key_length, position = varint.decode(data, position)
     if key_length != -1:
@@ -297,7 +297,7 @@ def _text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return (a length that fits into what is left, position behind it)."""
+    """Return (a length that fits into what is left, position after it)."""
     size, position = varint.decode(data, position)
     if not 0 <= size <= len(data) - position:
         raise ValueError(f"length {size} at position {position}")

@@ -78,7 +78,7 @@ def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
 
 
 def behind_offset(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
-    """Return the position of a frame behind the one that holds ``target``, the nearest known; None for none."""
+    """Return the position of a frame after the one that holds ``target``, the nearest known; None for none."""
     slots = buffer.size // OFFSET_ENTRY_BYTES
     last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)
     return decode_offset(buffer, last + 1, base_offset).position if last + 1 < slots else None
@@ -88,11 +88,11 @@ def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: 
     """Return the first entry with timestamp > ``after_ms`` and offset >= ``from_offset``; None when there is none."""
     slots = range(buffer.size // TIME_ENTRY_BYTES)
 
-    def behind(slot: int) -> bool:
+    def is_after(slot: int) -> bool:
         entry = decode_time(buffer, slot, base_offset)
         return entry.timestamp > after_ms and entry.offset >= from_offset
 
-    slot = bisect_left(slots, True, key=behind)
+    slot = bisect_left(slots, True, key=is_after)
     return decode_time(buffer, slot, base_offset) if slot < len(slots) else None
 
 
@@ -129,7 +129,7 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The state behind an append, and the index bytes that it adds."""
+    """The state after an append, and the index bytes that it adds."""
 
     state: IndexState
     offset_entry: bytes = b""
@@ -165,7 +165,7 @@ def index_frame(
 
 
 def begun_at(state: IndexState, now_ms: int) -> IndexState:
-    """Return the state behind a segment's first frame, with the time that a roll counts from (pure).
+    """Return the state after a segment's first frame, with the time that a roll counts from (pure).
 
     A frame without timestamp (-1) leaves nothing to count from but the clock (``LogSegment.created``).
     """
@@ -199,7 +199,7 @@ class Published:
 def offset_index_fault(data: bytes, published: Published) -> str:
     """Return why ``data`` can't be the offset index of a segment, "" if it can (pure; ``OffsetIndex.sanityCheck``).
 
-    Nothing is compared with the log: the frame that an entry leads to is checked by who goes there.
+    Nothing is compared with the log: the frame that an entry leads to is checked where it is read.
     """
     fault = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
     if fault:

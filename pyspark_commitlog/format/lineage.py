@@ -81,14 +81,14 @@ class Lineage:
         return cls(sequence, begun.marks * len(kept(sequence)))
 
     def advanced(self, write_id: str) -> Lineage:
-        """Return the lineage of the entry behind this one."""
+        """Return the lineage of the entry after this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()
         mark = b64encode(hashlib.sha256(covered).digest()[: _WIDTH * 3 // 4]).decode()
         return Lineage(self.sequence + 1, mark + self._left)
 
     @property
     def _left(self) -> str:
-        """Return the marks that the entry behind this one keeps, too: all but one at most.
+        """Return the marks that the entry after this one keeps, too: all but one at most.
 
         A mark goes when it lies one too far below, so that of a multiple of 2^k REACH · 2^k below this entry, where 2^k
         is the largest power that divides both. Before it stand those of the REACH multiples of 2^k above it, and of

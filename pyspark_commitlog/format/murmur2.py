@@ -71,7 +71,7 @@ def _mix(hashes: Words, k: Words) -> None:
 
 
 def _mix_tail(words: Words, ends: Ints, left: Ints, hashes: Words) -> None:
-    """Mix the 1 to 3 bytes behind the last whole word: the upper ones of the word that ends with the key."""
+    """Mix the 1 to 3 bytes after the last whole word: the upper ones of the word that ends with the key."""
     tail = words[ends - _WORD_BYTES] >> (8 * (_WORD_BYTES - left)).astype(np.uint32)  # by 32 bits: 0
     np.copyto(hashes, (hashes ^ tail) * _M, where=left > 0)
 

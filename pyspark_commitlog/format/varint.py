@@ -17,7 +17,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(data: Sequence[int], position: int) -> tuple[int, int]:
-    """Return (value, position behind it).
+    """Return (value, position after it).
 
     Raises:
         ValueError: more than 10 bytes, or ``data`` ends inside.

@@ -30,7 +30,7 @@ from pyspark_commitlog.storage import open_storage
 
 #: Offsets in one bitmap of ``bitmap_construct_agg``.
 _BITMAP_BITS = 32_768
-#: Bytes that one task writes anew, as a multiple of ``segment.bytes``.
+#: Bytes that one task rewrites, as a multiple of ``segment.bytes``.
 _TASK_SEGMENTS = 4
 
 
@@ -41,7 +41,7 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
         spark: the session, not a Connect one. Its shuffle partitions share the keys.
         root: of the commit log, under a path that all executors see.
         topic: its name; ``cleanup.policy`` must name compact, or nothing is due.
-        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: of the job, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
 
     Raises:
         UnknownTopicError: there is no such topic.
@@ -115,7 +115,7 @@ def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Segments for an executor to write anew; picklable."""
+    """Segments for an executor to rewrite; picklable."""
 
     root: str
     paths: TopicPaths

@@ -6,8 +6,8 @@ Contract (every implementation passes ``tests/contract``):
 * ``put_if_absent`` is atomic: the file appears with its full content or not at all, and at most one put at a
   path ever succeeds while the file exists. It makes no directory.
 * What returned from ``put_if_absent``, ``write_once`` or ``OutputFile.close`` is there after power loss.
-* ``write_once`` and ``create`` put a new file in the place of one that has the name (a rebuilt index): who has the
-  old one mapped keeps it.
+* ``write_once`` and ``create`` put a new file in the place of one that has the name (a rebuilt index): a process that
+  has the old one mapped keeps it.
 * ``FileNotFoundError`` and ``FileExistsError`` mean exactly what they say. Any other failure of ``put_if_absent``
   is *ambiguous* (it may have landed) unless it is a ``NotPutError``, ``StorageFullError`` or
   ``StorageReadOnlyError``.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.storage.events import Events
 
 
-#: What the names of files under way begin with: nobody is shown, or told of, them.
+#: What the names of files under way begin with: nobody is shown them, or notified of them.
 TEMPORARY = ".tmp-"
 
 
@@ -55,7 +55,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, by the note that it left: for people, nothing rests on it.
+    """The holder of a lock, by the note that it left: for people, nothing rests on it.
 
     ``since_ms`` is the storage's time at which it got the lock. Where no note can be read ``host`` is empty.
     """
@@ -101,7 +101,7 @@ class AppendFile(Protocol):
     """A file that one settler, under its lock, writes at its end (capability ``can_append``)."""
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """Write ``pieces`` one after the other from ``position``; return the position behind them."""
+        """Write ``pieces`` one after the other from ``position``; return the position after them."""
 
     def truncate(self, length: int) -> None:
         """Cut or extend (with zeros) the file to ``length`` bytes."""
@@ -203,8 +203,8 @@ class Storage(ABC):
 
         Args:
             directory: its path.
-            fresh: for whoever acknowledges names that others made: hold also where their own sync failed and they were
-                told, which a sync alone may not (docs/explanation/design/failed-fsync.md). It needs to be allowed to
+            fresh: for a caller that acknowledges names that others made: hold also where their own sync failed and they
+                know, which a sync alone may not (docs/explanation/design/failed-fsync.md). It needs to be allowed to
                 write there.
 
         Raises:
@@ -230,11 +230,11 @@ class Storage(ABC):
     def try_lock(self, path: str) -> Iterator[bool]:
         """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits.
 
-        Whoever gets it leaves a note for ``holder``.
+        A process that gets it leaves a note for ``holder``.
         """
 
     def holder(self, path: str) -> Holder:
-        """Return who holds a lock that ``try_lock`` did not get; of one that is free, who held it last."""
+        """Return the holder of a lock that ``try_lock`` did not get; of one that is free, the last one."""
         return Holder()
 
     @contextmanager
@@ -247,9 +247,9 @@ class Storage(ABC):
         yield False
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """Have ``events`` tell of new files in a directory; return its number there, None where nothing tells of them.
+        """Have ``events`` report new files in a directory; return its number there, None where nothing reports them.
 
-        Then who waits has to look now and then.
+        Then a waiter has to look now and then.
         """
         return None
 

@@ -1,6 +1,6 @@
 """What a process remembers of its roots, in one place: so all of it together has a bound, in bytes.
 
-Everything that is cached here can be read again. What was used least recently goes first, whoever put it.
+Everything that is cached here can be read again. What was used least recently goes first, wherever it came from.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _Value = TypeVar("_Value")
 
 #: What an item takes beside its own bytes: its places in dictionaries.
 ITEM_BYTES = 512
-#: Texts that a ``Told`` remembers.
-TOLD = 1024
+#: Texts that a ``Reported`` remembers.
+REPORTED = 1024
 
 
 class Cache:
@@ -85,7 +85,7 @@ class Cache:
         return item  # to be let go of without the lock: that may end in a finalizer
 
     def _sweep(self) -> None:
-        """Clear shelves that were given up; who holds the lock meanwhile does it behind that."""
+        """Clear shelves that were given up; a thread that holds the lock meanwhile does it when it lets go."""
         while self._gone and self._lock.acquire(blocking=False):
             dropped = []
             try:
@@ -136,18 +136,18 @@ class Shelf(Generic[_Key, _Value]):
         self._cache.clear(self._number)
 
 
-class Told:
-    """What was told already, the last ``TOLD`` texts of it: a warning is not repeated at every look."""
+class Reported:
+    """What was reported already, the last ``REPORTED`` texts of it: a warning is not repeated at every look."""
 
     def __init__(self) -> None:
         self._texts: dict[Hashable, None] = {}
 
     def is_new(self, text: Hashable) -> bool:
-        """Return whether it was not told lately; now it is."""
+        """Return whether it was not reported lately; now it is."""
         new = text not in self._texts
         self._texts.pop(text, None)
         self._texts[text] = None
-        if len(self._texts) > TOLD:
+        if len(self._texts) > REPORTED:
             del self._texts[next(iter(self._texts))]
         return new
 

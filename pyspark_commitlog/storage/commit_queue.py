@@ -1,7 +1,7 @@
 """Waiting for one's turn on this machine: an OS lock on a directory, with a time limit.
 
-Raw ``flock``, not a lock library: those poll, which is neither fair nor cheap with many who wait. Linux wakes one
-waiter at a time, in the order in which they came. It knows no time limit, so whoever has to wait does it in a thread
+Raw ``flock``, not a lock library: those poll, which is neither fair nor cheap with many waiters. Linux wakes one
+waiter at a time, in the order in which they came. It knows no time limit, so a process waits in a thread
 that is left behind when the time is up.
 """
 
@@ -51,7 +51,7 @@ _ASK_SECONDS = 0.02
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """Somebody's place among those of this process who want the turn of a directory; ``fd`` holds the turn."""
+    """A caller's place among those of this process that want the turn of a directory; ``fd`` holds the turn."""
 
     directory: str
     fd: int | None = None
@@ -74,7 +74,7 @@ class Turns:
     def take(self, directory: str, seconds: float) -> int | None:
         """Return the descriptor that holds the lock, or None: not in time, or the system has no such lock.
 
-        Who was not served in time did not come back for its turn: while it waits, nobody of us waits behind it.
+        A thread that was not served in time did not come back for its turn: while it waits, none of us queues after it.
         """
         if self._is_in_vain(directory):
             return None
@@ -114,7 +114,7 @@ class Turns:
 
     def _ask(self, directory: str, seconds: float) -> int | None:
         """Ask the system for the turn; only the first of a queue does."""
-        if self._is_in_vain(directory):  # who was before us in the queue waited in vain
+        if self._is_in_vain(directory):  # the one before us in the queue waited in vain
             return None
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -246,7 +246,7 @@ class _Waiter:
         return not self._leave()
 
     def _leave(self) -> bool:
-        """Leave the thread behind; return False if it is served already."""
+        """Let go of the thread; return False if it is served already."""
         with self._decision:
             self._given_up = not self._served.is_set()
             return self._given_up

@@ -1,8 +1,8 @@
 """What makes the names in a local directory durable, also where a sync failed before.
 
-A failed fsync is told once, and what could not be written counts as written from then on: the next fsync of the same
-directory may succeed and write nothing. So a sync that follows a failed one proves nothing of what was there before,
-unless the directory was changed in between (docs/explanation/design/failed-fsync.md).
+A failed fsync is an error once, and what could not be written counts as written from then on: the next fsync of
+the same directory may succeed and write nothing. So a sync that follows a failed one proves nothing of what was there
+before, unless the directory was changed in between (docs/explanation/design/failed-fsync.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _doubted: dict[str, int] = {}
 def changing(directory: Path, path: str) -> Iterator[None]:
     """Change names in a directory within, and make them durable; ``path`` is what an error names.
 
-    The directory is opened before: a failure that another process is told first is told to every descriptor that was
+    The directory is opened before: a failure that another process gets first is reported to every descriptor that was
     open by then, and to none that is opened later.
 
     Raises:

@@ -1,6 +1,6 @@
-"""New names in directories, told by the system at once: Linux' inotify, by the C library.
+"""New names in directories, reported by the system at once: Linux' inotify, by the C library.
 
-It tells of what any process of this machine does, and of nothing that another machine does on a shared mount.
+It reports what any process of this machine does, and nothing that another machine does on a shared mount.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-#: Of linux/inotify.h: flags, and the head of an event (watch descriptor, mask, cookie, length of the name behind it).
+#: Of linux/inotify.h: flags, and the head of an event (watch descriptor, mask, cookie, length of the name after it).
 _IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
 _IN_Q_OVERFLOW, _IN_IGNORED = 0x4000, 0x8000
 _HEAD = struct.Struct("=iIII")
@@ -28,10 +28,10 @@ def _libc() -> Any:
 
 
 class Events:
-    """Directories that are followed. ``wait`` is for one thread; ``close`` comes behind everything else.
+    """Directories that are followed. ``wait`` is for one thread; ``close`` comes after everything else.
 
     Args:
-        ignored: what names that nobody is told of begin with.
+        ignored: what names that are not reported begin with.
     """
 
     def __init__(self, descriptor: int, ignored: str) -> None:
@@ -56,7 +56,7 @@ class Events:
             return None
 
     def follow(self, directory: str) -> int | None:
-        """Return the number under which ``wait`` tells of a directory; None where it can't be followed.
+        """Return the number under which ``wait`` reports a directory; None where it can't be followed.
 
         It is the same for one directory under two names.
         """

@@ -257,7 +257,7 @@ class LocalStorage(Storage):
                 lock.release()
 
     def _sign(self, path: str) -> None:
-        """Leave a note of who holds a lock, beside its file: whoever only tries the lock cuts that to nothing."""
+        """Leave a note of a lock's holder, beside its file: a process that only tries the lock cuts that to nothing."""
         host, _, pid = process_name().rpartition("/")
         note = {"host": host, "pid": int(pid), "since": self.clock.now_ms()}
         with suppress(OSError), open(f"{self._name(path)}{HOLDER}", "w") as file:  # a full disk stops no settler

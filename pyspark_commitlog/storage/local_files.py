@@ -64,7 +64,7 @@ class LocalOutputFile:
             self._put_aside()
 
     def _put_aside(self) -> None:
-        """Close it until the next write. Synced first: a disk that fails tells those who have the file open."""
+        """Close it until the next write. Synced first: only open descriptors learn of a disk that fails."""
         self._sync()
         self._file.close()
         _filling.discard(self)
@@ -151,7 +151,7 @@ class LocalAppendFile:
 
 
 def _write_at(fd: int, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-    """Write pieces one after the other from ``position``; return the position behind them."""
+    """Write pieces one after the other from ``position``; return the position after them."""
     for views in _calls(pieces):
         position = _write_vector(fd, position, views)
     return position

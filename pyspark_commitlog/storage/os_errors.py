@@ -54,7 +54,7 @@ def make_writable(error: OSError) -> str:
 
 
 def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
-    """Return the error of a put that failed before its link: certain, and told as space or permission."""
+    """Return the error of a put that failed before its link: certain, and reported as space or permission."""
     explained = explain(error, root, f"write {path}")
     if isinstance(explained, StorageFullError | StorageReadOnlyError):
         return explained

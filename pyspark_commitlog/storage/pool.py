@@ -56,7 +56,7 @@ class Aside:
             self._running += start
             self._changed.notify()
         if start:
-            with suppress(RuntimeError):  # whoever waits does it
+            with suppress(RuntimeError):  # a waiter does it
                 start_thread(self._name, self._work, never=self._never)
 
         def result() -> object:
@@ -96,7 +96,7 @@ class Aside:
 
 
 class _Thing:
-    """Something to do, by the first who claims it."""
+    """Something to do, by the first thread that claims it."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self._act: Callable[[], object] | None = act
@@ -113,7 +113,7 @@ class _Thing:
         assert act is not None
         try:
             self._done.set_result(act())
-        except BaseException as failure:  # noqa: BLE001 raised to whoever waits
+        except BaseException as failure:  # noqa: BLE001 raised in the waiter
             self._done.set_exception(failure)
 
     def result(self) -> object:
@@ -224,7 +224,7 @@ class Pool:
                 self._attend()
                 try:
                     job.run()
-                except BaseException:  # noqa: BLE001 told as of any thread, before somebody hears that the job ended
+                except BaseException:  # noqa: BLE001 reported as of any thread, before a waiter learns that the job ended
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
                 finally:
                     self._end(job)
@@ -235,7 +235,7 @@ class Pool:
             self._attend()
 
     def _attend(self) -> None:
-        with suppress(RuntimeError):  # who is at work comes back
+        with suppress(RuntimeError):  # a thread at work comes back
             self.attend()
 
     def _next(self) -> Job | None:

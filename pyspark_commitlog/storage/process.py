@@ -1,4 +1,4 @@
-"""The running process: its id, its threads, its memory, and what is done anew in a child that was forked from it."""
+"""The running process: its id, its threads, its memory, and what is done again in a child that was forked from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def after_fork(act: Callable[[], None]) -> None:
 
 
 def process_name() -> str:
-    """Return what tells this process to people: host/pid."""
+    """Return what names this process to people: host/pid."""
     return f"{platform.node()}/{os.getpid()}"
 
 
@@ -133,7 +133,7 @@ def start_thread(
         name: of the thread.
         run: what it does.
         reserved: for what a process has one of, whatever else runs.
-        never: is called where this raises and the thread will not run. (Behind Ctrl-C it may run all the same.)
+        never: is called where this raises and the thread will not run. (After Ctrl-C it may run all the same.)
 
     Raises:
         RuntimeError: there is none left, or the system gives none: do without it.
@@ -211,7 +211,7 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
 class WhileNeeded:
     """A thread that there is only while somebody needs it.
 
-    ``run`` returns when nobody does, having called ``ends`` under ``lock``; what tells it that somebody does is
+    ``run`` returns when nobody does, having called ``ends`` under ``lock``; what shows it that somebody does is
     changed under ``lock``, too, before ``needed``.
     """
 
@@ -246,7 +246,7 @@ class WhileNeeded:
         self._running = False
 
     def ended(self) -> None:
-        """Say that the thread is no more: whoever needs it next starts another."""
+        """Say that the thread is no more: the next caller that needs it starts another."""
         with self.lock:
             self.ends()
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark_commitlog import set_limits
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.storage import caches, limits, mapping, pool, process
-from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache, Shelf, Told
+from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache, Reported, Shelf
 from pyspark_commitlog.storage.limits import ProcessLimits
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.pool import Pool
@@ -77,11 +77,11 @@ def test_a_shelf_that_goes_while_the_cache_is_at_work_is_cleared_behind_that() -
 
 
 def test_texts_that_were_told_are_remembered_within_bounds() -> None:
-    told = Told()
+    told = Reported()
     assert [told.is_new("a"), told.is_new("a")] == [True, False]
     for number in range(5000):
         told.is_new(number)
-    assert len(told._texts) == caches.TOLD
+    assert len(told._texts) == caches.REPORTED
 
 
 def test_mapped_pieces_hold_no_descriptor_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

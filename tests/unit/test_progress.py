@@ -39,7 +39,7 @@ def found(
     losses: list[Loss] = []
     got = unread(begin, states, by_name(subscription), losses.append, unknown)
     spans = {(place.topic, place.partition): (got.starts[place], end) for place, end in got.ends.items()}
-    return spans, [f"{loss.told}; {loss.next}" for loss in losses]
+    return spans, [f"{loss.what}; {loss.next}" for loss in losses]
 
 
 def test_nothing_is_lost_between_log_start_and_high_watermark() -> None:
@@ -75,7 +75,7 @@ def test_a_topic_made_again_starts_at_its_log_start() -> None:
     (loss,) = losses
     assert (
         "the topic was deleted and made again: what the topic with id id-1 held from offset 9 on was not read"
-        in loss.told
+        in loss.what
     )
 
 
@@ -91,7 +91,7 @@ def test_what_a_deleted_topic_held_is_told_where_it_is_known(start: int, wanted:
     losses: list[Loss] = []
     now = {"t": state((0, 3), topic_id=OTHER)} if again else {}
     unread(at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life))
-    assert [loss.told.split(": ")[2] for loss in losses] == [wanted]
+    assert [loss.what.split(": ")[2] for loss in losses] == [wanted]
 
 
 def test_a_topic_made_again_with_fewer_partitions_is_told_as_such() -> None:
@@ -109,7 +109,7 @@ def test_a_deleted_topic_stays_where_it_is() -> None:
     got = unread(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
     assert (got.starts[TopicPartition("t", 0)], got.ends[TopicPartition("t", 0)]) == (9, 9)
     assert got.topic_ids == {"t": ID, "u": ID}
-    assert [loss.told for loss in losses] == [
+    assert [loss.what for loss in losses] == [
         "t partition 0: the topic was deleted: what the topic with id id-1 held from offset 9 on was not read"
     ]
 
@@ -127,7 +127,7 @@ def test_what_is_no_longer_subscribed_is_told_and_left_out(kind: str) -> None:
         unknown,
     )
     assert got.ends == {TopicPartition("t", 0): 5}
-    assert "the checkpoint is at offset 2, and the query does not read this partition any more" in losses[0].told
+    assert "the checkpoint is at offset 2, and the query does not read this partition any more" in losses[0].what
     assert set(got.topic_ids) == {"t"}
 
 
@@ -144,7 +144,7 @@ def planned(
     """Return the ranges of a planned batch, and what is told."""
     losses: list[Loss] = []
     got = ranges(begin, until, states, losses.append)
-    return [(r.topic, r.topic_id, r.partition, r.start, r.end) for r in got], [loss.told for loss in losses]
+    return [(r.topic, r.topic_id, r.partition, r.start, r.end) for r in got], [loss.what for loss in losses]
 
 
 def test_a_planned_batch_reads_what_is_left_of_it() -> None:

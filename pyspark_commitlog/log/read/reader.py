@@ -40,7 +40,7 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition,
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.storage.caches import Told
+from pyspark_commitlog.storage.caches import Reported
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
@@ -135,7 +135,7 @@ class PartitionReader:
         self._known: dict[int, _Unsettled] = {}
         self._last = 0  # number of the unsettled entry that was read last
         self._view = read_view(topic, topic_id) if view is None else view
-        self._warned = Told()
+        self._warned = Reported()
         self._stored = entries or Entries(topic)
         self._check_history(Lineage.of_position(planned))
 

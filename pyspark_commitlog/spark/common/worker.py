@@ -20,7 +20,7 @@ def enter_task() -> int:
     Sail gives none: its tasks, threads of one process, get the next numbers, so that they do not all begin with the
     same partition of the topic.
 
-    Spark's daemon runs a full garbage collection behind every task of a worker that it keeps (``pyspark.daemon``), and
+    Spark's daemon runs a full garbage collection after every task of a worker that it keeps (``pyspark.daemon``), and
     the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
     there when the second task starts (the first one's garbage is collected by then) is left out from then on.
 

@@ -49,7 +49,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
         asked = self._starting(self._progress())
-        states = self._states({})  # behind the group: it may know entries that are newer than an earlier look
+        states = self._states({})  # after the group: it may know entries that are newer than an earlier look
         starts = self._resolve(states, asked, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
         ranges: list[OffsetRange] = []

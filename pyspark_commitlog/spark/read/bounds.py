@@ -1,4 +1,4 @@
-"""Where a stream ends, if it was told: a bounded backfill with ``trigger(availableNow=True)``."""
+"""Where a stream ends, if an option says so: a bounded backfill with ``trigger(availableNow=True)``."""
 
 from __future__ import annotations
 

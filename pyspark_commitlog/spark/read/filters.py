@@ -155,7 +155,7 @@ def microseconds(value: Any) -> int:
 
 
 def beside(name: str) -> Callable[[Any], int]:
-    """Return a reader of texts: 1 is ``name``, 0 all that Spark sorts before it, 2 all behind it."""
+    """Return a reader of texts: 1 is ``name``, 0 all that Spark sorts before it, 2 all after it."""
 
     def read(value: Any) -> int:
         if not isinstance(value, str):

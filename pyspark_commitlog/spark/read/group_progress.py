@@ -28,11 +28,11 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, share_of
 from pyspark_commitlog.spark.read.source_options import QueryGroup
-from pyspark_commitlog.storage.caches import Told
+from pyspark_commitlog.storage.caches import Reported
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: What a group says of offsets, partitions and topics that are gone; where the query minds, it tells of them itself.
+#: What a group says of offsets, partitions and topics that are gone; where the query minds, it reports them itself.
 _NOT_THERE = (OffsetOutOfRangeError, UnknownTopicError, UsageError)
 
 
@@ -47,7 +47,7 @@ class GroupStart:
         """Return partition -> offset, of the partitions that are ``taken``; what was never committed is left out.
 
         Raises:
-            OffsetOutOfRangeError: ``strict``, and the log begins behind it, or ends before it; of a topic that was
+            OffsetOutOfRangeError: ``strict``, and the log begins after it, or ends before it; of a topic that was
                 restored from a copy, this is a LogTruncationError.
         """
         restored = parted(topic, self.state.lineage(state.topic_id), state)
@@ -81,7 +81,7 @@ class GroupProgress:
         self._handle, self._group, self._strict = handle, group, strict
         self._first: GroupState | None = None
         self._committed: Mapping[TopicPartition, int] = {}
-        self._told = Told()
+        self._told = Reported()
 
     def start(self) -> GroupStart:
         """Return where the group is; asked once, so that offsets and generation are of the same entry."""

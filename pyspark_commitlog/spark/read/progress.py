@@ -1,7 +1,7 @@
 """Where a query goes on, how far it may go, and which records it can no longer read. Pure.
 
 A checkpoint may speak of records that are gone: retention was faster, the topic was deleted or made again, or the root
-is an older copy. Each such loss is told with its offsets (Spark: ``KafkaSourceProvider``'s ``failOnDataLoss``).
+is an older copy. Each such loss is reported with its offsets (Spark: ``KafkaSourceProvider``'s ``failOnDataLoss``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 class Loss:
     """Records that a query will not see: which and why, what to do about it, and where it goes on if it may."""
 
-    told: str
+    what: str
     advice: str
     next: str
     topic_changed: bool = False
@@ -32,7 +32,7 @@ class Loss:
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:
     """Return what a query with failOnDataLoss=true raises: one error that names all losses."""
-    lost = "; ".join(dict.fromkeys(loss.told for loss in losses))
+    lost = "; ".join(dict.fromkeys(loss.what for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
     kind: type[CommitLogError] = OffsetOutOfRangeError
     if any(loss.topic_changed for loss in losses):
@@ -42,8 +42,8 @@ def error_of(losses: Sequence[Loss]) -> CommitLogError:
     return kind(f"{lost}. {advice}, or set the option 'failOnDataLoss' to 'false'")
 
 
-#: Is told of each loss.
-Tell = Callable[[Loss], None]
+#: Is called with each loss.
+ReportLoss = Callable[[Loss], None]
 #: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
 Ended = Callable[[str, str], TopicState | None]
 #: Topics that were restored from a copy since an offset was reached, by name.
@@ -82,11 +82,11 @@ def unread(
     begin: SourceOffset,
     states: Mapping[str, TopicState],
     selection: TopicSelection,
-    tell: Tell,
+    report: ReportLoss,
     ended: Ended,
     restored: Restored = MappingProxyType({}),
 ) -> Unread:
-    """Return what is there to read behind ``begin``.
+    """Return what is there to read after ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
     that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
@@ -96,18 +96,20 @@ def unread(
     states = {name: state for name, state in states.items() if selection.takes(name)}
     ends = high_watermarks(states, selection)
     over = lru_cache(maxsize=None)(ended)
-    starts = {place: _start(begin, place, states[place.topic], tell, over, restored.get(place.topic)) for place in ends}
+    starts = {
+        place: _start(begin, place, states[place.topic], report, over, restored.get(place.topic)) for place in ends
+    }
     ids = topic_ids(states)
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
         if place.topic not in states and selection.takes(place.topic):
-            tell(_deleted(place, _unread(place, offset, former, over)))
+            report(_deleted(place, _unread(place, offset, former, over)))
             starts[place] = ends[place] = offset
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
-            tell(_made_again(place, _unread(place, offset, former, over), None))
+            report(_made_again(place, _unread(place, offset, former, over), None))
         elif place not in ends:
-            tell(_dropped(place, offset, selection))
+            report(_dropped(place, offset, selection))
     return Unread(starts, ends, ids)
 
 
@@ -129,7 +131,7 @@ def ranges(
     begin: SourceOffset,
     until: SourceOffset,
     states: Mapping[str, TopicState],
-    tell: Tell,
+    report: ReportLoss,
     restored: Restored = MappingProxyType({}),
     since: Restored = MappingProxyType({}),
 ) -> list[OffsetRange]:
@@ -143,24 +145,24 @@ def ranges(
         if state is None or state.topic_id != meant:
             start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else 0
             if start < planned:
-                tell(_gone(place, start, planned, meant))
+                report(_gone(place, start, planned, meant))
             continue
         high = state.log_end[place.partition] if place.partition < state.partitions else 0
         stop, low = min(planned, high), state.log_start[place.partition]
         gone = since.get(place.topic)
         if gone is not None and gone.loses(place.partition, planned):
-            tell(_truncated(place, planned, gone, low, high))
+            report(_truncated(place, planned, gone, low, high))
             stop = min(stop, _where(place, planned, gone, low, high))
         elif planned > high:
-            tell(_beyond(place, planned, high))
+            report(_beyond(place, planned, high))
         start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else low
         parted = restored.get(place.topic) if begin.topic_ids.get(place.topic) == meant else None
         if parted is not None and parted.loses(place.partition, start):
             if gone is None:
-                tell(_truncated(place, start, parted, low, high))
+                report(_truncated(place, start, parted, low, high))
             start = _where(place, start, parted, low, high)
         if start < min(low, stop):
-            tell(_deleted_records(place, start, min(low, stop), low))
+            report(_deleted_records(place, start, min(low, stop), low))
         if max(start, low) < stop:
             readable.append(
                 OffsetRange(place.topic, meant, place.partition, max(start, low), stop, state.lineage.position)
@@ -183,7 +185,7 @@ def _start(
     begin: SourceOffset,
     place: TopicPartition,
     state: TopicState,
-    tell: Tell,
+    report: ReportLoss,
     ended: Ended,
     restored: Parted | None,
 ) -> int:
@@ -194,16 +196,16 @@ def _start(
     start = begin.offsets.get(place, 0)
     if former != state.topic_id:
         if place in begin.offsets:
-            tell(_made_again(place, _unread(place, start, former, ended), low))
+            report(_made_again(place, _unread(place, start, former, ended), low))
         return low
     if restored is not None and restored.loses(place.partition, start):
-        tell(_truncated(place, start, restored, low, high))
+        report(_truncated(place, start, restored, low, high))
         return _where(place, start, restored, low, high)
     if start > high:
-        tell(_beyond(place, start, high))
+        report(_beyond(place, start, high))
         return high
     if start < low:
-        tell(_deleted_records(place, start, low, low))
+        report(_deleted_records(place, start, low, low))
         return low
     return start
 
@@ -292,7 +294,7 @@ def _gone(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
 def _dropped(place: TopicPartition, offset: int, selection: TopicSelection) -> Loss:
     return Loss(
         f"{_name(place)}: the checkpoint is at offset {offset}, and the query does not read this partition any more: "
-        f"it reads {selection.told}",
+        f"it reads {selection.in_words}",
         "Subscribe to it again, or start with a new checkpoint",
         "it goes on without it",
     )

@@ -1,7 +1,7 @@
 """Offsets as Spark's checkpoint holds them, and how a trigger's share is cut. Pure.
 
 ``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``: topics and partitions always in the same order,
-because Spark compares the JSON as a string. The topic ids tell a topic that was deleted and made again, and
+because Spark compares the JSON as a string. The topic ids mark a topic that was deleted and made again, and
 ``"__lineages": {"flights": "…"}`` one that was restored from a copy: the entries that the offsets were reached under.
 Those are newer where some offset moved, so whether there is something to read never depends on them. A query with a
 group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
@@ -26,7 +26,7 @@ TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"
 GROUP_MARK = "__group"
 _MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK)
-#: What errors call the JSON that Spark hands over: it does not tell the file.
+#: What errors call the JSON that Spark hands over: it does not name the file.
 CHECKPOINT = "offsets of the query's checkpoint"
 
 

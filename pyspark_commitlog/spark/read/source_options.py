@@ -156,7 +156,7 @@ _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by
 
 
 def _selection(given: GivenOptions) -> TopicSelection:
-    """Return which topics and partitions to read; exactly one of three options tells, as in Spark's Kafka source."""
+    """Return which topics and partitions to read; exactly one of three options says so, as in Spark's Kafka source."""
     asked = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
     if not asked:
         example = "name the topics to read, for example .option('subscribe', 'flights')"
@@ -234,7 +234,7 @@ def _by_partition(name: str, text: str, selection: TopicSelection, minimum: int,
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, numbers in parsed.items():
         if not selection.takes(topic):
-            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {selection.told}")
+            raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {selection.in_words}")
         for partition, offset in numbers.items():
             if selection.assigned is not None and partition not in selection.assigned[topic]:
                 raise OptionError(f"option {name!r} names {topic} partition {partition}, which 'assign' leaves out")

@@ -18,11 +18,11 @@ from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
-from pyspark_commitlog.spark.read.progress import Loss, Tell, error_of, outside
+from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.read.schema import check_schema, chosen
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
 from pyspark_commitlog.spark.read.splits import Split, longest_first, split
-from pyspark_commitlog.storage.caches import Shelf, Told
+from pyspark_commitlog.storage.caches import Reported, Shelf
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
@@ -57,10 +57,10 @@ class SourceReader:
         self._open_root, self._options = open_root, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
-        self._told = Told()
+        self._told = Reported()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": Shelf(), "_told": Told()}
+        return {**self.__dict__, "_topics": Shelf(), "_told": Reported()}
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
@@ -87,8 +87,8 @@ class SourceReader:
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
         """Return the newest state of every subscribed or known topic, whatever life it is in.
 
-        A known topic may be missing, which is a loss to be told. With ``all_there`` false any may: for reports, and for
-        plans that are checked behind it.
+        A known topic may be missing, which is a loss to report. With ``all_there`` false any may: for reports, and for
+        plans that are checked later.
         """
         selection = self._options.selection
         named = selection.topics if selection.pattern is None else selection.among(self._log().listed())
@@ -105,10 +105,10 @@ class SourceReader:
         return states
 
     @contextmanager
-    def _losses(self) -> Iterator[Tell]:
-        """Yield what is told of each loss: it warns once, or, with failOnDataLoss, all are one error at the end.
+    def _losses(self) -> Iterator[ReportLoss]:
+        """Yield what each loss is reported to: it warns once, or, with failOnDataLoss, all are one error at the end.
 
-        What a group says of a topic that changed names no records: the losses that were told before are raised instead.
+        A group's error about a changed topic names no records: the losses that were reported before are raised instead.
         """
         if not self._options.fail_on_data_loss:
             yield self._warn
@@ -124,7 +124,7 @@ class SourceReader:
 
     def _warn(self, loss: Loss) -> None:
         if self._told.is_new(loss):
-            log.warning("%s; failOnDataLoss is false: %s", loss.told, loss.next)
+            log.warning("%s; failOnDataLoss is false: %s", loss.what, loss.next)
 
     def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         """Return ranges as Spark's partitions, cut as the options say."""
@@ -143,14 +143,14 @@ class SourceReader:
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
         offsets: dict[TopicPartition, int] = {}
-        with self._losses() as tell:
+        with self._losses() as report:
             for name, state in states.items():
                 taken = self._options.selection.partitions(name, state.partitions)
                 if asked is None or isinstance(asked, int | dict | Timestamps):
                     exact = by_offset(self._topic(name), state, asked, taken)
                 else:
                     exact = {name: asked.of(self._topic(name), state, taken, strict=self._options.fail_on_data_loss)}
-                resolved = resolve(exact, default, name, state, option, tell)
+                resolved = resolve(exact, default, name, state, option, report)
                 offsets |= {TopicPartition(name, partition): resolved[partition] for partition in taken}
         return offsets
 
@@ -218,11 +218,13 @@ def by_offset(
     return {topic.name: offsets}
 
 
-def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, option: str, tell: Tell) -> list[int]:
+def resolve(
+    asked: Offsets | None, default: int, name: str, state: TopicState, option: str, report: ReportLoss
+) -> list[int]:
     """Return an offset for every partition of a topic (pure).
 
-    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``tell`` is told of an
-    offset outside [log start offset, high watermark]; the nearer of the two is taken.
+    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``report`` gets the
+    loss of an offset outside [log start offset, high watermark]; the nearer of the two is taken.
 
     Raises:
         OptionError: a partition that does not exist.
@@ -243,6 +245,6 @@ def resolve(asked: Offsets | None, default: int, name: str, state: TopicState, o
         offset = wanted.get(partition, fallback)
         offset = low if offset == EARLIEST else high if offset == LATEST else offset
         if not low <= offset <= high:
-            tell(outside(option, TopicPartition(name, partition), low, high, offset))
+            report(outside(option, TopicPartition(name, partition), low, high, offset))
         resolved.append(min(max(offset, low), high))
     return resolved

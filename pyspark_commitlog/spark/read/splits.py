@@ -1,6 +1,6 @@
 """Cut ranges of offsets into several Spark partitions (minPartitions, maxRecordsPerPartition). Pure.
 
-Spark: ``KafkaOffsetRangeCalculator``. A frame that is cut is decoded by two tasks, so cuts move to frames' borders
+Spark: ``KafkaOffsetRangeCalculator``. A frame that is cut is decoded by two tasks, so cuts move to frames' bounds
 where that leaves the parts about as large as asked.
 """
 
@@ -49,7 +49,7 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
     Args:
         ranges: none of them empty.
         how: they are cut.
-        frames_of: tells where the frames of a range lie; asked only where a range is cut.
+        frames_of: returns where the frames of a range lie; asked only where a range is cut.
     """
     parts: list[OffsetRange] = []
     for wanted, count in zip(ranges, how.counts([span.end - span.start for span in ranges]), strict=True):

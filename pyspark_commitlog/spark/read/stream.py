@@ -57,7 +57,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def _first_offset(self) -> SourceOffset:
         group = self._following()
         asked = LATEST if self._options.starting is None else self._starting(group)
-        states = self._states({})  # behind the group: it may know entries that are newer than an earlier look
+        states = self._states({})  # after the group: it may know entries that are newer than an earlier look
         offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
         return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None, lineages(states))
 
@@ -72,7 +72,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return group.commit(reached, set(topics)) if group else None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that Spark is told; ``latestOffset`` puts all of them together."""
+        """Return the limit for Spark; ``latestOffset`` puts all of them together."""
         return self._options.limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -87,10 +87,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
         states, selection = self._states(begin.topic_ids), self._options.selection
-        with self._losses() as tell:
+        with self._losses() as report:
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
-            to_read = unread(begin, states, selection, tell, over, restored)
+            to_read = unread(begin, states, selection, report, over, restored)
             mark = self._follow(begin)
         ends, ids = dict(to_read.ends), to_read.topic_ids
         if self._target is not None:
@@ -123,10 +123,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records."""
         begin, until = self._offset(start), self._offset(end)
-        with self._losses() as tell:
+        with self._losses() as report:
             states = self._states(until.topic_ids)
             since = self._restored(until, states)
-            readable = ranges(begin, until, states, tell, self._restored(begin, states), since)
+            readable = ranges(begin, until, states, report, self._restored(begin, states), since)
         return self._parts(readable)
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
@@ -148,7 +148,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def stop(self) -> None:
         """Nothing to close. When the query ended, end the process as well.
 
-        Spark tells by closing the pipe. Its worker would then try to answer that, and print a traceback when nobody
+        Spark closes the pipe to say so. Its worker would then try to answer that, and print a traceback when nobody
         listens (``python_streaming_source_runner``).
         """
         if isinstance(sys.exception(), EOFError):

@@ -26,7 +26,7 @@ class TopicSelection:
     share: tuple[int, int] = (1, 1)
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """Return it in words."""
         return ", ".join(self.topics) if self.pattern is None else f"those that match {self.pattern.pattern!r}"
 

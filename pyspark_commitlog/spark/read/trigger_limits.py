@@ -28,7 +28,7 @@ class TriggerLimits:
     max_delay_ms: int = MAX_TRIGGER_DELAY_MS
 
     def for_spark(self) -> ReadLimit:
-        """Return the one limit that Spark is told, and hands back for each micro-batch."""
+        """Return the one limit that Spark gets, and hands back for each micro-batch."""
         if self.max_offsets is not None:
             return ReadMaxRows(self.max_offsets)
         if self.max_bytes is not None:

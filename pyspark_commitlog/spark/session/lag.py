@@ -48,7 +48,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """A query behind a micro-batch: rates in records per second, and its partitions, sorted.
+    """A query after a micro-batch: rates in records per second, and its partitions, sorted.
 
     ``query`` is its name, or its id where it has none; ``title`` what people read: the name, or its topics and the
     first characters of the id.
@@ -151,7 +151,7 @@ def _partitions(sources: Iterable[Mapping[str, Any]]) -> Iterable[PartitionLag]:
 def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
     """Return the lag of queries in Prometheus' text format.
 
-    ``ended`` are those that no longer run, the newest last: of those with one name the newest is told, and none whose
+    ``ended`` are those that no longer run, the newest last: of those with one name the newest is shown, and none whose
     name a running one has.
     """
     running = list(queries)

@@ -1,4 +1,4 @@
-"""``CommitLogListener``: tells how far streaming queries are behind, after every micro-batch."""
+"""``CommitLogListener``: logs how far streaming queries lag behind, after every micro-batch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CommitLogListener(StreamingQueryListener):
     Args:
         root: of the queries' topics, to look up bytes and time behind; None to go without.
         storage_options: for the fsspec filesystem of the root.
-        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: of the listener, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         tell: is given each ``QueryLag``; None logs a line at level INFO.
     """
 
@@ -61,10 +61,10 @@ class CommitLogListener(StreamingQueryListener):
         self.take(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:
-        """What was told last holds."""
+        """What was reported last holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Keep what was told last of the query, for ``prometheus``; the rest goes, of the longest ended all.
+        """Keep what was reported last of the query, for ``prometheus``; the rest goes, of the longest ended all.
 
         A live view goes on showing it until another one makes progress.
         """
@@ -95,7 +95,7 @@ class CommitLogListener(StreamingQueryListener):
                 live.update(shown)
 
     def lags(self) -> list[QueryLag]:
-        """Return the lag of each running query behind its last micro-batch."""
+        """Return the lag of each running query after its last micro-batch."""
         return [self._lags[query] for query in sorted(self._lags)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class CommitLogListener(StreamingQueryListener):
         return prometheus(self.lags(), tuple(self._ended.values()))
 
     def live(self) -> None:
-        """Show table and plot (lag and rates over the last micro-batches) here, anew behind every micro-batch.
+        """Show table and plot (lag and rates over the last micro-batches) here, updated after every micro-batch.
 
         Raises:
             UsageError: the ``notebook`` extra is not installed.
@@ -152,7 +152,7 @@ def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]
         stored = sizes[row.topic].between(row.partition, row.offset, row.high_watermark)
         first = fetch(topic, row.partition, row.offset, 1)
     except (CommitLogError, FileNotFoundError) as error:
-        log.warning("topic %r partition %d: the lag is told by offsets only: %s", row.topic, row.partition, error)
+        log.warning("topic %r partition %d: the lag is known by offsets only: %s", row.topic, row.partition, error)
         return row
     age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
     return replace(row, behind_bytes=stored, behind_ms=age)
@@ -177,7 +177,7 @@ def _log_line(lag: QueryLag) -> None:
 
 
 def _details(lag: QueryLag) -> str:
-    """Return what a line tells of a lag: bytes and time behind where all are known, and where most of it is."""
+    """Return what a line says of a lag: bytes and time behind where all are known, and where most of it is."""
     if not lag.lag:
         return ""
     stored, age = lag.behind_bytes, lag.behind_ms

@@ -65,7 +65,7 @@ def svg(figure: Figure) -> str:
 
 
 class Live:
-    """An output of a notebook that is drawn anew from whichever thread calls ``update``.
+    """An output of a notebook that is drawn again from whichever thread calls ``update``.
 
     Raises:
         UsageError: IPython is not installed.

@@ -34,7 +34,7 @@ class Checkpoint:
 
     Attributes:
         batch: its number.
-        committed: whether Spark has it behind it.
+        committed: whether Spark is done with it.
         lines: of its file of offsets: version, metadata, and one per source.
         where: that file.
     """
