@@ -19,19 +19,18 @@ What is checked
     P5  A reader never rests ("nothing new") below a number that was collected: it would wait for ever.
 
 How to read it
-    A process is a chain of *phases*: generators that yield requests to storage and return the next phase. They
-    read like the protocol. A process' local state is (phase, its arguments, the replies seen in it), so it is
-    hashable and a generator is only ever replayed. `explore` walks the graph of all states breadth first, so
-    the counter-example that it returns is one of the shortest.
+    A process is a chain of phases, generators that yield requests to storage: `exploration` tells how they are run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import combinations
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
+
+from tests.model.exploration import Ask, Done, Next, Outcome, Phase
 
 # --- Guards: each rule of the protocol can be taken out -----------------------------------------------------
 
@@ -71,6 +70,8 @@ class Guards:
     go_on_when_lost: bool = False
     """Not a rule but a liberty: a lookup that comes down to our number and finds another write there is a lost race
     like any other, so that the writer may put again under another number."""
+    exists_is_doubt: bool = True
+    """"Exists" where nothing is found is ambiguous, at the first try too: it may have been our own put."""
     table_lookup: bool = True
     """A writer with a durable id looks into the writers' table of the entry that it builds on."""
     chain_lookup: bool = True
@@ -91,6 +92,8 @@ class World:
     """A request is executed at once or never; or perhaps later; or perhaps now and once more later."""
     torn_listing: bool = False
     """A listing takes time: what is put or deleted meanwhile may or may not show in it."""
+    library_retries: bool = False
+    """The client library puts again by itself after a lost reply: "exists" may then mean our own put, at once."""
 
 
 # --- Storage ------------------------------------------------------------------------------------------------
@@ -187,14 +190,6 @@ class Reply(Enum):
     LOST = "reply lost"
 
 
-class Outcome(NamedTuple):
-    """One way that a request may go: storage afterwards, what the process sees, what really happened."""
-
-    store: Store
-    observed: Any
-    note: str
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """Read one file: its bytes and its incarnation, or None."""
@@ -229,6 +224,8 @@ class Put:
         stray = " as a stray" if stored and self.number <= len(store.chain) else ""
         yield Outcome(now, reply, f"{reply.value}{stray}")
         yield Outcome(now, Reply.LOST, f"{reply.value}{stray}, reply lost")
+        if stored and world.library_retries:
+            yield Outcome(now, Reply.EXISTS, f"{reply.value}{stray}, reply lost, put again by the library: exists")
         if world.network == "prompt":
             yield Outcome(store, Reply.LOST, "not stored, reply lost")
             return
@@ -349,9 +346,6 @@ class Append:
         return "commit"
 
 
-Request = Read | Put | Land | Listing | ListingBegins | ListingEnds | Delete | Append
-
-
 # --- Claims: what processes tell the world, judged against the chain ----------------------------------------
 
 
@@ -367,6 +361,9 @@ class Committed:
             return None
         return f"P1: {self.operation} was reported committed and is not in the chain"
 
+    def __str__(self) -> str:
+        return f"reports {self.operation} committed"
+
 
 @dataclass(frozen=True, slots=True)
 class Never:
@@ -380,6 +377,9 @@ class Never:
             return None
         return f"P3: {self.write_id} was reported as never committed and is in the chain"
 
+    def __str__(self) -> str:
+        return f"reports {self.write_id} as never committed"
+
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
@@ -390,6 +390,9 @@ class Unknown:
     def broken(self, store: Store) -> str | None:
         """Never."""
         return None
+
+    def __str__(self) -> str:
+        return f"reports the outcome of {self.write_id} as unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +410,9 @@ class Believed:
             return f"P4: a reader went back from {self.after} to {self.seen.number}"
         return None
 
+    def __str__(self) -> str:
+        return f"believes {self.seen}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rested:
@@ -420,6 +426,9 @@ class Rested:
         if following > len(store.chain) or store.at(following) is not None:
             return None
         return f"P5: a reader rests on {self.anchor} and waits for {following}, which was collected"
+
+    def __str__(self) -> str:
+        return f"rests on {self.anchor}"
 
 
 Claim = Committed | Never | Unknown | Believed | Rested
@@ -439,27 +448,15 @@ def chain_fault(before: Store, after: Store) -> str | None:
     return None
 
 
+def judge(before: Store, after: Store, claims: tuple[Claim, ...]) -> tuple[Store, str | None]:
+    """All properties, for one step; what was reported as never committed is remembered."""
+    faults = [chain_fault(before, after), *(claim.broken(after) for claim in claims)]
+    given_up = {claim.write_id for claim in claims if isinstance(claim, Never)}
+    store = replace(after, disowned=after.disowned | given_up) if given_up else after
+    return store, next(filter(None, faults), None)
+
+
 # --- Processes ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """A phase ends: the next one, its arguments, and what the process claims on the way."""
-
-    phase: Callable[..., Phase]
-    args: tuple[Hashable, ...]
-    claim: Claim | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The process ends."""
-
-    claim: Claim | None = None
-
-
-Phase = Generator[Request, Any, Next | Done]
-Ask = Generator[Request, Any, _T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -631,6 +628,7 @@ def read_back(me: Writer, anchor: Seen | None, race: int, in_doubt: bool) -> Pha
         return Next(verify, (me, anchor, race))
     if there and anchor and (yield from holds(me.guards, anchor)):
         return lost_race(me, there, race)
+    in_doubt = in_doubt or (me.guards.exists_is_doubt and me.world.library_retries)
     if in_doubt and me.guards.give_up_in_doubt:
         return Next(lookup, (me, number, race))
     return lost_race(me, None, race)
@@ -801,215 +799,3 @@ def network() -> Phase:
     """Late puts land, in any order and at any time."""
     yield Land()
     return Next(network, ())
-
-
-# --- Local states -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """Where a process stands: a phase, its arguments, and the replies that it has seen in this phase."""
-
-    phase: Callable[..., Phase]
-    args: tuple[Hashable, ...]
-    replies: tuple[Hashable, ...] = ()
-
-
-def resume(local: Local) -> Request | Next | Done:
-    """Replay a phase up to the first request that has no reply yet, or to its end."""
-    steps = local.phase(*local.args)
-    try:
-        request = next(steps)
-        for reply in local.replies:
-            request = steps.send(reply)
-    except StopIteration as end:
-        ended: Next | Done = end.value
-        return ended
-    return request
-
-
-def run_on(local: Local) -> tuple[Local | None, tuple[Claim, ...]]:
-    """Run through ended phases up to a request, or to the process' end (None); also the claims on the way."""
-    claims: tuple[Claim, ...] = ()
-    while isinstance(step := resume(local), Next | Done):
-        claims += (step.claim,) if step.claim else ()
-        if isinstance(step, Done):
-            return None, claims
-        local = Local(step.phase, step.args)
-    return local, claims
-
-
-# --- Exploration --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A named process and where it starts."""
-
-    name: str
-    start: Local
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """A journal, the processes around it, and the environment."""
-
-    name: str
-    store: Store
-    processes: tuple[Process, ...]
-    world: World = World()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the exploration found. Without a violation, all reachable states were seen.
-
-    `broken` and `trace` tell a shortest violation; `reached` names the phases that were run and the kinds of
-    claims that were made, so that a test can see that nothing was left out.
-    """
-
-    scenario: str
-    states: int
-    transitions: int
-    reached: frozenset[str]
-    broken: str | None = None
-    trace: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        size = f"{self.scenario}: {self.states:,} states, {self.transitions:,} transitions"
-        if self.broken is None:
-            return f"{size}, no violation"
-        steps = (f"  {number:2}. {line}" for number, line in enumerate(self.trace, 1))
-        return "\n".join([size, *steps, f"  =>  {self.broken}"])
-
-
-_K = TypeVar("_K", bound=Hashable)
-
-
-@dataclass(slots=True)
-class _Pool(Generic[_K]):
-    """Gives equal values one small integer, so that a global state is a short tuple of integers."""
-
-    items: list[_K] = field(default_factory=list)
-    ids: dict[_K, int] = field(default_factory=dict)
-
-    def id(self, item: _K) -> int:
-        found = self.ids.setdefault(item, len(self.items))
-        if found == len(self.items):
-            self.items.append(item)
-        return found
-
-
-State = tuple[int, ...]
-"""The id of the store, then the id of each process' local state."""
-
-
-class Move(NamedTuple):
-    """One process takes one step: the ids of storage and of its local state afterwards."""
-
-    store: int
-    local: int
-    broken: str | None
-    note: str
-
-
-class _Space:
-    """The state graph of a scenario. Moves depend on (store, local state) only, and are worked out once."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.stores: _Pool[Store] = _Pool()
-        self.locals: _Pool[Local | None] = _Pool()
-        self.ended = self.locals.id(None)
-        self.moves: dict[tuple[int, int], tuple[Move, ...]] = {}
-        self.reached: set[str] = set()
-
-    def first(self) -> State:
-        starts = [run_on(process.start)[0] for process in self.scenario.processes]
-        return (self.stores.id(self.scenario.store), *map(self.locals.id, starts))
-
-    def moves_of(self, store: int, local: int) -> tuple[Move, ...]:
-        found = self.moves.get((store, local))
-        if found is None:
-            found = self.moves[store, local] = tuple(self._work_out(store, local))
-        return found
-
-    def _work_out(self, store_id: int, local_id: int) -> Iterator[Move]:
-        before, local = self.stores.items[store_id], self.locals.items[local_id]
-        request = resume(local) if local else None
-        if local is None or request is None or isinstance(request, Next | Done):
-            return
-        self.reached.add(local.phase.__name__)
-        for after, observed, happened in request.outcomes(before, self.scenario.world):
-            following, claims = run_on(replace(local, replies=(*local.replies, observed)))
-            self.reached.update(type(claim).__name__ for claim in claims)
-            faults = [chain_fault(before, after), *(claim.broken(after) for claim in claims)]
-            broken = next(filter(None, faults), None)
-            note = "; ".join([f"{request} -> {happened}", *map(_told, claims)])
-            yield Move(self.stores.id(_disown(after, claims)), self.locals.id(following), broken, note)
-
-    def successors(self, state: State) -> Iterator[tuple[State, int, Move]]:
-        store = state[0]
-        for place in range(1, len(state)):
-            if state[place] != self.ended:
-                for move in self.moves_of(store, state[place]):
-                    yield (move.store, *state[1:place], move.local, *state[place + 1 :]), place, move
-
-    def told(self, place: int, move: Move) -> str:
-        return f"{self.scenario.processes[place - 1].name}: {move.note}"
-
-
-def _told(claim: Claim) -> str:
-    match claim:
-        case Committed(operation):
-            return f"reports {operation} committed"
-        case Never(write_id):
-            return f"reports {write_id} as never committed"
-        case Unknown(write_id):
-            return f"reports the outcome of {write_id} as unknown"
-        case Believed(seen):
-            return f"believes {seen}"
-        case Rested(anchor):
-            return f"rests on {anchor}"
-
-
-def _disown(store: Store, claims: tuple[Claim, ...]) -> Store:
-    given_up = {claim.write_id for claim in claims if isinstance(claim, Never)}
-    return replace(store, disowned=store.disowned | given_up) if given_up else store
-
-
-def explore(scenario: Scenario) -> Report:
-    """Visit every reachable state, breadth first; stop at the first violation."""
-    space = _Space(scenario)
-    first = space.first()
-    parents: dict[State, State] = {first: first}
-    level, transitions = [first], 0
-    while level:
-        following: list[State] = []
-        for state in level:
-            for successor, place, move in space.successors(state):
-                transitions += 1
-                if move.broken:
-                    trace = (*_trace(space, parents, state), space.told(place, move))
-                    return _report(space, len(parents), transitions, move.broken, trace)
-                if successor not in parents:
-                    parents[successor] = state
-                    following.append(successor)
-        level = following
-    return _report(space, len(parents), transitions)
-
-
-def _report(
-    space: _Space, states: int, transitions: int, broken: str | None = None, trace: tuple[str, ...] = ()
-) -> Report:
-    return Report(space.scenario.name, states, transitions, frozenset(space.reached), broken, trace)
-
-
-def _trace(space: _Space, parents: dict[State, State], state: State) -> tuple[str, ...]:
-    lines: list[str] = []
-    while parents[state] != state:
-        before = parents[state]
-        steps = ((place, move) for to, place, move in space.successors(before) if to == state)
-        lines.append(space.told(*next(steps)))
-        state = before
-    return tuple(reversed(lines))

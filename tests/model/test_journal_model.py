@@ -11,22 +11,18 @@ from typing import Any
 
 import pytest
 
+from tests.model.exploration import Local, Phase, Process, Report, Scenario, explore, process
 from tests.model.journal_model import (
     Guards,
-    Local,
-    Phase,
-    Process,
     Reader,
-    Report,
-    Scenario,
     Seen,
     Store,
     World,
     Writer,
     collect,
-    explore,
     find,
     history,
+    judge,
     network,
     open_reader,
     others,
@@ -42,13 +38,9 @@ PROMPT = World()
 LATE = World(network="late")
 TWICE = World(network="twice")
 TORN = World(torn_listing=True)
+HASTY_LIBRARY = World(library_retries=True)
 
 # --- The people of the stories ----------------------------------------------------------------------------------------
-
-
-def process(name: str, phase: Callable[..., Phase], *args: Any) -> Process:
-    """A process that starts with this phase."""
-    return Process(name, Local(phase, args))
 
 
 def last_of(store: Store) -> Seen:
@@ -78,7 +70,7 @@ def surroundings(guards: Guards, world: World, commits: int, collectors: int = 1
 
 def scenario(name: str, store: Store, world: World, *processes: Process) -> Scenario:
     """A scenario whose arguments read in the order of a story."""
-    return Scenario(name, store, processes, world)
+    return Scenario(name, store, processes, world, judge)
 
 
 # --- The stories ------------------------------------------------------------------------------------------------------
@@ -248,7 +240,8 @@ class Whole:
 
     def __str__(self) -> str:
         odd = [f"{name}={value}" for name, value in self.guards.items()]
-        return "-".join([self.story.__name__, self.world.network, *["torn"] * self.world.torn_listing, *odd])
+        kinds = [*["torn"] * self.world.torn_listing, *["retrying"] * self.world.library_retries]
+        return "-".join([self.story.__name__, self.world.network, *kinds, *odd])
 
 
 READING = "Committed Believed Rested poll"
@@ -265,6 +258,7 @@ ALL_RULES = [
     Whole(two_operations, 41_000, LATE),
     Whole(two_operations, 50_000, TWICE),
     Whole(two_hasty_writers, 250_000, LATE),
+    Whole(one_writer, 4_100, HASTY_LIBRARY, reaching="Committed Unknown Never read_back verify lookup walk"),
     Whole(a_follower, 24_000, reaching=READING),
     Whole(an_opener, 67_000, reaching=READING + " open_reader"),
     Whole(a_planner, 34_000, reaching=PLANNING),
@@ -375,6 +369,7 @@ WEAKENED = [
     Without("read_back", False, one_writer, "P2"),
     Without("same_number", False, one_writer, "P3"),
     Without("give_up_in_doubt", False, one_writer, "P2"),
+    Without("exists_is_doubt", False, one_writer, "P2", HASTY_LIBRARY),
     Without("table_lookup", False, retried, "P2"),
     Without("chain_lookup", False, one_writer, "P1"),
     Without("idle_check", False, a_follower, "P5"),
