@@ -1,4 +1,4 @@
-"""What waits to be sent, and what its sender is told of it.
+"""Records and Arrow batches that wait to be sent, and what their futures return.
 
 Records that come one by one are gathered in lists and become one Arrow batch when they are sent; Arrow batches stay as
 they are.
@@ -62,7 +62,7 @@ class RecordMetadata(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """Where the records of an Arrow batch went: partition -> (offset of the first, offset behind the last).
+    """Where the records of an Arrow batch went: partition -> (offset of the first, offset after the last).
 
     ``offsets`` is empty for a batch that landed at an earlier try, where nobody remembers its place.
     """
@@ -73,21 +73,21 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent. What it was told first holds."""
+    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent. The first outcome holds."""
 
     def cancel(self) -> bool:
         """Return False."""
         return False
 
     def set_result(self, result: _T) -> None:
-        """Tell the outcome, unless it failed: storage answered too late."""
+        """Set the outcome, unless it failed: storage answered too late."""
         try:
             super().set_result(result)
         except BaseException as error:  # noqa: BLE001 raised or logged there
             _called_back(error)
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """Tell that it failed, unless it is told already."""
+        """Set the error, unless there is an outcome already."""
         try:
             super().set_exception(exception)
         except BaseException as error:  # noqa: BLE001 raised or logged there
@@ -95,7 +95,7 @@ class SentFuture(Future[_T]):
 
 
 def _called_back(error: BaseException) -> None:
-    """Keep what a callback raised from the thread that tells: others are still to be told by it.
+    """Keep what a callback raised from the thread that calls back: other futures are still to be set by it.
 
     Futures log every ``Exception`` by themselves; ``sys.exit()`` raises none.
     """
@@ -191,7 +191,7 @@ class Run:
         return [pa.RecordBatch.from_pydict(columns)]
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits for a record that is still open."""
+        """Fail the futures of the records that are still open."""
         for future in self.futures:
             future.set_exception(error)
 
@@ -222,7 +222,7 @@ class Whole:
         return [RECORD_BYTES + sum(piece.nbytes for piece in self.pieces)]
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits for the batch, unless it is told already."""
+        """Fail the future of the batch, unless it has an outcome already."""
         self.future.set_exception(error)
 
 

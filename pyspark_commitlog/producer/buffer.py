@@ -32,9 +32,9 @@ class Buffer:
         limit: ``buffer_memory``, bytes.
         max_block_ms: how long ``take`` waits for room.
 
-    ``lock`` guards this and the queues of all topics. ``room`` wakes who waits for memory, ``progress`` who flushes.
-    ``waiting`` are the senders with records that wait, in their order; ``watched`` has them looked after. Threads
-    inside ``calling`` call back, and must not wait for each other.
+    ``lock`` guards this and the queues of all topics. ``room`` wakes threads that wait for memory, ``progress``
+    those that flush. ``waiting`` are the senders with records that wait, in their order; ``watched`` has them
+    looked after. Threads inside ``calling`` call back, and must not wait for each other.
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
@@ -52,7 +52,7 @@ class Buffer:
     def take(self, size: int, topic: str, taken: list[int], *, wait: bool = True) -> None:
         """Take memory, when there is enough; the lock is held, and let go of while this waits.
 
-        ``taken[0]`` becomes ``size`` in the same step: behind it whoever asked may be interrupted anywhere (Ctrl-C).
+        ``taken[0]`` becomes ``size`` in the same step: after it the caller may be interrupted anywhere (Ctrl-C).
 
         Raises:
             BufferFullError: there is none now, and ``wait`` is false.
@@ -97,7 +97,7 @@ class Buffer:
             self.blocked -= 1
 
     def wait_for(self, condition: Condition, is_met: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for a condition of the lock, which is held, and is held again behind it whatever interrupts.
+        """Wait for a condition of the lock, which is held, and is held again afterwards, whatever interrupts.
 
         ``Condition.wait`` comes back without the lock where a second Ctrl-C meets it as it takes the lock back.
         """
@@ -138,7 +138,7 @@ class Buffer:
         self.wake()
 
     def wake(self) -> None:
-        """Have everybody who waits for room look again; the lock is held."""
+        """Have all that wait for room look again; the lock is held."""
         self.room.notify_all()
         for wake in self._awaited.values():
             wake()
@@ -162,7 +162,7 @@ class Buffer:
             raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
 
     def check_open(self) -> None:
-        """Refuse work behind ``close``.
+        """Refuse work after ``close``.
 
         Raises:
             ProducerClosedError: it was closed.

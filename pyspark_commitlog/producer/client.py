@@ -29,8 +29,8 @@ class Producer(Gathering):
 
     Args:
         root: the root's directory or URL.
-        acks: ``all`` or 1: a record that was acknowledged survives power loss. 0: it may not, the offset is told
-            all the same.
+        acks: ``all`` or 1: a record that was acknowledged survives power loss. 0: it may not; its
+            future returns the offset all the same.
         linger_ms: how long a record waits for others to share its commit.
         batch_size: bytes of a topic that are committed without lingering; and of records without key, those that go to
             one partition before the next one has its turn (at most the topic's ``batch.size``).
@@ -39,14 +39,14 @@ class Producer(Gathering):
         partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both whatever the key), or
             a function (key, number of partitions) -> partition. A record's own partition comes before all of them.
         producer_id: makes the producer durable, see ``last_sequence``; one producer at a time can have it.
-        request_timeout_ms: how long one try may take before storage counts as silent, and a warning says so; and how
-            long the interpreter's end waits for what was sent.
-        delivery_timeout_ms: how long until a record's future is done, from ``send`` on: storage trouble is tried again
-            so long (not what the system refuses this user: that fails at once), and what a silent storage has not
-            answered for by then fails; at least ``linger_ms + request_timeout_ms``.
+        request_timeout_ms: how long one try may take before a warning says that storage does not answer; and how long
+            the interpreter's end waits for what was sent.
+        delivery_timeout_ms: upper bound from ``send`` to completion of its future; transient storage errors are retried
+            until then (what the system refuses this user fails at once), and what storage has not answered by then
+            fails. At least ``linger_ms + request_timeout_ms``.
         max_block_ms: how long ``send`` waits for room in the buffer.
         metadata_max_age_ms: how often access rules are asked again.
-        principal: who writes, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: in whose name to write, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
     Raises:
@@ -204,7 +204,7 @@ class Producer(Gathering):
 
         Returns:
             A future of the offsets; of a batch that was cut, when all parts are done, from the first offset of each
-            partition to that behind the last: records of others may lie between. It fails with
+            partition to that after the last: records of others may lie between. It fails with
             ``InvalidRecordError``, and nothing was sent (of a batch that was cut: nothing of that part), when the
             topic refuses one of the records; with ``BufferExhaustedError`` when a part but the first found no room.
 
@@ -264,7 +264,7 @@ class Producer(Gathering):
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
 
         Asking, or sending, opens the id in the topic: a producer that had it before is fenced from then on, its
-        commits end in ``WriterFencedError``. So what this returns is final: go on sending behind it.
+        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it.
 
         Raises:
             UsageError: this producer has no ``producer_id``.
@@ -284,7 +284,7 @@ class Producer(Gathering):
             timeout: seconds; None for as long as it takes.
 
         Returns:
-            How many records are still under way: 0 but for a timeout. Futures tell what failed.
+            How many records are still under way: 0 but for a timeout. Futures hold what failed.
         """
         self._check_process()
         self._buffer.check_may_wait()
@@ -308,7 +308,7 @@ class Producer(Gathering):
 
         Args:
             timeout: seconds. Records that are not under way by then fail with ``ProducerClosedError``, and a warning
-                tells how many.
+                says how many.
         """
         if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send
             return

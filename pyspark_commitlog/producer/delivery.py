@@ -1,4 +1,4 @@
-"""Brings what was gathered for a topic into its log: stage, commit, try again, and tell who waits (Kafka: ``Sender``).
+"""Brings what was gathered for a topic into its log: stage, commit, retry, complete the futures (Kafka: ``Sender``).
 
 One commit at a time, each under the next sequence numbers, so that a try whose outcome is unknown can be repeated
 (rule R6): if it landed, the repetition is skipped and finds the offsets in the entry that landed.
@@ -60,7 +60,7 @@ _US_PER_MS = 1000
 _BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
 _JITTER = 0.2
-#: What is logged of records whose futures tell the same.
+#: The warning for records whose futures fail with the same error.
 NOT_COMMITTED = "topic %r: not committed: %s: %s"
 
 
@@ -68,7 +68,7 @@ NOT_COMMITTED = "topic %r: not committed: %s: %s"
 class ProducerIdentity:
     """Under which id a topic's batches are committed, and up to which sequence number they are.
 
-    ``topic_id`` is the life of the topic that a durable id was opened in; None for producers without such an id, who
+    ``topic_id`` is of the topic that a durable id was opened in; None for producers without such an id, which
     go on in the topic's next life.
     """
 
@@ -132,7 +132,7 @@ class Delivery:
     """One topic's way into the log, used by one thread at a time.
 
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
-    producer: what comes behind a failed batch must not land before it was sent again. ``trying`` is the monotonic time
+    producer: what comes after a failed batch must not land before it was sent again. ``trying`` is the monotonic time
     (s) at which the try under way began, None between tries; ``calling_back`` that at which callbacks of futures began.
 
     Args:
@@ -162,15 +162,15 @@ class Delivery:
         self._paused: _Bundle | None = None
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
-        """Commit items as one entry, and tell whoever waits for them.
+        """Commit items as one entry, and complete their futures.
 
         Args:
             items: what was gathered, in order; those of the call before, where that returned a pause.
-            abandoned: tells that nobody waits any more: no further try then.
-            wanted: tells that another topic waits for this thread: it does not back off then.
+            abandoned: returns whether the producer gave up: no further try then.
+            wanted: returns whether another topic waits for this thread: it does not back off then.
 
         Returns:
-            None: all were told. Else the pause, in seconds, behind which it is to be called again with these items.
+            None: all futures are done. Else the pause, in seconds, after which to call again with these items.
         """
         bundle, self._paused = self._paused or self._bundle(list(items)), None
         clock = self._topic.storage.clock
@@ -289,7 +289,7 @@ class Delivery:
         for item in bundle.items:
             try:
                 bundle.placed += _place(stager, item)
-            except InvalidRecordError as error:  # a part of it may be staged: begin anew without it
+            except InvalidRecordError as error:  # a part of it may be staged: begin again without it
                 item.fail(error)
                 bundle.items.remove(item)
                 return
@@ -317,7 +317,7 @@ class Delivery:
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
-        """Return the topic's partitioner, which begins a batch behind where it was; a new one when the topic has grown.
+        """Return the topic's partitioner, which begins a batch after where it was; a new one when the topic has grown.
 
         Kafka's (KIP-480) leaves a partition when the batch that it gathers there is closed, also by ``linger``.
         """
@@ -361,7 +361,7 @@ class Delivery:
     def _divide(self, bundle: _Bundle, error: StorageFullError) -> bool:
         """Leave about half of a bundle for later, as storage has no room for all of it; return whether that is so.
 
-        The rest keeps its order and comes behind it, and what is left gets the same numbers from the first on: under
+        The rest keeps its order and comes after it, and what is left gets the same numbers from the first on: under
         these nothing landed. Not where a try may have landed, as then all of it did. An id that lasts may be divided as
         others are: the rest has higher numbers, and does not land before what is left.
         """
@@ -392,7 +392,7 @@ class Delivery:
             item.fail(outcome)
         if self.failed is not None:
             for item in bundle.rest:
-                item.fail(behind(self.failed, self._topic.name))
+                item.fail(after_failure(self.failed, self._topic.name))
             bundle.rest = []
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
@@ -426,20 +426,20 @@ class Delivery:
         return outcome
 
 
-def behind(failed: CommitLogError, topic: str) -> CommitLogError:
-    """Return what a durable producer's records behind a failed batch end with: they were not tried."""
+def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
+    """Return what a durable producer's records after a failed batch end with: they were not tried."""
     if isinstance(failed, WriterFencedError):
         return WriterFencedError(str(failed))
     error = NotSentError(
         f"topic {topic!r}: not sent, since records before them failed ({failed}). Make a new Producer with the same "
-        "producer_id, and go on behind its last_sequence"
+        "producer_id, and go on after its last_sequence"
     )
     error.__cause__ = failed
     return error
 
 
 def _place(stager: Stager, item: Item) -> list[tuple[Item, int, Placed]]:
-    """Stage an item; of single records those that the topic refuses are told so and left out.
+    """Stage an item; of single records those that the topic refuses fail and are left out.
 
     Raises:
         InvalidRecordError: an Arrow batch is refused; a part of it may be staged.
@@ -461,7 +461,7 @@ def _place_run(stager: Stager, run: Run, batch: pa.RecordBatch, start: int) -> l
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
-    """Tell every record its offset, and every Arrow batch its ranges; none of them where ``ranges`` is empty."""
+    """Complete the futures: a record's with its offset, a batch's with its ranges; unknown without ``ranges``."""
     following: Ints = np.zeros(bundle.partitions, np.int64)
     for partition, (first, _) in ranges.items():
         following[partition] = first

@@ -96,13 +96,13 @@ class Together:
 
 
 def joined(topic: str, parts: Sequence[BatchMetadata]) -> BatchMetadata:
-    """Return what is told of a batch whose parts went there (pure): from the first of its offsets to behind the last.
+    """Return the metadata of a batch whose parts went there (pure): from the first of its offsets to after the last.
 
-    Nothing of the offsets where those of one part are not known.
+    No offsets where those of one part are not known.
     """
     offsets: dict[int, tuple[int, int]] = {}
     for part in parts:
-        for partition, (first, behind) in part.offsets.items():
-            offsets[partition] = offsets.get(partition, (first,))[0], behind
+        for partition, (first, end) in part.offsets.items():
+            offsets[partition] = offsets.get(partition, (first,))[0], end
     known = all(part.offsets or not part.records for part in parts)
     return BatchMetadata(topic, sum(part.records for part in parts), offsets if known else {})

@@ -29,10 +29,10 @@ def of_process() -> Pools:
     return _process
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """A forked child has none of these threads."""
     global _process
     _process = Pools()
 
 
-after_fork(_begin_anew)
+after_fork(_begin_again)

@@ -29,7 +29,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """A producer's options, as ``Producer`` tells them; sizes in bytes, times in ms."""
+    """A producer's options, as ``Producer`` documents them; sizes in bytes, times in ms."""
 
     acks: str | int
     linger_ms: int

@@ -36,7 +36,7 @@ from pyspark_commitlog.producer.batches import (
     Whole,
 )
 from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.delivery import Delivery, behind
+from pyspark_commitlog.producer.delivery import Delivery, after_failure
 from pyspark_commitlog.producer.parts import size_of
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
@@ -217,7 +217,7 @@ class Sender:
     def _check(self) -> None:
         self._buffer.check_open()
         if self._delivery.failed is not None:
-            raise behind(self._delivery.failed, self._topic)
+            raise after_failure(self._delivery.failed, self._topic)
 
     def _landed(self) -> int:
         if self.landed is None:
@@ -285,7 +285,7 @@ class Sender:
         """
         self._abandoned = True
         items = self._dropped()
-        self._counted(items)  # who closes calls back, and may flush there
+        self._counted(items)  # closing calls back, and a callback may flush
         left = sum(item.rows for item in items)
         under_way = self._sent - self._done
         if left or under_way:
@@ -306,7 +306,7 @@ class Sender:
     def rest(self, now: float) -> bool:
         """Let go of what has not been used for a while; return whether this sender is retired. The lock is held.
 
-        A durable producer's numbers stay for as long as it is there: only they tell what comes next.
+        A durable producer's numbers stay for as long as it is there: only they say what comes next.
 
         Args:
             now: monotonic, s.
@@ -327,7 +327,7 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        """Return whether records are on their way that nobody was told of."""
+        """Return whether futures of records are not done."""
         return self._done < self._sent
 
     def overdue(self, now: float) -> list[Callable[[], None]]:
@@ -337,7 +337,7 @@ class Sender:
             now: monotonic, s.
 
         Returns:
-            What tells of it, to be called without the lock: futures call back.
+            What fails them, to be called without the lock: futures call back.
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
@@ -358,7 +358,9 @@ class Sender:
                 partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
             )
         if self._delivery.failed is not None:
-            callbacks.append(partial(self._fail_dropped, self._dropped(), behind(self._delivery.failed, self._topic)))
+            callbacks.append(
+                partial(self._fail_dropped, self._dropped(), after_failure(self._delivery.failed, self._topic))
+            )
         return callbacks + self._overdue_waiting(now)
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
@@ -369,7 +371,9 @@ class Sender:
         self._buffer.give(sum(item.size for item in items))
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, items, self._delivery.expire())]
         if self._delivery.failed is not None:
-            callbacks.append(partial(self._fail_dropped, self._dropped(), behind(self._delivery.failed, self._topic)))
+            callbacks.append(
+                partial(self._fail_dropped, self._dropped(), after_failure(self._delivery.failed, self._topic))
+            )
         return callbacks + self._overdue_waiting(now)
 
     def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:
@@ -384,7 +388,7 @@ class Sender:
 
     def _not_sent(self, rows: int) -> DeliveryTimeoutError:
         return DeliveryTimeoutError(
-            f"topic {self._topic!r}: storage does not answer, and {counted(rows, 'record')} waited behind others for "
+            f"topic {self._topic!r}: storage does not answer, and {counted(rows, 'record')} waited for others for "
             f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. Nothing of it is in the log"
         )
 
@@ -398,7 +402,7 @@ class Sender:
         return items
 
     def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
-        """Fail items that were taken out; whoever flushes goes on when their futures are done. Without the lock."""
+        """Fail items that were taken out; a flush goes on when their futures are done. Without the lock."""
         try:
             _fail(items, error)
         finally:
@@ -449,7 +453,7 @@ class Sender:
             if self._items:
                 self._pool.schedule(self, self._lingers())
         if failed is not None:
-            self._fail_dropped(dropped, behind(failed, self._topic))
+            self._fail_dropped(dropped, after_failure(failed, self._topic))
 
     def _next(self) -> list[Item]:
         """Return what goes into the next commit; the pool runs this when that is due."""
@@ -490,5 +494,5 @@ def _fail(items: list[Item], error: CommitLogError) -> None:
 
 
 def _without(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
-    """Return what is behind the first rows."""
+    """Return what comes after the first rows."""
     return list(pa.Table.from_batches(pieces).slice(rows).to_batches())

@@ -1,6 +1,6 @@
-"""How a coroutine waits for a producer: for room in the buffer in its turn, and for what storage says of its record.
+"""How a coroutine waits for a producer: for room in the buffer in its turn, and for the outcome of its record.
 
-No thread waits for it, so as many coroutines may wait as there are. Whoever waits for room does so in the order of the
+No thread waits for it, so as many coroutines may wait as there are. They wait for room in the order of the
 calls, topic by topic. Imported where the first coroutine calls: asyncio is not needed else.
 """
 

@@ -1,7 +1,7 @@
 """Looks now and then whether storage answers a producer, so that nobody waits longer than was asked for.
 
 A call of a filesystem that hangs can be neither stopped nor tried beside itself: it keeps its thread. What can be done
-is to tell whoever waits (Kafka: ``delivery.timeout.ms`` bounds the time until a future is done). The same looks find
+is to fail the futures (Kafka: ``delivery.timeout.ms`` bounds the time until a future is done). The same looks find
 the topics that a producer has not written to for a while: what is remembered of them goes.
 """
 
@@ -104,10 +104,10 @@ class _Watchdogs:
 _process = _Watchdogs()
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """A forked child has no such thread."""
     global _process
     _process = _Watchdogs()
 
 
-after_fork(_begin_anew)
+after_fork(_begin_again)

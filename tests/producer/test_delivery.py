@@ -166,7 +166,7 @@ def test_a_durable_producer_ends_with_a_storage_that_hangs(world: World) -> None
             under_way.result(60)
         with pytest.raises(NotSentError, match="records before them failed"):
             behind.result(60)
-        with pytest.raises(NotSentError, match="go on behind its last_sequence"):
+        with pytest.raises(NotSentError, match="go on after its last_sequence"):
             producer.send("t", b"third")
         gate.release()
         wait_until(lambda: world.values() == [b"first"])

@@ -182,7 +182,7 @@ class _Process:
 _process = _Process()
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """Share nothing with the process that this one was forked from: its threads and locks are not here.
 
     Nor are its events taken from it: as long as a child had them open, they would count as the user's and gather,
@@ -193,7 +193,7 @@ def _begin_anew() -> None:
     _process = _Process()
 
 
-after_fork(_begin_anew)
+after_fork(_begin_again)
 
 
 class SharedRoot:

@@ -206,10 +206,10 @@ def of_process() -> Heartbeats:
     return _process
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """Beat for no member of the process that this one was forked from: they are not this one's."""
     global _process
     _process = Heartbeats()
 
 
-after_fork(_begin_anew)
+after_fork(_begin_again)
