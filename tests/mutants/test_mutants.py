@@ -51,7 +51,7 @@ def _names(module: str) -> set[str]:
     """Return what a test's module defines, and the contract of storages: a class inherits tests from there."""
     path = REPOSITORY / "tests" / module
     trees = (
-        ast.parse(each.read_text()) for each in (path, *REPOSITORY.glob("pyspark_commitlog/testing/*_contract.py"))
+        ast.parse(each.read_text()) for each in (path, *REPOSITORY.glob("pyspark_commitlog/testing/contract_*.py"))
     )
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 

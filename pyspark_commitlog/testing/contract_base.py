@@ -1,0 +1,47 @@
+"""What the parts of the contract share: how a storage is opened, and looked at past its own code."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import pytest
+
+from pyspark_commitlog.storage import Storage
+
+#: Opens the same root again, in another process too: it can be pickled.
+Opener = Callable[[], Storage]
+WAIT_SECONDS = 60
+
+
+class StorageCase(ABC):
+    """Raw access bypasses the code under test; fixtures to give: ``opener``."""
+
+    @abstractmethod
+    def raw_write(self, storage: Storage, path: str, data: bytes) -> None:
+        """Store a file, and its directories."""
+
+    @abstractmethod
+    def raw_read(self, storage: Storage, path: str) -> bytes | None:
+        """Return what is stored; None for nothing."""
+
+    @abstractmethod
+    def raw_names(self, storage: Storage, directory: str) -> list[str]:
+        """Return all names in a directory, temporary ones too; empty when it does not exist."""
+
+    @abstractmethod
+    def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
+        """Leave a temporary file, as a killed writer does, last written at that time."""
+
+    @pytest.fixture
+    def storage(self, opener: Opener) -> Storage:
+        """Return a storage that is opened."""
+        return opener()
+
+    @pytest.fixture
+    def appending(self, storage: Storage) -> Storage:
+        """Return a storage that appends in place, with a directory; skip where it does not."""
+        if not storage.can_append:
+            pytest.skip("this storage does not append in place")
+        storage.make_directory("0")
+        return storage
