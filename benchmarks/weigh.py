@@ -107,8 +107,8 @@ def _ordered(*names: str) -> Callable[[], Any]:
     return lambda: patch.object(columns, "encode", encode)
 
 
-def _copied(message: pa.Buffer, *, thinned: bool, names: Any) -> pa.RecordBatch:  # codespell:ignore thinned
-    return _decode(pa.py_buffer(message.to_pybytes()), thinned=thinned, names=names)  # codespell:ignore thinned
+def _copied(message: pa.Buffer, *, sparse: bool, names: Any) -> pa.RecordBatch:
+    return _decode(pa.py_buffer(message.to_pybytes()), sparse=sparse, names=names)
 
 
 def variants() -> list[Variant]:

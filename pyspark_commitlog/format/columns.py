@@ -1,7 +1,7 @@
 """The Arrow side of a frame: the columns of an untyped topic, encoded and decoded, compressed by Arrow.
 
 Columns: ``key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]``;
-a thinned frame (after compaction or import) has ``offsetDelta int32`` behind them.
+a sparse frame (after compaction or import) has ``offsetDelta int32`` after them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SCHEMA = pa.schema(
     ]
 )
 OFFSET_DELTA = "offsetDelta"
-THINNED_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
-_SHAPE, _THINNED_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, THINNED_SCHEMA))
+SPARSE_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
+_SHAPE, _SPARSE_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, SPARSE_SCHEMA))
 #: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
 
 #: The schema message that a stream starts with.
-_HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, THINNED_SCHEMA)}
+_HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, SPARSE_SCHEMA)}
 
 #: Rows that are put together at most, bytes: half of what Arrow's offsets of binary columns can count.
 TOGETHER_BYTES = 2**30
@@ -68,10 +68,10 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
     """Return ``batch`` as one encapsulated IPC RecordBatch message.
 
     Args:
-        batch: rows of ``SCHEMA`` or ``THINNED_SCHEMA``.
+        batch: rows of ``SCHEMA`` or ``SPARSE_SCHEMA``.
         compression: ``none``, ``lz4`` or ``zstd`` (``compression.type``).
     """
-    schema = SCHEMA if batch.num_columns == len(SCHEMA) else THINNED_SCHEMA
+    schema = SCHEMA if batch.num_columns == len(SCHEMA) else SPARSE_SCHEMA
     options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression], use_threads=False)
     sink = pa.BufferOutputStream()
     writer = pa.ipc.RecordBatchStreamWriter(sink, schema, options=options)
@@ -80,16 +80,16 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
     return stream.slice(_HEADS[id(schema)].size)
 
 
-def decoded_bytes(message: pa.Buffer, *, thinned: bool) -> int:
+def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
     """Return how many bytes all columns of a message decode to, without decoding it.
 
     Raises:
         CorruptionError: it says what can't be, or would decode to more than a frame may (``MAX_DECODED_BYTES``).
     """
-    return arrow_metadata.checked_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
+    return arrow_metadata.checked_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
 
 
-def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
+def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
     """Return the rows of a message, decompressing only the columns in ``names`` (None: all).
 
     The columns come in the order of the schema, whatever the order of ``names``.
@@ -98,8 +98,8 @@ def decode(message: pa.Buffer, *, thinned: bool, names: Sequence[str] | None = N
         CorruptionError: the message does not parse, or would decode to more than it can or may: no memory was taken.
         MemoryError: there is not enough for it.
     """
-    _, metadata = arrow_metadata.decoded_bytes(message, _THINNED_SHAPE if thinned else _SHAPE)
-    wanted = thinned, None if names is None else tuple(names)
+    _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
+    wanted = sparse, None if names is None else tuple(names)
     idle = _idle.get(wanted)
     if idle is None:
         idle = _idle.setdefault(wanted, deque(maxlen=_MOST_IDLE))
@@ -120,8 +120,8 @@ class _Decoder:
     message, whatever stopped it (Ctrl-C), would take the next one for its rest.
     """
 
-    def __init__(self, thinned: bool, names: tuple[str, ...] | None) -> None:
-        schema = THINNED_SCHEMA if thinned else SCHEMA
+    def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:
+        schema = SPARSE_SCHEMA if sparse else SCHEMA
         options = pa.ipc.IpcReadOptions(
             use_threads=False,
             ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,

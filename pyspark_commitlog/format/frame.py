@@ -63,7 +63,7 @@ MAGIC = 2
 VERSION = "1"
 UNTYPED = "0"
 DENSE = "arrow-ipc"
-THINNED = "arrow-ipc-thinned"
+SPARSE = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
@@ -72,7 +72,7 @@ MAX_ROWS = 65_536
 MAX_RECORD_BYTES = 2000 * 2**20
 #: Kafka's ``RecordBatch.NO_TIMESTAMP``.
 NO_TIMESTAMP = -1
-_KNOWN_KINDS = (DENSE, THINNED)
+_KNOWN_KINDS = (DENSE, SPARSE)
 #: Record headers that are parsed, and made, once for all the frames that have them: so many, of so many bytes.
 _KEPT = 256
 _KEPT_BYTES = 1024
@@ -83,7 +83,7 @@ class Identity:
     """What the record's headers say, so that a swapped or foreign file is noticed.
 
     ``codec`` is Arrow's body compression (``none``, ``lz4``, ``zstd``): for tools and merging, decoding does not need
-    it. ``base_offset`` is set for thinned frames only (rows carry an ``offsetDelta`` column). ``chunk`` is the unique
+    it. ``base_offset`` is set for sparse frames only (rows carry an ``offsetDelta`` column). ``chunk`` is the unique
     part in the name of the chunk that the frame was staged for.
     """
 
@@ -319,6 +319,6 @@ def _identity(data: bytes) -> Identity:
             f"frame of kind {kind!r}, version {version!r}, schema {schema!r}: "
             f"this version reads kinds {_KNOWN_KINDS}, version {VERSION!r}, schema {UNTYPED!r}; upgrade to read it"
         )
-    base = int(headers["base"]) if kind == THINNED else None
+    base = int(headers["base"]) if kind == SPARSE else None
     partition, codec = int(headers["partition"]), headers["codec"]
     return Identity(headers["topic"], partition, codec, kind, schema, base, headers.get("chunk-uuid"))

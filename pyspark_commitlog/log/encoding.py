@@ -45,11 +45,11 @@ def restaged(frames: bytes, chunk: str) -> bytes:
 
 
 def empty_frame(topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int) -> bytes:
-    """Return a thinned frame that covers some offsets and has no row."""
+    """Return a sparse frame that covers some offsets and has no row."""
     return frame.encode(
-        columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), codec),
+        columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), codec),
         rows=offsets,
         times=frame.Times(at_ms, at_ms),
-        identity=frame.Identity(topic_id, partition, codec, frame.THINNED, base_offset=base_offset),
+        identity=frame.Identity(topic_id, partition, codec, frame.SPARSE, base_offset=base_offset),
         base_offset=base_offset,
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.frame import THINNED, Frame, Payload
+from pyspark_commitlog.format.frame import SPARSE, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
@@ -167,7 +167,7 @@ def check(located: Located, span: Span) -> Payload:
             f"{_where(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was swapped; "
             "restore it from a copy"
         )
-    if identity.kind == THINNED and identity.base_offset != located.frame.base_offset:
+    if identity.kind == SPARSE and identity.base_offset != located.frame.base_offset:
         raise CorruptionError(
             f"{_where(span, located.position)}: frame has offset {located.frame.base_offset}, "
             f"its record says {identity.base_offset}"
@@ -185,7 +185,7 @@ def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
     """
     payload = check(located, span)
     try:
-        return payload, columns.decoded_bytes(payload.message, thinned=payload.identity.kind == THINNED)
+        return payload, columns.decoded_bytes(payload.message, sparse=payload.identity.kind == SPARSE)
     except CorruptionError as error:
         raise CorruptionError(f"{_where(span, located.position)}: {error}; restore the file from a copy") from error
 
@@ -198,7 +198,7 @@ def earliest_ms(frame: Frame, payload: Payload) -> int | None:
 def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
     """Return the smallest timestamp of a frame's rows, looked up in them; None where they can't be read."""
     try:
-        batch = columns.decode(payload.message, thinned=payload.identity.kind == THINNED, names=("timestamp",))
+        batch = columns.decode(payload.message, sparse=payload.identity.kind == SPARSE, names=("timestamp",))
     except CorruptionError:  # its bytes are as they were written: who reads it is told
         return None
     return earliest_of(batch) if batch.num_rows else frame.max_timestamp

@@ -152,7 +152,7 @@ def test_the_cache_counts_what_a_small_frame_takes(rows: int) -> None:
     gc.collect()
     before = taken()
     for start in range(0, 2000 * rows, rows):
-        batch = columns.decode(message, thinned=False, names=NAMES)
+        batch = columns.decode(message, sparse=False, names=NAMES)
         rest = Fetched(Rows(rows, start, None, batch.slice(0, rows), False), start + rows)
         cache.put(FrameKey("an id", 0, 0, NAMES, start), rest)
     real = taken() - before

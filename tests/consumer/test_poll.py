@@ -131,7 +131,7 @@ def test_with_none_a_position_out_of_range_is_an_error_and_stays(world: World, p
 
 
 def test_where_a_rewrite_left_offsets_out_the_rest_comes() -> None:
-    """The golden root: thinned frames, gaps between frames and at a segment's end, chunks, inline entries."""
+    """The golden root: sparse frames, gaps between frames and at a segment's end, chunks, inline entries."""
     expected = json.loads(make_golden.EXPECTED.read_text())["golden"]
     for most in (1, 4, 1000):
         each = Consumer(str(make_golden.ROOT), "golden", auto_offset_reset="earliest", max_poll_records=most)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMNS = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS), ("timestamp", pa.int64())]
-DENSE, THINNED = pa.schema(COLUMNS), pa.schema([*COLUMNS, ("offsetDelta", pa.int32())])
+DENSE, SPARSE = pa.schema(COLUMNS), pa.schema([*COLUMNS, ("offsetDelta", pa.int32())])
 TABLE = list(range(256))
 for _ in range(8):
     TABLE = [n >> 1 ^ (0x82F63B78 if n & 1 else 0) for n in TABLE]
@@ -70,7 +70,7 @@ def rows(data: bytes, topic_id: str, partition: int, shift: int = 0, voids: Any 
             continue
         message, told = open_frame(frame)
         assert (told["topic"], told["partition"]) == (topic_id, str(partition)), "a foreign frame"
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), THINNED if "base" in told else DENSE)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), SPARSE if "base" in told else DENSE)
         for i, row in enumerate(batch.to_pylist()):
             headers = row["headers"] and [[header["key"], header["value"]] for header in row["headers"]]
             offset = base + shift + row.get("offsetDelta", i)

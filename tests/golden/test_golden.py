@@ -150,7 +150,7 @@ def test_it_has_every_codec_and_kind() -> None:
     identities = [payload.identity for log in logs for payload in frames_of(log)]
 
     assert {identity.codec for identity in identities} == {"none", "lz4", "zstd"}
-    assert {identity.kind for identity in identities} == {frame.DENSE, frame.THINNED}
+    assert {identity.kind for identity in identities} == {frame.DENSE, frame.SPARSE}
 
 
 def test_it_has_a_rewritten_segment_with_gaps_inside_and_at_its_end() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.format.frame import THINNED
+from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.dump import Row, dump
@@ -65,8 +65,8 @@ class Scene:
 
 def rows_in(frame: Frame) -> int:
     """Return how many rows a frame has."""
-    thinned = dict(frame.record.headers)["kind"] == THINNED
-    return columns.decode(pa.py_buffer(frame.record.value), thinned=thinned).num_rows
+    sparse = dict(frame.record.headers)["kind"] == SPARSE
+    return columns.decode(pa.py_buffer(frame.record.value), sparse=sparse).num_rows
 
 
 def compacted(home: Path) -> Scene:

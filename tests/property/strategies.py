@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from pyspark_commitlog.format import columns, frame
-from pyspark_commitlog.format.columns import SCHEMA, THINNED_SCHEMA
+from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
 
 #: The machine may be busy: no deadline for one example.
@@ -25,23 +25,23 @@ micros = st.integers(0, 2**53)
 
 
 @st.composite
-def batches(draw: st.DrawFn, *, thinned: bool = False, max_rows: int = 12) -> pa.RecordBatch:
-    """Rows of an untyped topic; with ``thinned``, some that are left of a larger frame."""
+def batches(draw: st.DrawFn, *, sparse: bool = False, max_rows: int = 12) -> pa.RecordBatch:
+    """Rows of an untyped topic; with ``sparse``, some that are left of a larger frame."""
     rows = draw(st.integers(1, max_rows))
     kinds = (some_bytes, some_bytes, header_lists, micros)
     drawn = [draw(st.lists(kind, min_size=rows, max_size=rows)) for kind in kinds]
     arrays = [pa.array(values, column.type) for values, column in zip(drawn, SCHEMA, strict=True)]
-    if not thinned:
+    if not sparse:
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
     deltas = draw(st.sets(st.integers(0, 65_535), min_size=rows, max_size=rows))
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(sorted(deltas), pa.int32())], schema=THINNED_SCHEMA)
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(sorted(deltas), pa.int32())], schema=SPARSE_SCHEMA)
 
 
 @st.composite
 def identities(draw: st.DrawFn) -> Identity:
-    """Identities of dense and thinned frames."""
+    """Identities of dense and sparse frames."""
     base = draw(st.none() | offsets)
-    kind = frame.DENSE if base is None else frame.THINNED
+    kind = frame.DENSE if base is None else frame.SPARSE
     return Identity(draw(uuids), draw(st.integers(0, 9999)), draw(codecs), kind=kind, base_offset=base)
 
 

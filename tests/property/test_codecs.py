@@ -106,13 +106,13 @@ def test_a_varint_cut_off_anywhere_is_refused(value: int) -> None:
 @quick
 @given(batches(), codecs)
 def test_rows_decode_to_what_was_encoded(batch: pa.RecordBatch, codec: str) -> None:
-    assert columns.decode(columns.encode(batch, codec), thinned=False).equals(batch)
+    assert columns.decode(columns.encode(batch, codec), sparse=False).equals(batch)
 
 
 @quicker
-@given(batches(thinned=True), codecs)
+@given(batches(sparse=True), codecs)
 def test_thinned_rows_decode_to_what_was_encoded(batch: pa.RecordBatch, codec: str) -> None:
-    assert columns.decode(columns.encode(batch, codec), thinned=True).equals(batch)
+    assert columns.decode(columns.encode(batch, codec), sparse=True).equals(batch)
 
 
 @quick
@@ -121,7 +121,7 @@ def test_a_slice_decodes_to_its_rows(batch: pa.RecordBatch, data: st.DataObject,
     start = data.draw(st.integers(0, batch.num_rows - 1))
     part = batch.slice(start, data.draw(st.integers(1, batch.num_rows - start)))
 
-    assert columns.decode(columns.encode(part, codec), thinned=False).to_pylist() == part.to_pylist()
+    assert columns.decode(columns.encode(part, codec), sparse=False).to_pylist() == part.to_pylist()
 
 
 @quick
@@ -130,7 +130,7 @@ def test_some_columns_decode_at_any_position(batch: pa.RecordBatch, asked: set[s
     message = columns.encode(batch, "zstd").to_pybytes()
     in_a_file = pa.py_buffer(bytes(position) + message).slice(position)
 
-    found = columns.decode(in_a_file, thinned=False, names=sorted(asked))
+    found = columns.decode(in_a_file, sparse=False, names=sorted(asked))
 
     assert found.equals(batch.select([name for name in SCHEMA.names if name in asked]))
 
@@ -152,7 +152,7 @@ def test_a_frame_parses_to_what_was_encoded(
     assert (found.base_timestamp, found.max_timestamp) == (at.base_ms, at.max_ms)
     assert (found.log_append_time, found.length, found.leader_epoch) == (at.log_append_time, len(data), 0)
     assert payload.identity == identity
-    assert columns.decode(payload.message, thinned=False).equals(batch)
+    assert columns.decode(payload.message, sparse=False).equals(batch)
 
 
 @quick
@@ -291,6 +291,6 @@ def test_headers_come_back_in_order_with_repeated_names(headers: list[tuple[str,
     row = {"key": None, "value": None, "headers": headers, "timestamp": 0}
     batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
-    (told,) = columns.decode(columns.encode(batch, "lz4"), thinned=False).column("headers").to_pylist()
+    (told,) = columns.decode(columns.encode(batch, "lz4"), sparse=False).column("headers").to_pylist()
 
     assert (told and [(header["key"], header["value"]) for header in told]) == headers

@@ -1,4 +1,4 @@
-"""Frames are bounded by what they decode to: staged, joined, thinned, decoded. Memory is measured in a process each."""
+"""Frames are bounded by what they decode to: staged, joined, made sparse, decoded. Memory is measured in a process each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
-from pyspark_commitlog.format.frame import THINNED, Frame
+from pyspark_commitlog.format.frame import SPARSE, Frame
 from pyspark_commitlog.log.encoding import encode_frame
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
@@ -52,9 +52,9 @@ def decoded_sizes(frames: list[Frame]) -> list[tuple[int, int]]:
     found = []
     for frame in frames:
         payload = codec.open_payload(frame)
-        thinned = payload.identity.kind == THINNED
-        rows = columns.decode(payload.message, thinned=thinned, names=["timestamp"]).num_rows
-        found.append((rows, columns.decoded_bytes(payload.message, thinned=thinned)))
+        sparse = payload.identity.kind == SPARSE
+        rows = columns.decode(payload.message, sparse=sparse, names=["timestamp"]).num_rows
+        found.append((rows, columns.decoded_bytes(payload.message, sparse=sparse)))
     return found
 
 
@@ -207,9 +207,9 @@ def test_an_oversized_frame_that_is_thinned_becomes_several(tmp_path: Path) -> N
     after = read_partition(topic, 0)
     assert {record.key: record for record in after} == before
     assert len(after) == len(before)
-    thinned = [frame for frame in frames_of(world, topic) if codec.open_payload(frame).identity.kind == THINNED]
-    assert len(thinned) >= 3 * 25
-    assert is_bounded(thinned)
+    sparse = [frame for frame in frames_of(world, topic) if codec.open_payload(frame).identity.kind == SPARSE]
+    assert len(sparse) >= 3 * 25
+    assert is_bounded(sparse)
     assert grown < 100 + 50 + SETTLE_MIB
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Identity, Times
+from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Identity, Times
 from pyspark_commitlog.log.frames import Located, Span, check, walk
 from pyspark_commitlog.log.maintain.settle import Merger, settle
 from pyspark_commitlog.log.read.reader import PartitionReader
@@ -192,9 +192,9 @@ def test_a_thinned_frame_in_the_place_of_another_is_not_taken() -> None:
     """R11, I2: its header may be stamped anew, as CRC-32C leaves the offset out; the offset in its record tells."""
     rows = pa.RecordBatch.from_pydict(
         {"key": [b"k"], "value": [b"a"], "headers": [None], "timestamp": [0], "offsetDelta": [0]},
-        schema=columns.THINNED_SCHEMA,
+        schema=columns.SPARSE_SCHEMA,
     )
-    identity = Identity("id", 0, "none", THINNED, base_offset=10)
+    identity = Identity("id", 0, "none", SPARSE, base_offset=10)
     span = Span("x.log", 0, 10**6, 16, 0, "id", 0)
     for base_offset, told in ((10, None), (16, "frame has offset 16, its record says 10")):
         data = codec.encode(
@@ -216,9 +216,9 @@ def test_thinned_frames_never_merge(world: World) -> None:
             "timestamp": [0, 0],
             "offsetDelta": [0, 5],
         },
-        schema=columns.THINNED_SCHEMA,
+        schema=columns.SPARSE_SCHEMA,
     )
-    identity = Identity("id", 0, "none", THINNED, base_offset=10)
+    identity = Identity("id", 0, "none", SPARSE, base_offset=10)
     data = codec.encode(columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=10)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None

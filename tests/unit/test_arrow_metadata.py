@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import arrow_metadata, columns
 from pyspark_commitlog.format.arrow_metadata import MAX_DECODED_BYTES
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, THINNED_SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, SPARSE_SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import MAX_ROWS
 from tests.support.forged import GIB, bomb, forged, numbers_of, prefix_places
 
@@ -32,11 +32,9 @@ def batch(rows: int = 100, *, headers: bool = True) -> pa.RecordBatch:
     )
 
 
-def thinned(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows as a thinned frame has them."""
-    return pa.RecordBatch.from_arrays(
-        [*rows.columns, pa.array(range(rows.num_rows), pa.int32())], schema=THINNED_SCHEMA
-    )
+def sparse(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a sparse frame has them."""
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.array(range(rows.num_rows), pa.int32())], schema=SPARSE_SCHEMA)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -46,13 +44,13 @@ def test_tells_what_a_message_decodes_to(codec: str, rows: int, headers: bool) -
     for told in (batch(rows, headers=headers), batch(rows + 3, headers=headers).slice(3)):
         if told.num_rows > MAX_ROWS:
             continue
-        for each in (told, thinned(told)):
+        for each in (told, sparse(told)):
             thin = each.num_columns > len(SCHEMA)
             message = columns.encode(each, codec)
-            decoded = columns.decode(message, thinned=thin)
+            decoded = columns.decode(message, sparse=thin)
             assert decoded.equals(each)
             taken = sum(buffer.size for column in decoded.columns for buffer in column.buffers() if buffer is not None)
-            size = columns.decoded_bytes(message, thinned=thin)
+            size = columns.decoded_bytes(message, sparse=thin)
             assert size == taken or not each.num_rows  # of none, nothing of the message is kept
             assert size >= each.nbytes - 64
 
@@ -71,34 +69,34 @@ def test_rows_without_a_byte_of_data_are_counted() -> None:
         )
         for codec in CODECS:
             message = columns.encode(each, codec)
-            assert columns.decode(message, thinned=False).equals(each)
-            assert columns.decoded_bytes(message, thinned=False) >= rows * (3 * 4 + 8)
+            assert columns.decode(message, sparse=False).equals(each)
+            assert columns.decoded_bytes(message, sparse=False) >= rows * (3 * 4 + 8)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_more_rows_than_a_frame_may_have_are_refused(codec: str) -> None:
     message = columns.encode(batch(MAX_ROWS + 1), codec)
     with pytest.raises(CorruptionError, match=f"{MAX_ROWS + 1} rows, expected {MAX_ROWS} at most"):
-        columns.decode(message, thinned=False)
+        columns.decode(message, sparse=False)
 
 
 @pytest.mark.parametrize("thin", [False, True])
 def test_a_message_of_another_schema_is_refused(thin: bool) -> None:
-    message = columns.encode(batch() if thin else thinned(batch()), "lz4")
+    message = columns.encode(batch() if thin else sparse(batch()), "lz4")
     with pytest.raises(CorruptionError, match="nodes or buffers"):
-        columns.decode(message, thinned=thin)
+        columns.decode(message, sparse=thin)
 
 
 def refused(message: bytes, *, rows: bool = False) -> None:
     """Both the check of a message that is not decoded, and decoding, refuse it; Arrow takes next to no memory."""
     buffer = pa.py_buffer(message)
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decoded_bytes(buffer, thinned=False)
+        columns.decoded_bytes(buffer, sparse=False)
     if not rows:  # the rows are Arrow's to check
         with pytest.raises(CorruptionError, match="does not parse"):
             arrow_metadata.decoded_bytes(buffer, arrow_metadata.shape_of(SCHEMA))
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(buffer, thinned=False)
+        columns.decode(buffer, sparse=False)
 
 
 NUMBERS = {
@@ -119,7 +117,7 @@ def test_a_number_that_cannot_be_is_refused(codec: str, change: Callable[[int], 
         for warm in (False, True):  # of a layout that is known, and of one that is not
             arrow_metadata._layouts.clear()
             if warm:
-                columns.decode(pa.py_buffer(message), thinned=False)
+                columns.decode(pa.py_buffer(message), sparse=False)
             try:
                 refused(forged(message, at, change(value)), rows=what in ("values", "nulls"))
             except pytest.fail.Exception:
@@ -157,7 +155,7 @@ def test_a_buffer_that_reaches_behind_the_body_is_refused(codec: str) -> None:
     for what, at, value in numbers_of(message):
         if what in ("places", "lengths"):
             with pytest.raises(CorruptionError):
-                columns.decoded_bytes(pa.py_buffer(forged(message, at, value + len(message) // 8 * 8)), thinned=False)
+                columns.decoded_bytes(pa.py_buffer(forged(message, at, value + len(message) // 8 * 8)), sparse=False)
         if what == "places":
             refused(forged(message, at, value + 4))
 
@@ -171,7 +169,7 @@ def test_a_compressed_buffer_that_claims_what_cannot_be_is_refused(codec: str, c
         told = forged(message, at, claimed)
         if codec == "zstd" and claimed == 70 * 2**20:  # 4 bytes can become 128 KiB
             with pytest.raises(CorruptionError):
-                columns.decode(pa.py_buffer(told), thinned=False)
+                columns.decode(pa.py_buffer(told), sparse=False)
         else:
             refused(told)
 
@@ -182,7 +180,7 @@ def test_the_sum_of_all_buffers_is_what_counts() -> None:
     for at in prefix_places(message):
         message = forged(message, at, MAX_DECODED_BYTES // 4)
     with pytest.raises(CorruptionError, match=f"a frame to {MAX_DECODED_BYTES} at most"):
-        columns.decode(pa.py_buffer(message), thinned=False)
+        columns.decode(pa.py_buffer(message), sparse=False)
 
 
 def test_bytes_that_are_not_compressed_count_as_they_are() -> None:
@@ -193,7 +191,7 @@ def test_bytes_that_are_not_compressed_count_as_they_are() -> None:
     start = 8 + struct.unpack_from("<i", message, 4)[0]
     lengths = {start + place: length for place, length in zip(pairs[::2], pairs[1::2], strict=True) if length}
     for at, size in zip(prefix_places(message), sizes, strict=True):
-        told = columns.decoded_bytes(pa.py_buffer(message), thinned=False)
+        told = columns.decoded_bytes(pa.py_buffer(message), sparse=False)
         plain = arrow_metadata.decoded_bytes(pa.py_buffer(forged(message, at, -1)), arrow_metadata.shape_of(SCHEMA))[0]
         assert plain == told - size + lengths[at] - 8
 
@@ -208,7 +206,7 @@ def test_any_flipped_byte_of_the_metadata_is_refused_or_takes_no_memory(codec: s
             told = bytearray(message)
             told[at] ^= flip
             try:
-                found = columns.decode(pa.py_buffer(bytes(told)), thinned=False)
+                found = columns.decode(pa.py_buffer(bytes(told)), sparse=False)
             except CorruptionError:
                 continue
             size = arrow_metadata.decoded_bytes(pa.py_buffer(bytes(told)), arrow_metadata.shape_of(SCHEMA))[0]
@@ -231,7 +229,7 @@ def test_metadata_of_an_older_version_is_refused() -> None:
         start = reader.tell()
     assert schema_message.type == "schema"
     with pytest.raises(CorruptionError, match="V5"):
-        columns.decode(stream.slice(start, message.size), thinned=False)
+        columns.decode(stream.slice(start, message.size), sparse=False)
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 5])
@@ -253,9 +251,9 @@ def test_an_offset_that_leads_beside_its_buffer_is_refused(column: str) -> None:
     place = [value for what, _, value in numbers_of(message) if what == "places"][buffer]
     assert struct.unpack_from("<5i", message, start + place) == (0, 1, 2, 3, 4)  # the ends stay: Arrow looks at them
     wrong = message[: start + place + 8] + struct.pack("<i", 2**30) + message[start + place + 12 :]
-    assert columns.decode(pa.py_buffer(message), thinned=False).equals(rows)
+    assert columns.decode(pa.py_buffer(message), sparse=False).equals(rows)
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(pa.py_buffer(wrong), thinned=False)
+        columns.decode(pa.py_buffer(wrong), sparse=False)
 
 
 def test_a_message_without_rows_brings_no_offset_of_its_own() -> None:
@@ -263,7 +261,7 @@ def test_a_message_without_rows_brings_no_offset_of_its_own() -> None:
     start = 8 + struct.unpack_from("<i", message, 4)[0]
     place = [value for what, _, value in numbers_of(message) if what == "places"][7]
     wrong = message[: start + place] + struct.pack("<i", 2**30) + message[start + place + 4 :]
-    decoded = columns.decode(pa.py_buffer(wrong), thinned=False)
+    decoded = columns.decode(pa.py_buffer(wrong), sparse=False)
     assert decoded.schema == SCHEMA
     assert decoded.num_rows == 0
     assert decoded.column("headers").offsets.to_pylist() == [0]  # Arrow's nbytes would read there

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, THINNED_SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns import HEADERS, SCHEMA, SPARSE_SCHEMA, TIMESTAMP
 
 CODECS = ("none", "lz4", "zstd")
 
@@ -26,21 +26,21 @@ def batch(rows: int = 4, value: bytes = b"v") -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def thinned(deltas: list[int]) -> pa.RecordBatch:
+def sparse(deltas: list[int]) -> pa.RecordBatch:
     arrays = [*batch(len(deltas)).columns, pa.array(deltas, pa.int32())]
-    return pa.RecordBatch.from_arrays(arrays, schema=THINNED_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=SPARSE_SCHEMA)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_decodes_what_it_encoded(codec: str) -> None:
-    assert columns.decode(columns.encode(batch(), codec), thinned=False).equals(batch())
+    assert columns.decode(columns.encode(batch(), codec), sparse=False).equals(batch())
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_thinned_batch_keeps_its_offset_deltas(codec: str) -> None:
-    written = thinned([1, 5, 65535])
+    written = sparse([1, 5, 65535])
 
-    assert columns.decode(columns.encode(written, codec), thinned=True).equals(written)
+    assert columns.decode(columns.encode(written, codec), sparse=True).equals(written)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -49,14 +49,14 @@ def test_decodes_a_message_at_any_position_of_a_file(codec: str) -> None:
 
     for shift in range(9):
         shifted = pa.py_buffer(bytes(shift) + message).slice(shift)
-        assert columns.decode(shifted, thinned=False).equals(batch()), f"at position {shift}"
+        assert columns.decode(shifted, sparse=False).equals(batch()), f"at position {shift}"
 
 
 @pytest.mark.parametrize("shift", range(1, 9))
 def test_what_is_decoded_is_aligned_wherever_the_message_lay(shift: int) -> None:
     message = columns.encode(batch(), "none").to_pybytes()
 
-    found = columns.decode(pa.py_buffer(bytes(shift) + message).slice(shift), thinned=False)
+    found = columns.decode(pa.py_buffer(bytes(shift) + message).slice(shift), sparse=False)
 
     buffers = [buffer for column in found.columns for buffer in column.buffers()[1:2] if buffer]
     assert len(buffers) == 4
@@ -66,7 +66,7 @@ def test_what_is_decoded_is_aligned_wherever_the_message_lay(shift: int) -> None
 def test_decodes_the_columns_asked_for_in_the_order_of_the_schema() -> None:
     message = columns.encode(batch(), "zstd")
 
-    found = columns.decode(message, thinned=False, names=["timestamp", "key"])
+    found = columns.decode(message, sparse=False, names=["timestamp", "key"])
 
     assert found.equals(batch().select(["key", "timestamp"]))
 
@@ -76,7 +76,7 @@ def test_columns_not_asked_for_are_not_decompressed(monkeypatch: pytest.MonkeyPa
     before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
 
     def most(*names: str) -> int:
-        columns.decode(message, thinned=False, names=names)
+        columns.decode(message, sparse=False, names=names)
         return pool.max_memory()
 
     monkeypatch.setattr(columns, "_idle", {})  # what decoded before has another pool
@@ -92,7 +92,7 @@ def test_encodes_only_the_rows_of_a_slice() -> None:
     part = batch(rows=1000).slice(500, 4)
 
     assert columns.encode(part, "none").size < 2 * columns.encode(batch(rows=4), "none").size
-    assert columns.decode(columns.encode(part, "none"), thinned=False).equals(part)
+    assert columns.decode(columns.encode(part, "none"), sparse=False).equals(part)
 
 
 def test_compression_makes_it_smaller() -> None:
@@ -118,16 +118,16 @@ def test_refuses_bytes_that_are_no_message_and_goes_on_with_the_next(message: by
     whole = columns.encode(batch(), "lz4")
     for _ in range(2):
         with pytest.raises(CorruptionError, match="does not parse"):
-            columns.decode(pa.py_buffer(message), thinned=False)
-        assert columns.decode(whole, thinned=False).equals(batch())
+            columns.decode(pa.py_buffer(message), sparse=False)
+        assert columns.decode(whole, sparse=False).equals(batch())
 
 
 @pytest.mark.parametrize("cut", [1, 100, 250])
 def test_refuses_a_message_that_is_cut_off(cut: int) -> None:
     whole = columns.encode(batch(), "lz4")
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(whole.slice(0, whole.size - cut), thinned=False)
-    assert columns.decode(whole, thinned=False).equals(batch())
+        columns.decode(whole.slice(0, whole.size - cut), sparse=False)
+    assert columns.decode(whole, sparse=False).equals(batch())
 
 
 @pytest.mark.parametrize("names", [None, ("timestamp",)], ids=["all", "one"])
@@ -145,12 +145,12 @@ def test_an_interrupt_within_a_message_spoils_nothing_of_the_next(
                 raise KeyboardInterrupt
             return real(feed, size)
 
-        columns.decode(messages[1], thinned=False, names=names)
+        columns.decode(messages[1], sparse=False, names=names)
         with monkeypatch.context() as patched:
             patched.setattr(columns._Feed, "read", read)
             with pytest.raises(KeyboardInterrupt):
-                columns.decode(messages[0], thinned=False, names=names)
-        found = columns.decode(messages[1], thinned=False, names=names)
+                columns.decode(messages[0], sparse=False, names=names)
+        found = columns.decode(messages[1], sparse=False, names=names)
         assert found.equals(batch(3000).select(names or SCHEMA.names)), f"interrupted behind {before} reads"
 
 
@@ -161,15 +161,15 @@ def test_a_message_that_is_decoded_within_another_s_decoding_takes_nothing_of_it
     """Threads take turns in the midst of a message, whenever Arrow asks for its next bytes."""
     messages, real = [columns.encode(batch(rows), codec) for rows in (4000, 3000)], columns._Feed.read
     turns, within = iter([True, False, True, True]), list[pa.RecordBatch]()
-    columns.decode(messages[1], thinned=False)  # there is a decoder that was used before
+    columns.decode(messages[1], sparse=False)  # there is a decoder that was used before
 
     def read(feed: columns._Feed, size: int) -> pa.Buffer | bytes:
         if next(turns, False):
-            within.append(columns.decode(messages[1], thinned=False))
+            within.append(columns.decode(messages[1], sparse=False))
         return real(feed, size)
 
     monkeypatch.setattr(columns._Feed, "read", read)
-    assert columns.decode(messages[0], thinned=False).equals(batch(4000))
+    assert columns.decode(messages[0], sparse=False).equals(batch(4000))
     assert len(within) == 3
     assert all(each.equals(batch(3000)) for each in within)
 
@@ -182,11 +182,11 @@ def test_keeps_no_more_decoders_than_threads_mostly_decode_at_once(monkeypatch: 
 
     def read(feed: columns._Feed, size: int) -> pa.Buffer | bytes:
         if next(deeper, None) is not None:
-            columns.decode(message, thinned=False)
+            columns.decode(message, sparse=False)
         return real(feed, size)
 
     monkeypatch.setattr(columns._Feed, "read", read)
-    columns.decode(message, thinned=False)
+    columns.decode(message, sparse=False)
     assert [len(each) for each in columns._idle.values()] == [columns._MOST_IDLE]
 
 
@@ -198,7 +198,7 @@ def test_refuses_a_buffer_that_claims_more_than_it_holds(claimed: int) -> None:
     stands = sum(len(value or b"") for value in written.column("value").to_pylist()).to_bytes(8, "little")
     assert stands in message
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(pa.py_buffer(message.replace(stands, claimed.to_bytes(8, "little", signed=True))), thinned=False)
+        columns.decode(pa.py_buffer(message.replace(stands, claimed.to_bytes(8, "little", signed=True))), sparse=False)
 
 
 @pytest.mark.parametrize("cut", [0, 250])
@@ -206,5 +206,5 @@ def test_keeps_nothing_of_a_message(cut: int) -> None:
     """Not the bytes either, which may be a mapped file's: a bytearray that somebody looks into can't be emptied."""
     stored = bytearray(columns.encode(batch(rows=1000), "none").to_pybytes())
     with suppress(CorruptionError):
-        columns.decode(pa.py_buffer(stored).slice(0, len(stored) - cut), thinned=False)
+        columns.decode(pa.py_buffer(stored).slice(0, len(stored) - cut), sparse=False)
     stored.clear()

@@ -121,7 +121,7 @@ def test_a_wrong_call_is_told(world: World, call: tuple[Any, ...], error: type[E
 @pytest.mark.parametrize("partition", sorted(GOLDEN))
 @pytest.mark.parametrize("most", [1, 3, 1000])
 def test_where_a_rewrite_left_offsets_out_the_next_record_is_first(partition: int, most: int) -> None:
-    """The golden root: thinned frames, gaps between frames and at a segment's end, chunks, inline entries."""
+    """The golden root: sparse frames, gaps between frames and at a segment's end, chunks, inline entries."""
     log, rows = CommitLog(str(make_golden.ROOT)), GOLDEN[partition]
     for offset in range(rows[-1][0] + 2):
         expected = [row for row in rows if row[0] >= offset][:most]

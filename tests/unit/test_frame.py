@@ -76,7 +76,7 @@ def test_long_headers_are_read_and_not_kept() -> None:
 
 
 def test_the_record_headers_are_the_identity() -> None:
-    written = Identity(TOPIC_ID, 7, "lz4", kind=frame.THINNED, base_offset=2**40).encode()
+    written = Identity(TOPIC_ID, 7, "lz4", kind=frame.SPARSE, base_offset=2**40).encode()
     expected = {
         "kind": "arrow-ipc-thinned", "schema": "0", "version": "1", "topic": TOPIC_ID, "partition": "7",
         "codec": "lz4", "base": str(2**40),
@@ -206,12 +206,12 @@ def test_a_crc_that_fails_names_both() -> None:
         record(headers=varint.encode(2**40) + varint.encode(-1) * 2),
         record(headers=IDENTITY.encode().replace(b"kind", b"kin\xff")),
         record(headers=IDENTITY.encode().replace(b"\x027", b"\x02x")),
-        record(headers=Identity(TOPIC_ID, 7, "none", kind=frame.THINNED).encode()),
+        record(headers=Identity(TOPIC_ID, 7, "none", kind=frame.SPARSE).encode()),
     ],
     ids=[
         "cut off", "bytes behind it", "with a key", "negative value length", "value beyond the end",
         "ends early", "no headers", "headers beyond the end", "negative header length", "not utf-8",
-        "partition is no number", "thinned without its base",
+        "partition is no number", "sparse without its base",
     ],
 )  # fmt: skip
 def test_a_record_that_does_not_parse_is_corrupt_though_its_crc_holds(broken: bytes) -> None:

@@ -13,10 +13,10 @@ from pyspark_commitlog.log.repair.void import choose
 from pyspark_commitlog.log.state import Void
 
 _DATA = frame.encode(
-    columns.encode(pa.RecordBatch.from_pylist([], columns.THINNED_SCHEMA), "none"),
+    columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), "none"),
     rows=10,
     times=frame.Times(0, 0),
-    identity=frame.Identity("id", 0, "none", frame.THINNED, base_offset=0),
+    identity=frame.Identity("id", 0, "none", frame.SPARSE, base_offset=0),
     base_offset=0,
 )
 _FRAME = frame.parse(pa.py_buffer(_DATA), 0)

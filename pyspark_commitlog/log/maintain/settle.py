@@ -469,7 +469,7 @@ class Merger:
             yield _stamped(frame, held[0].base_offset, leader_epoch, least)
 
     def _join(self, held: Sequence[Unsettled]) -> Frame:
-        batches = [columns.decode(unsettled.payload.message, thinned=False) for unsettled in held]
+        batches = [columns.decode(unsettled.payload.message, sparse=False) for unsettled in held]
         for unsettled, batch in zip(held, batches, strict=True):
             if batch.num_rows != unsettled.frame.last_offset_delta + 1:
                 raise CorruptionError(

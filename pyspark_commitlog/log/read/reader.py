@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CorruptionError, LogTruncationError, Offset
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.format.frame import THINNED
+from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.index import behind_offset, lookup_offset
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
@@ -395,17 +395,17 @@ class PartitionReader:
 
     def _decode(self, located: Located, span: Span, start: int, end: int) -> Iterator[Rows]:
         payload = check(located, span)
-        thinned = payload.identity.kind == THINNED
+        sparse = payload.identity.kind == SPARSE
         append_time = located.frame.log_append_time
         base = located.base_offset
-        if thinned:
-            yield from self._decode_thinned(payload.message, base, start, end, append_time)
+        if sparse:
+            yield from self._decode_sparse(payload.message, base, start, end, append_time)
             return
         rows = located.frame.last_offset_delta + 1
         first, last = max(start - base, 0), min(end - base, rows)
         batch = None
         if self._names is None or self._names:
-            batch = columns.decode(payload.message, thinned=False, names=self._names)
+            batch = columns.decode(payload.message, sparse=False, names=self._names)
             if batch.num_rows != rows:
                 raise CorruptionError(
                     f"{span.path}: frame at offset {base} holds {batch.num_rows} rows, expected {rows}"
@@ -413,9 +413,9 @@ class PartitionReader:
             batch = batch.slice(first, last - first)
         yield Rows(last - first, base + first, None, batch, append_time)
 
-    def _decode_thinned(self, message: pa.Buffer, base: int, start: int, end: int, append_time: bool) -> Iterator[Rows]:
+    def _decode_sparse(self, message: pa.Buffer, base: int, start: int, end: int, append_time: bool) -> Iterator[Rows]:
         names = None if self._names is None else (*self._names, columns.OFFSET_DELTA)
-        batch = columns.decode(message, thinned=True, names=names)
+        batch = columns.decode(message, sparse=True, names=names)
         offsets: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64) + base
         first, last = (int(i) for i in np.searchsorted(offsets, (start, end)))
         if first < last:

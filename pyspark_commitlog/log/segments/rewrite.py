@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import Ints
-from pyspark_commitlog.format.frame import MAX_ROWS, THINNED, Frame, Identity, Payload
+from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
 from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
@@ -138,10 +138,10 @@ def rewrite_frames(
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
     """Return the asked columns (None: all) of a settled frame's rows, and their offsets."""
-    thinned = payload.identity.kind == THINNED
-    asked = None if names is None else [*names, columns.OFFSET_DELTA] if thinned else names
-    batch = columns.decode(payload.message, thinned=thinned, names=asked)
-    if thinned:
+    sparse = payload.identity.kind == SPARSE
+    asked = None if names is None else [*names, columns.OFFSET_DELTA] if sparse else names
+    batch = columns.decode(payload.message, sparse=sparse, names=asked)
+    if sparse:
         deltas: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64)
         return batch.drop_columns([columns.OFFSET_DELTA]), deltas + frame.base_offset
     if batch.num_rows != frame.last_offset_delta + 1:
@@ -308,9 +308,9 @@ def encode_rows(
     times = codec.Times(times.base_ms, times.max_ms, times.log_append_time, horizon)
     identity = Identity(topic_id, partition, compression)
     if len(offsets) < covered:
-        identity = Identity(topic_id, partition, compression, THINNED, base_offset=base_offset)
+        identity = Identity(topic_id, partition, compression, SPARSE, base_offset=base_offset)
         deltas = pa.array((offsets - base_offset).astype(np.int32))
-        batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.THINNED_SCHEMA)
+        batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.SPARSE_SCHEMA)
     message = columns.encode(batch, compression)
     return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base_offset)
 
