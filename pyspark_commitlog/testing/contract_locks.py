@@ -86,12 +86,12 @@ class LockContract(StorageCase):
             with locking.try_lock("0/lock") as held:
                 assert not held, "the holder lives"
             other.kill()
-            os.kill(other.told, 0)  # its child lives
+            os.kill(other.number, 0)  # its child lives
             try:
                 with locking.try_lock("0/lock") as held:
                     assert held
             finally:
-                os.kill(other.told, 9)
+                os.kill(other.number, 9)
 
     def test_a_forked_child_does_not_release_the_lock(self, locking: Storage, opener: Opener) -> None:
         with _other_process(_hold_lock_and_leave_it_in_a_child, opener) as other:
@@ -104,10 +104,10 @@ class LockContract(StorageCase):
 
 
 class _Other:
-    """A process that told something and lives until ``end`` or ``kill``."""
+    """A process that sent a number, and lives until ``end`` or ``kill``."""
 
-    def __init__(self, process: Any, line: Connection, told: int) -> None:
-        self._process, self._line, self.told = process, line, told
+    def __init__(self, process: Any, line: Connection, number: int) -> None:
+        self._process, self._line, self.number = process, line, number
 
     def end(self) -> None:
         """Let it end in peace."""

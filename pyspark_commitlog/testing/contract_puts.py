@@ -22,7 +22,8 @@ class PutContract(StorageCase):
     """Files that are put where there is none."""
 
     @pytest.fixture(scope="class")
-    def pool(self) -> Iterator[Executor]:
+    @classmethod
+    def pool(cls) -> Iterator[Executor]:
         """Four processes, started once: each imports the package."""
         with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as started:
             yield started

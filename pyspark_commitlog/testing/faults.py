@@ -24,12 +24,12 @@ MUTATING = (
 )
 ALL = (*MUTATING, "read", "fetch", "map", "info", "names")
 
-#: Told before and after every operation: (operation, path, "before" or "after"). It may raise, block or kill.
+#: Called before and after every operation: (operation, path, "before" or "after"). It may raise, block or kill.
 Hook = Callable[[str, str, str], None]
 
 
 class FaultyStorage(Storage):
-    """Hands everything on to ``inner``, telling ``hook`` before and after."""
+    """Hands everything on to ``inner``, and calls ``hook`` before and after."""
 
     def __init__(self, inner: Storage, hook: Hook) -> None:
         self._inner, self._hook = inner, hook

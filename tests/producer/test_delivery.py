@@ -106,7 +106,7 @@ def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) ->
 def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is under way may land later; what waits behind it is certainly not there. Then all goes on."""
+    """What is under way may land later; what waits after it is certainly not there. Then all goes on."""
     world.create()
     gate = Gate()
     with producer_on(world, gate, **_SHORT) as producer:

@@ -1,4 +1,4 @@
-"""The driver without Spark makes the calls that Spark makes; then it tells stories that would be slow with Spark."""
+"""The driver without Spark makes the calls that Spark makes; then come stories that would be slow with Spark."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def kill_at(job: CompactionJob, step: int, moment: str) -> bool:
 
 
 def test_killed_between_its_entry_and_sparks_commit_file_a_batch_is_not_written_again(tmp_path: Path) -> None:
-    """The step right behind the one commit point, before anything else can be done."""
+    """The step right after the one commit point, before anything else can be done."""
     job = CompactionJob(tmp_path, BATCHES)
     put = 1  # a commit's first mutating operation is the put
     assert kill_at(job, put, "after")
