@@ -33,7 +33,7 @@ class Buffer:
         max_block_ms: how long ``take`` waits for room.
 
     ``lock`` guards this and the queues of all topics. ``room`` wakes threads that wait for memory, ``progress``
-    those that flush. ``waiting`` are the senders with records that wait, in their order; ``watched`` has them
+    those that flush. ``waiting`` are the accumulators with records that wait, in their order; ``watched`` has them
     looked after. Threads inside ``calling`` call back, and must not wait for each other.
     """
 
@@ -110,8 +110,8 @@ class Buffer:
             raise
 
     def _hurry(self) -> None:
-        for sender in list(self.waiting):  # nobody lingers for more while somebody has to wait
-            sender.hurry()
+        for accumulator in list(self.waiting):  # nobody lingers for more while somebody has to wait
+            accumulator.hurry()
 
     @contextmanager
     def awaited(self, wake: Callable[[], None]) -> Iterator[None]:

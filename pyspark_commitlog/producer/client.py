@@ -153,10 +153,10 @@ class Producer(Gathering):
             ProducerClosedError: closed, or another process'.
             WriterFencedError, NotSentError: a producer with ``producer_id`` that has ended, see ``last_sequence``.
         """
-        sender = self._sender(topic)
+        accumulator = self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
-        while (sent := self._give(sender, record, sequence)) is None:
-            sender = self._sender(topic)  # not used for a while, and let go of just now
+        while (sent := self._give(accumulator, record, sequence)) is None:
+            accumulator = self._opened(topic)  # not used for a while, and let go of just now
         return sent
 
     async def asend(
@@ -183,7 +183,7 @@ class Producer(Gathering):
                 ``send`` fails with; and what ``send`` raises.
         """
         record = self._record(topic, value, key, headers, timestamp, partition)
-        sent = await self._asent(topic, lambda sender: self._give(sender, record, sequence, wait=False))
+        sent = await self._asent(topic, lambda accumulator: self._give(accumulator, record, sequence, wait=False))
         return await _outcome(sent)
 
     def send_batch(
@@ -215,10 +215,10 @@ class Producer(Gathering):
             UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as ``send``.
         """
         whole = Together(topic)
-        for part in self._parts(topic, batch, self._sender(topic)):
+        for part in self._parts(topic, batch, self._opened(topic)):
             give = self._part(part, sequence, wait=True)
             try:
-                while (sent := give(self._sender(topic))) is None:
+                while (sent := give(self._opened(topic))) is None:
                     pass
             except Exception as error:
                 if not whole.has_begun:
@@ -245,9 +245,9 @@ class Producer(Gathering):
         """
         import asyncio
 
-        sender = await self._asender(topic)
+        accumulator = await self._aopened(topic)
         whole = Together(topic)
-        for part in await asyncio.to_thread(self._parts, topic, batch, sender):
+        for part in await asyncio.to_thread(self._parts, topic, batch, accumulator):
             try:
                 whole.add(await self._asent(topic, self._part(part, sequence, wait=False)))
             except Exception as error:
@@ -270,7 +270,7 @@ class Producer(Gathering):
             UsageError: this producer has no ``producer_id``.
             UnknownTopicError: there is no such topic.
         """
-        landed = self._sender(topic).landed
+        landed = self._opened(topic).landed
         if landed is None:
             raise UsageError("last_sequence needs a Producer with a producer_id")
         return landed
@@ -289,10 +289,10 @@ class Producer(Gathering):
         self._check_process()
         self._buffer.check_may_wait()
         with self._buffer.lock:
-            waiting = [(sender, sender.flush()) for sender in self._senders.values()]
+            waiting = [(accumulator, accumulator.flush()) for accumulator in self._accumulators.values()]
 
             def left() -> int:
-                return sum(sender.left(target) for sender, target in waiting)
+                return sum(accumulator.left(target) for accumulator, target in waiting)
 
             self._buffer.wait_for(self._buffer.progress, lambda: not left(), timeout)
             return left()
@@ -317,8 +317,8 @@ class Producer(Gathering):
         left = self.flush(timeout)
         with self._buffer.lock:
             self._buffer.closed = True
-            senders = list(self._senders.values())
-            given_up = [sender.abandon() for sender in senders if left]
+            accumulators = list(self._accumulators.values())
+            given_up = [accumulator.abandon() for accumulator in accumulators if left]
             self._buffer.wake()
         try:
             for fail in given_up:
@@ -326,8 +326,8 @@ class Producer(Gathering):
             if not left:
                 settled = clock.monotonic() + self._options.delivery_timeout_ms / 1000
                 until = settled if until is None else min(until, settled)
-                for sender in senders:
-                    sender.join(max(0.0, until - clock.monotonic()))
+                for accumulator in accumulators:
+                    accumulator.join(max(0.0, until - clock.monotonic()))
         finally:
             _open.discard(self)
 

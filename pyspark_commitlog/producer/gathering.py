@@ -1,4 +1,4 @@
-"""What a producer does with what it is given: checks it, finds or makes its topic's sender, and hands it over."""
+"""What a producer does with what it is given: checks it, finds or makes its topic's accumulator, and hands it over."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.records import narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
+from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.batches import (
     BatchMetadata,
     HeaderList,
@@ -33,7 +34,6 @@ from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
 from pyspark_commitlog.producer.parts import Part, parted, size_of
 from pyspark_commitlog.producer.producer_config import ProducerConfig
-from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
@@ -48,14 +48,14 @@ Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, i
 
 
 class Gathering:
-    """The senders of a producer, and the way to them; ``Producer`` has what is public."""
+    """The accumulators of a producer, and the way to them; ``Producer`` has what is public."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options = storage, options
         self._log = CommitLog.on(storage, principal)
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
-        self._senders: dict[str, Sender] = {}
-        self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._senders).start
+        self._accumulators: dict[str, RecordAccumulator] = {}
+        self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._accumulators).start
         self._opening = Lock()
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
@@ -84,17 +84,17 @@ class Gathering:
         return value, key, pairs, at, partition, size
 
     def _give(
-        self, sender: Sender, record: Record, sequence: int | None, *, wait: bool = True
+        self, accumulator: RecordAccumulator, record: Record, sequence: int | None, *, wait: bool = True
     ) -> Future[RecordMetadata] | None:
         value, key, headers, at, partition, size = record
         if partition is None and self._choose is not None:
-            partition = self._chosen(key, sender.partitions)
-        return sender.send(value, key, headers, at, partition, size, sequence, wait=wait)
+            partition = self._chosen(key, accumulator.partitions)
+        return accumulator.send(value, key, headers, at, partition, size, sequence, wait=wait)
 
-    def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, sender: Sender) -> list[Part]:
+    def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[Part]:
         pieces = as_pieces(topic, batch)
         if self._choose is not None:
-            pieces = [self._with_partitions(topic, piece, sender.partitions) for piece in pieces]
+            pieces = [self._with_partitions(topic, piece, accumulator.partitions) for piece in pieces]
         parts = parted(pieces, self._buffer.limit)
         for part in parts:
             self._buffer.check_fits(size_of(part.pieces), topic)
@@ -102,20 +102,20 @@ class Gathering:
 
     def _part(
         self, part: Part, sequence: int | None, *, wait: bool
-    ) -> Callable[[Sender], Future[BatchMetadata] | None]:
+    ) -> Callable[[RecordAccumulator], Future[BatchMetadata] | None]:
         number = None if sequence is None else sequence + part.first
-        return lambda sender: sender.send_batch(part.pieces, number, wait=wait)
+        return lambda accumulator: accumulator.send_batch(part.pieces, number, wait=wait)
 
-    async def _asender(self, topic: str) -> Sender:
-        """Do as ``_sender``; a topic that is not open is opened in a thread."""
+    async def _aopened(self, topic: str) -> RecordAccumulator:
+        """Do as ``_opened``; a topic that is not open is opened in a thread."""
         import asyncio
 
         self._check_process()
-        sender = self._senders.get(topic)
-        return await asyncio.to_thread(self._sender, topic) if sender is None else sender
+        accumulator = self._accumulators.get(topic)
+        return await asyncio.to_thread(self._opened, topic) if accumulator is None else accumulator
 
-    async def _asent(self, topic: str, give: Callable[[Sender], Future[_T] | None]) -> Future[_T]:
-        """Give something to a topic's sender when it is its turn and there is room."""
+    async def _asent(self, topic: str, give: Callable[[RecordAccumulator], Future[_T] | None]) -> Future[_T]:
+        """Give something to a topic's accumulator when it is its turn and there is room."""
         import asyncio
 
         from pyspark_commitlog.producer.waiting import AppendOrder
@@ -125,8 +125,8 @@ class Gathering:
         until = asyncio.get_running_loop().time() + self._options.max_block_ms / 1000
         async with self._order.of(topic):
             while True:
-                sender = await self._asender(topic)
-                sent = await self._order.take(partial(give, sender), until)
+                accumulator = await self._aopened(topic)
+                sent = await self._order.take(partial(give, accumulator), until)
                 if sent is not None:
                     return sent
 
@@ -148,16 +148,16 @@ class Gathering:
         kept = piece.drop_columns(["partition"]) if "partition" in names else piece
         return kept.append_column("partition", pa.array(chosen, pa.int64()))
 
-    def _sender(self, topic: str) -> Sender:
-        """Return a topic's sender; the first use of a topic looks it up and opens the producer's id there."""
+    def _opened(self, topic: str) -> RecordAccumulator:
+        """Return a topic's accumulator; the first use of a topic looks it up and opens the producer's id there."""
         self._check_process()
-        sender = self._senders.get(topic)
-        if sender is not None:
-            return sender
+        accumulator = self._accumulators.get(topic)
+        if accumulator is not None:
+            return accumulator
         with self._opening:
-            return self._senders.get(topic) or self._open(topic)
+            return self._accumulators.get(topic) or self._open(topic)
 
-    def _open(self, topic: str) -> Sender:
+    def _open(self, topic: str) -> RecordAccumulator:
         self._buffer.check_open()
         handle = self._log.topic(topic, Operation.WRITE)
         name = self._options.producer_id
@@ -174,10 +174,10 @@ class Gathering:
             self._buffer.watched()
             allowed = partial(self._log.topic, topic, Operation.WRITE)
             delivery = Delivery(handle, identity, state.partitions, self._options, allowed)
-            self._senders[topic] = Sender(
+            self._accumulators[topic] = RecordAccumulator(
                 self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
             )
-            return self._senders[topic]
+            return self._accumulators[topic]
 
     def _check_process(self) -> None:
         if process_id() != self._process:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Event
 
+from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
-from pyspark_commitlog.producer.sender import Sender
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
 
@@ -28,11 +28,13 @@ class Watchdog:
 
     Args:
         buffer: lock and memory of the producer.
-        senders: its topics, as they come; changed under the buffer's lock.
+        accumulators: its topics, as they come; changed under the buffer's lock.
     """
 
-    def __init__(self, buffer: Buffer, clock: Clock, options: ProducerConfig, senders: dict[str, Sender]) -> None:
-        self._buffer, self._clock, self._senders = buffer, clock, senders
+    def __init__(
+        self, buffer: Buffer, clock: Clock, options: ProducerConfig, accumulators: dict[str, RecordAccumulator]
+    ) -> None:
+        self._buffer, self._clock, self._accumulators = buffer, clock, accumulators
         self.tick = min(max(options.delivery_timeout_ms / 1000 * _PART, _SHORTEST), _LONGEST)
 
     def start(self) -> None:
@@ -43,11 +45,16 @@ class Watchdog:
         """Look once; it ends with the last that there is to look after."""
         with self._buffer.lock:
             now = self._clock.monotonic()
-            callbacks = [callback for sender in self._senders.values() for callback in sender.overdue(now)]
-            for name, sender in list(self._senders.items()):
-                if sender.rest(now):
-                    del self._senders[name]
-            if not any(sender.busy or not (self._buffer.closed or sender.rests) for sender in self._senders.values()):
+            callbacks = [
+                callback for accumulator in self._accumulators.values() for callback in accumulator.overdue(now)
+            ]
+            for name, accumulator in list(self._accumulators.items()):
+                if accumulator.rest(now):
+                    del self._accumulators[name]
+            if not any(
+                accumulator.busy or not (self._buffer.closed or accumulator.rests)
+                for accumulator in self._accumulators.values()
+            ):
                 _process.remove(self)
         if callbacks:
             self._call(callbacks)

@@ -143,7 +143,7 @@ def test_a_producer_that_is_closed_gives_what_was_divided_off_no_other_try(world
         if operation == "put_if_absent" and moment == "after" and "/journal/" in path:
             closed.append(True)
             with producer._buffer.lock:
-                producer._senders["t"].abandon()
+                producer._accumulators["t"].abandon()
             disk.free = 10 * ROOM
 
     producer = producer_on(FaultyStorage(disk, hook))  # type: ignore[abstract]

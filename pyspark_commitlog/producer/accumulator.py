@@ -1,7 +1,7 @@
 """Gathers one topic's records and has them committed, one commit at a time (Kafka: ``RecordAccumulator``).
 
-While a commit is under way records gather for the next one: the more there are, the larger commits become. A sender has
-no thread of its own: it is a job of the process' pool, which does it when it is due.
+While a commit is under way records gather for the next one: the more there are, the larger commits become. It
+has no thread of its own: it is a job of the process' pool, which does it when it is due.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ COMMIT_BYTES = 32 * 2**20
 _CALLBACK_SECONDS = 1.0
 #: So long records may wait for a thread beyond the time that they have, seconds: one is about to come.
 _PATIENCE_SECONDS = 1.0
-#: So long (s) after its last record a sender lets go of what it remembers of the topic, and of the topic.
+#: So long (s) after its last record an accumulator lets go of what it remembers of the topic, and of the topic.
 REST_SECONDS, RETIRE_SECONDS = 10.0, 60.0
 _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
 
 
 class _Mark(NamedTuple):
-    """What a sender has before it takes a record; ``run``: rows and bytes of its last item."""
+    """What an accumulator has before it takes a record; ``run``: rows and bytes of its last item."""
 
     last: int
     sent: int
@@ -66,7 +66,7 @@ class _Mark(NamedTuple):
     run: tuple[int, int]
 
 
-class Sender:
+class RecordAccumulator:
     """One topic's records on their way.
 
     ``retired``: it takes no more records, and another one of the topic may be made. Changed under the buffer's lock.
@@ -125,7 +125,7 @@ class Sender:
         *,
         wait: bool = True,
     ) -> Future[RecordMetadata] | None:
-        """Gather one record of ``size`` bytes; None where this sender is retired.
+        """Gather one record of ``size`` bytes; None where this accumulator is retired.
 
         Raises as ``Producer.send`` does; without ``wait`` ``BufferFullError`` where it would wait.
         """
@@ -156,7 +156,7 @@ class Sender:
     def send_batch(
         self, pieces: list[pa.RecordBatch], sequence: int | None, *, wait: bool = True
     ) -> Future[BatchMetadata] | None:
-        """Gather an Arrow batch; None where this sender is retired.
+        """Gather an Arrow batch; None where this accumulator is retired.
 
         Raises as ``Producer.send_batch`` does; without ``wait`` ``BufferFullError`` where it would wait.
         """
@@ -304,7 +304,7 @@ class Sender:
             self._delivery.join(max(0.0, until - self._clock.monotonic()))
 
     def rest(self, now: float) -> bool:
-        """Let go of what has not been used for a while; return whether this sender is retired. The lock is held.
+        """Let go of what has not been used for a while; return whether this accumulator is retired. The lock is held.
 
         A durable producer's numbers stay for as long as it is there: only they say what comes next.
 
