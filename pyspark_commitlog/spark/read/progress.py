@@ -142,21 +142,16 @@ def ranges(
     readable = []
     for place, planned in sorted(until.offsets.items()):
         state, meant = states.get(place.topic), until.topic_ids[place.topic]
+        reached = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else None
         if state is None or state.topic_id != meant:
-            start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else 0
-            if start < planned:
-                report(_gone(place, start, planned, meant))
+            if (reached or 0) < planned:
+                report(_gone(place, reached or 0, planned, meant))
             continue
-        high = state.log_end[place.partition] if place.partition < state.partitions else 0
-        stop, low = min(planned, high), state.log_start[place.partition]
+        low, high = state.log_start[place.partition], state.log_end[place.partition]
         gone = since.get(place.topic)
-        if gone is not None and gone.loses(place.partition, planned):
-            report(_truncated(place, planned, gone, low, high))
-            stop = min(stop, _where(place, planned, gone, low, high))
-        elif planned > high:
-            report(_beyond(place, planned, high))
-        start = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else low
-        parted = restored.get(place.topic) if begin.topic_ids.get(place.topic) == meant else None
+        stop = _planned_end(place, planned, low, high, gone, report)
+        start = low if reached is None else reached
+        parted = restored.get(place.topic) if reached is not None else None
         if parted is not None and parted.loses(place.partition, start):
             if gone is None:
                 report(_truncated(place, start, parted, low, high))
@@ -168,6 +163,18 @@ def ranges(
                 OffsetRange(place.topic, meant, place.partition, max(start, low), stop, state.lineage.position)
             )
     return readable
+
+
+def _planned_end(
+    place: TopicPartition, planned: int, low: int, high: int, gone: Parted | None, report: ReportLoss
+) -> int:
+    """Return how far a planned batch can be read in a partition; what of it is ``gone`` is a loss."""
+    if gone is not None and gone.loses(place.partition, planned):
+        report(_truncated(place, planned, gone, low, high))
+        return min(planned, _where(place, planned, gone, low, high))
+    if planned > high:
+        report(_beyond(place, planned, high))
+    return min(planned, high)
 
 
 def outside(option: str, place: TopicPartition, low: int, high: int, asked: int) -> Loss:

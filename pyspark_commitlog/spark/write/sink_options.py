@@ -54,28 +54,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         OptionError: names the option, the value and what is allowed.
     """
     given = GivenOptions(options, _SINK, "sink", _PASSED_TO_SINK)
-    if given.flag(_ASYNC, False):
-        raise OptionError(
-            f"option {_ASYNC!r}='true': after a restart Spark may use a batch id that is committed here for other "
-            "records, and they would be skipped, so lost: leave the option out, or set it to false"
-        )
-    acks = (given.text("acks") or "all").lower()
-    if acks not in ("all", "-1", "1", "0"):
-        raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
-    partitioner = (given.text("partitioner") or "sticky").lower()
-    if partitioner not in PARTITIONERS:
-        raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
-    app, version = given.text("txnAppId"), given.number("txnVersion", 0)
-    if (app is None) != (version is None):
-        raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
-    if app is not None and (len(app) > _MAX_APP_ID or not is_text(app)):
-        raise OptionError(f"option 'txnAppId'={app[:80]!r}: use a text of up to {_MAX_APP_ID} characters")
+    _refuse_async(given)
+    acks, partitioner, txn = _acks(given), _partitioner(given), _txn(given)
     topic = given.text("topic")
     return SinkOptions(
         path=given.required("path", PATH_ADVICE.replace(".load(", ".save(")),
         topic=check_topic_name(topic) if topic else None,
         partitioner=partitioner,
-        txn=(app, version) if app is not None and version is not None else None,
+        txn=txn,
         skip_older=given.flag("skipOlderBatches", False),
         durable=acks != "0",
         compression=_compression(given),
@@ -83,6 +69,40 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
     )
+
+
+def _refuse_async(given: GivenOptions) -> None:
+    if given.flag(_ASYNC, False):
+        raise OptionError(
+            f"option {_ASYNC!r}='true': after a restart Spark may use a batch id that is committed here for other "
+            "records, and they would be skipped, so lost: leave the option out, or set it to false"
+        )
+
+
+def _acks(given: GivenOptions) -> str:
+    acks = (given.text("acks") or "all").lower()
+    if acks not in ("all", "-1", "1", "0"):
+        raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
+    return acks
+
+
+def _partitioner(given: GivenOptions) -> str:
+    partitioner = (given.text("partitioner") or "sticky").lower()
+    if partitioner not in PARTITIONERS:
+        raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
+    return partitioner
+
+
+def _txn(given: GivenOptions) -> tuple[str, int] | None:
+    """Return what names a batch write (Delta: ``txnAppId``, ``txnVersion``), None where nothing does."""
+    app, version = given.text("txnAppId"), given.number("txnVersion", 0)
+    if (app is None) != (version is None):
+        raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
+    if app is None or version is None:
+        return None
+    if len(app) > _MAX_APP_ID or not is_text(app):
+        raise OptionError(f"option 'txnAppId'={app[:80]!r}: use a text of up to {_MAX_APP_ID} characters")
+    return app, version
 
 
 def _compression(given: GivenOptions) -> str | None:
