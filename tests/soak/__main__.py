@@ -232,4 +232,6 @@ if __name__ == "__main__":
     # Arrow's allocator asks for huge pages: the system then fills 2 MiB around a few bytes, or takes them back, when it
     # likes, and RSS moves by more than the bound, whatever the process does.
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
+    # It also keeps freed pages for a while; without that delay RSS is what is in use.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
     sys.exit(main())
