@@ -91,14 +91,14 @@ class SubscriptionState:
 
     def lag(self, views: Mapping[str, View]) -> dict[TopicPartition, int]:
         """Return how many offsets lie before the high watermark of every partition."""
-        behind = {}
+        lags = {}
         for key, state in self.assigned.items():
             topic = views[key.topic].topic if key.topic in views else None
             if topic is None or state.position is None or key.partition >= topic.partitions:
                 continue
             if topic.topic_id == state.topic_id:
-                behind[key] = max(0, topic.log_end[key.partition] - state.position)
-        return behind
+                lags[key] = max(0, topic.log_end[key.partition] - state.position)
+        return lags
 
     def follow(self, group: GroupState, generation: int, group_id: str | None) -> None:
         """Go to where a reset after ``generation`` moved the group; where it only lost its offsets, stay."""

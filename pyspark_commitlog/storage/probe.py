@@ -24,7 +24,7 @@ class Finding:
 
     what: str
     held: bool
-    told: str
+    told: str  # a key of what the command line prints as JSON; codespell:ignore told
     safe: bool = True
 
 

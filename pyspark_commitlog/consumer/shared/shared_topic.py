@@ -210,7 +210,7 @@ class SharedTopic:
         Args:
             certain: False takes one look at storage where nothing has changed, and may miss news for
                 ``RECHECK_SECONDS``: the next entry may be gone rather than not put yet (the anchor rule). That is for
-                who waits and looks again; who decides that there is no more must be certain.
+                a caller that waits and looks again; one that decides that there is no more must be certain.
 
         Raises:
             UnknownTopicError: there is no such topic, or no longer.

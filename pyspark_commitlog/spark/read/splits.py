@@ -57,8 +57,8 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
             parts.append(wanted)
         else:
             inner = cuts(wanted.start, wanted.end, count, how.max_records, frames_of(wanted))
-            borders = [wanted.start, *inner, wanted.end]
-            parts += [replace(wanted, start=a, end=b) for a, b in pairwise(borders)]
+            bounds = [wanted.start, *inner, wanted.end]
+            parts += [replace(wanted, start=a, end=b) for a, b in pairwise(bounds)]
     return parts
 
 
@@ -73,17 +73,17 @@ def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
     """Yield the ``parts - 1`` offsets at which a range is cut.
 
-    A cut goes to the nearer border of its frame if that moves it by at most half a part and leaves no part empty or
+    A cut goes to the nearer bound of its frame if that moves it by at most half a part and leaves no part empty or
     above ``max_records``; else it stays inside the frame.
     """
     most = end - start if max_records is None else max_records
     for left in range(parts - 1, 0, -1):
         even = (end - start) // (left + 1)
         cut = start + even
-        for border in sorted(frame_of(cut) or (), key=lambda offset: abs(offset - cut)):
-            fits = start < border <= start + most and left <= end - border <= left * most
-            if fits and abs(border - cut) <= even / 2:
-                cut = border
+        for bound in sorted(frame_of(cut) or (), key=lambda offset: abs(offset - cut)):
+            fits = start < bound <= start + most and left <= end - bound <= left * most
+            if fits and abs(bound - cut) <= even / 2:
+                cut = bound
                 break
         yield cut
         start = cut

@@ -34,22 +34,22 @@ def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
-    behind, rates = figure.subplots(2, sharex=True)
+    lags, rates = figure.subplots(2, sharex=True)
     for batches in filter(None, history.values()):
         times = [datetime.fromisoformat(batch.at) for batch in batches]
-        (line,) = behind.plot(
+        (line,) = lags.plot(
             times, [batch.lag for batch in batches], marker=".", label=batches[-1].title or batches[-1].query
         )
         colour = line.get_color()
         rates.plot(times, [batch.process_rate for batch in batches], marker=".", color=colour)
         rates.plot(times, [batch.input_rate for batch in batches], linestyle=":", color=colour)
-    behind.set_ylabel("records behind")
+    lags.set_ylabel("records behind")
     rates.set_ylabel("records/s")
-    for axes in (behind, rates):
+    for axes in (lags, rates):
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
     if any(history.values()):
-        behind.legend(loc="upper right")
+        lags.legend(loc="upper right")
         locator = AutoDateLocator()
         rates.xaxis.set_major_locator(locator)
         rates.xaxis.set_major_formatter(ConciseDateFormatter(locator))
