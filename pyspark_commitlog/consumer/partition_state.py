@@ -16,10 +16,10 @@ from pyspark_commitlog.model import TopicPartition
 class PartitionState:
     """Where a consumer stands in a partition (Kafka: ``SubscriptionState.TopicPartitionState``).
 
-    ``position`` is the offset of the next record to hand out, of the life ``topic_id`` of the topic; None before the
-    first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that all of its
-    records are new to it. ``lineage`` is of the history of the topic in which the position means something; None where
-    that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek.
+    ``position`` is the offset of the next record to hand out, of the incarnation ``topic_id`` of the topic; None
+    before the first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that
+    all of its records are new to it. ``lineage`` is of the history of the topic in which the position means something;
+    None where that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek.
     """
 
     topic_id: str | None = None

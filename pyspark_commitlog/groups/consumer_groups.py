@@ -370,7 +370,7 @@ def _planned(
 ) -> Iterable[tuple[Position, int | None]]:
     """Yield where each chosen partition goes, and what is committed for it.
 
-    ``ids`` remembers the lives of the topics from the first attempt on.
+    ``ids`` remembers the ids of the topics from the first attempt on.
     """
     for name, wanted in _chosen(handle, state, topics, target).items():
         topic = handle.topic_state(name, ids.get(name))

@@ -69,7 +69,7 @@ class ProducerIdentity:
     """Under which id a topic's batches are committed, and up to which sequence number they are.
 
     ``topic_id`` is of the topic that a durable id was opened in; None for producers without such an id, which
-    go on in the topic's next life.
+    go on in the topic's next incarnation.
     """
 
     writer_id: str

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
-from pyspark_commitlog.groups.state.members import NEVER_IN, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import NEVER_IN, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 
 _EVER = 10**6
@@ -120,7 +120,7 @@ class Space:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.guards = scenario, scenario.guards
-        self.topics = {"t": TopicLife("id", scenario.partitions)}
+        self.topics = {"t": TopicIncarnation("id", scenario.partitions)}
         self.instances = dict(scenario.processes)
         self._entries: dict[str, Members] = {}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assigned, Subscriber
 from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
-from pyspark_commitlog.groups.state.members import Member, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import Member, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 
 #: What Kafka's assignors say, for tests without Kafka.
@@ -105,7 +105,7 @@ def in_order(found: Mapping[str, Iterable[TopicPartition]]) -> Assigned:
 
 
 def _next_generation(name: str, asked: Round) -> Mapping[str, Iterable[TopicPartition]]:
-    topics = {topic: TopicLife(f"id of {topic}", count) for topic, count in asked.partitions.items()}
+    topics = {topic: TopicIncarnation(f"id of {topic}", count) for topic, count in asked.partitions.items()}
     rows = {
         member: Member(
             Profile("c", "h/1", tuple(sorted(each.topics)), None, (name,), each.instance_id), n, frozenset(each.owned)

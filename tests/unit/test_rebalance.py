@@ -10,11 +10,11 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.assignment import rebalance
 from pyspark_commitlog.groups.assignment.rebalance import Seen, is_due, rebalanced, wanted_topics
 from pyspark_commitlog.groups.membership.watch import AT_ONCE, Watch
-from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 from tests.property.strategies import quick
 
-TOPICS = {"t": TopicLife("id of t", 3), "u": TopicLife("id of u", 2)}
+TOPICS = {"t": TopicIncarnation("id of t", 3), "u": TopicIncarnation("id of u", 2)}
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 
@@ -31,7 +31,7 @@ def test_nothing_to_do_is_the_very_same() -> None:
     assert rebalanced(first, Seen({"a": profile()}), TOPICS) is first
     assert not is_due(first, Seen(changed={"a": profile()}), TOPICS)
     assert is_due(first, Seen(changed={"a": profile("u")}), TOPICS)
-    assert is_due(first, Seen(), {"t": TopicLife("id of t", 4)})
+    assert is_due(first, Seen(), {"t": TopicIncarnation("id of t", 4)})
 
 
 def test_who_is_gone_is_gone_by_the_admission_that_was_seen() -> None:
@@ -98,7 +98,7 @@ def test_any_history(strategy: str, steps: list[tuple[str, str, str]]) -> None:
             "want": Seen(changed={who: profile(wanted, strategy)}),
         }.get(what, Seen())
         if what == "grow":
-            topics["t"] = TopicLife("id of t", topics["t"].partitions + 1)
+            topics["t"] = TopicIncarnation("id of t", topics["t"].partitions + 1)
         state = rebalanced(state, seen, topics)
         places = [place for row in state.rows.values() for place in [*row.owned, *row.revoking]]
         assert len(places) == len(set(places))

@@ -134,7 +134,7 @@ def _weight(pending: Pending) -> int:
 
 
 class SharedPartition:
-    """A partition of one life of a topic, read with one choice of columns."""
+    """A partition of one incarnation of a topic, read with one choice of columns."""
 
     def __init__(
         self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: SharedEntries
@@ -146,8 +146,8 @@ class SharedPartition:
         self._lock = Lock()
 
     @property
-    def life(self) -> tuple[str, int]:
-        """Return the life of the topic that it reads, and which of its histories."""
+    def incarnation(self) -> tuple[str, int]:
+        """Return the incarnation of the topic that it reads, and which of its histories."""
         return self._id, self._history
 
     def fetch(self, view: View, start: int) -> Fetched:
@@ -156,7 +156,7 @@ class SharedPartition:
         Raises:
             OffsetOutOfRangeError: retention overtook ``start``.
             CorruptionError: the frame there is damaged.
-            TopicChangedError: this life of the topic is over.
+            TopicChangedError: this incarnation of the topic is over.
         """
         key = FrameKey(self._id, self._history, self._partition, self._names, start)
         fetched = self._cache.get(key)
@@ -282,7 +282,7 @@ class SharedTopic:
             return parted(self._topic, seen, view.topic)
 
     def _let_go(self) -> None:
-        """Drop what was read of a life of the topic that is over."""
+        """Drop what was read of an incarnation of the topic that is over."""
         self._partitions.clear()
         self._cache.clear()
         self._entries.clear()
@@ -293,7 +293,7 @@ class SharedTopic:
         Raises:
             TopicChangedError: the view is of a history that is gone by now.
         """
-        chosen, life = tuple(names), (view.topic.topic_id, view.history)
+        chosen, incarnation = tuple(names), (view.topic.topic_id, view.history)
         with self._lock:
             if view.history != self._history:
                 raise TopicChangedError(f"topic {self.name!r} was restored since it was looked at: look again")
@@ -301,7 +301,7 @@ class SharedTopic:
             self._partitions[chosen] = partitions  # the last choice stands last
             if len(self._partitions) > _CHOICES:
                 del self._partitions[next(iter(self._partitions))]
-            if partition not in partitions or partitions[partition].life != life:
+            if partition not in partitions or partitions[partition].incarnation != incarnation:
                 own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
                 partitions[partition] = SharedPartition(own, view, partition, chosen, self._cache, self._entries)
             return partitions[partition]

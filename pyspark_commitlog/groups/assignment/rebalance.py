@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assignor, Subscriber, chosen
-from pyspark_commitlog.groups.state.members import Member, Members, Phase, Places, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import Member, Members, Phase, Places, Profile, TopicIncarnation
 
 #: Members of one group at most: bounds an entry's side file.
 MAX_MEMBERS = 10_000
@@ -38,15 +38,15 @@ class _Step:
     """Rows that take the place of those there are; ``topics`` where a new generation is due."""
 
     rows: Mapping[str, Member]
-    topics: Mapping[str, TopicLife] | None = None
+    topics: Mapping[str, TopicIncarnation] | None = None
 
 
-def is_due(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> bool:
+def is_due(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> bool:
     """Return whether ``rebalanced`` would change anything."""
     return _step(before, seen, topics) is not None
 
 
-def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> Members:
+def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> Members:
     """Return the members after what was seen; the very same where nothing is to be done.
 
     While a member has something to give up, only departures and static members' returns change anything: a process
@@ -69,7 +69,7 @@ def _admitted_to(before: Members, rows: Mapping[str, Member]) -> int:
     return max([before.admitted, *(row.joined for row in rows.values())])
 
 
-def _step(before: Members, seen: Seen, topics: Mapping[str, TopicLife]) -> _Step | None:
+def _step(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> _Step | None:
     rows = {m: row for m, row in before.rows.items() if seen.gone.get(m) != row.joined}
     departed = len(rows) < len(before.rows)
     asked = {m: row.profile for m, row in rows.items()}
@@ -143,7 +143,10 @@ class _Handover:
 
 
 def _assigned(
-    before: Members, rows: Mapping[str, Member], wanted: Mapping[str, TopicLife], topics: Mapping[str, TopicLife]
+    before: Members,
+    rows: Mapping[str, Member],
+    wanted: Mapping[str, TopicIncarnation],
+    topics: Mapping[str, TopicIncarnation],
 ) -> Members:
     """Return the next generation, of rows that have nothing left to give up.
 
@@ -156,37 +159,43 @@ def _assigned(
         return Members(generation, admitted)
     protocol = chosen([rows[member_id].profile.assignors for member_id in sorted(rows)])
     assert protocol is not None, "a member that shares no assignor with the others is not let in"
-    assignor, lives = ASSIGNORS[protocol], _lives_on(before.topics, topics)
-    has = {m: frozenset(p for p in row.owned if p.topic in lives) for m, row in rows.items()}
-    had = has if assignor.cooperative else {m: _had(before, m, has[m], lives) for m in rows}
+    assignor, incarnations = ASSIGNORS[protocol], _lasting(before.topics, topics)
+    has = {m: frozenset(p for p in row.owned if p.topic in incarnations) for m, row in rows.items()}
+    had = has if assignor.cooperative else {m: _had(before, m, has[m], incarnations) for m in rows}
     handover = _handover(has, _target(assignor, rows, had, wanted), cooperative=assignor.cooperative)
     blocked = handover.blocked()
     phase = Phase.PREPARING_REBALANCE if blocked else Phase.STABLE
-    still = {place.topic: lives[place.topic] for place in blocked}
+    still = {place.topic: incarnations[place.topic] for place in blocked}
     after = {m: _row_after(row, m, has[m], handover, blocked, generation) for m, row in rows.items()}
     return Members(generation, admitted, phase, protocol, {**still, **wanted}, after)
 
 
-def _lives_on(before: Mapping[str, TopicLife], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
+def _lasting(
+    before: Mapping[str, TopicIncarnation], topics: Mapping[str, TopicIncarnation]
+) -> dict[str, TopicIncarnation]:
     """Return the topics of the last generation that have not been deleted, or made again, since."""
-    return {name: life for name, life in before.items() if name in topics and topics[name].topic_id == life.topic_id}
+    return {
+        name: incarnation
+        for name, incarnation in before.items()
+        if name in topics and topics[name].topic_id == incarnation.topic_id
+    }
 
 
-def _had(before: Members, member_id: str, has: Places, lives: Iterable[str]) -> Places:
+def _had(before: Members, member_id: str, has: Places, incarnations: Iterable[str]) -> Places:
     """Return what a member had before an eager rebalance took it all, for the sticky assignor."""
     row = before.rows.get(member_id)
-    return has | frozenset(place for place in row.revoking if place.topic in lives) if row else has
+    return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has
 
 
 def _target(
-    assignor: Assignor, rows: Mapping[str, Member], had: Mapping[str, Places], wanted: Mapping[str, TopicLife]
+    assignor: Assignor, rows: Mapping[str, Member], had: Mapping[str, Places], wanted: Mapping[str, TopicIncarnation]
 ) -> dict[str, Places]:
     """Return what the assignor gives each member."""
     subscribers = {
         m: Subscriber(frozenset(row.profile.topics), tuple(sorted(had[m])), row.profile.instance_id)
         for m, row in rows.items()
     }
-    partitions = {name: life.partitions for name, life in wanted.items()}
+    partitions = {name: incarnation.partitions for name, incarnation in wanted.items()}
     return {m: frozenset(places) for m, places in assignor.assign(partitions, subscribers).items()}
 
 
@@ -207,7 +216,7 @@ def _row_after(
     return Member(row.profile, row.joined, owned, leaving, generation if leaving else row.revoked_in)
 
 
-def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicLife]) -> dict[str, TopicLife]:
+def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicIncarnation]) -> dict[str, TopicIncarnation]:
     """Return those of the topics that members want, sorted by name.
 
     Names alone count: each member evaluates its own pattern and says what that found, so one that can't be compiled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
-from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
 from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState
@@ -49,4 +49,4 @@ def remove_silent(handle: GroupLog) -> None:
 
 def _without(handle: GroupLog, members: Members, silent: dict[str, int]) -> Members:
     stay = (row.profile for member_id, row in members.rows.items() if member_id not in silent)
-    return rebalanced(members, Seen(gone=silent), topic_lives(handle, stay))
+    return rebalanced(members, Seen(gone=silent), topic_incarnations(handle, stay))

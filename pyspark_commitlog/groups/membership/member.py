@@ -26,12 +26,12 @@ from pyspark_commitlog.groups.assignment.assignment import Assignment
 from pyspark_commitlog.groups.assignment.assignors import check_assignors, chosen
 from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
 from pyspark_commitlog.groups.member_config import MemberConfig
-from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_lives
+from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
 from pyspark_commitlog.groups.membership.topic_pattern import TopicPattern
 from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.group_log import GroupLog, Tenure
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
-from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name
@@ -88,7 +88,7 @@ class GroupMember:
         self._fenced: FencedInstanceIdError | None = None
         self._warned: dict[str, None] = {}
         self._members = Members()
-        self._idle: tuple[Members, Seen, Mapping[str, TopicLife]] | None = None
+        self._idle: tuple[Members, Seen, Mapping[str, TopicIncarnation]] | None = None
         self._begin()
         self.subscribe(topics, pattern)
         self._polled = self._clock.monotonic()
@@ -358,10 +358,10 @@ class GroupMember:
         file = self._files.read(member_id)
         return NEVER_IN if file is None else file.generation
 
-    def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicLife]:
+    def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicIncarnation]:
         rows = (row.profile for row in members.rows.values())
         try:
-            return topic_lives(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
+            return topic_incarnations(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
         except StorageUnreadableError as error:  # a topic that another member wants, and may read: it can rebalance
             raise StorageError(str(error)) from error
 
@@ -385,12 +385,12 @@ class GroupMember:
         self._joined = row.joined
         if self._generation == self._members.generation:
             return None
-        lives = {name: life.topic_id for name, life in self._members.topics.items()}
-        held = frozenset((place, lives[place.topic]) for place in row.owned)
+        topic_ids = {name: life.topic_id for name, life in self._members.topics.items()}
+        held = frozenset((place, topic_ids[place.topic]) for place in row.owned)
         before, self._held = self._held, held
         self._generation = self._members.generation
         return Assignment(
-            self._generation, self.assignment, _partitions(before - held), _partitions(held - before), lives
+            self._generation, self.assignment, _partitions(before - held), _partitions(held - before), topic_ids
         )
 
     def _out(self) -> Assignment | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.errors import CorruptionError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
-from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicLife
+from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog.groups")
@@ -120,13 +120,13 @@ class MemberFiles:
         return [member_id for member_id in member_ids if member_id is not None]
 
 
-def topic_lives(handle: GroupLog, profiles: Iterable[Profile]) -> dict[str, TopicLife]:
+def topic_incarnations(handle: GroupLog, profiles: Iterable[Profile]) -> dict[str, TopicIncarnation]:
     """Return the topics that members want and that are there, as they are now."""
-    lives = {}
+    incarnations = {}
     for name in sorted({name for wanted in {profile.topics for profile in profiles} for name in wanted}):
         try:
             _, state = handle.topic(name).newest()
         except (UnknownTopicError, UsageError):
             continue
-        lives[name] = TopicLife(state.topic_id, state.partitions)
-    return lives
+        incarnations[name] = TopicIncarnation(state.topic_id, state.partitions)
+    return incarnations

@@ -19,7 +19,7 @@ NEVER = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """An offset of a partition, of one life of a topic.
+    """An offset of a partition, of one incarnation of a topic.
 
     ``lineage``: the entry that it was reached under; None where nobody knows.
     """
@@ -141,7 +141,7 @@ def committed(state: GroupState, positions: Iterable[Position], time_ms: int, me
         offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
         mark = _mark(rows, before)
         topics[topic_id] = replace(before, offsets=offsets, time_ms=time_ms, metadata=metadata, mark=mark)
-    return replace(state, topics=_one_life(topics, moved))
+    return replace(state, topics=_one_incarnation(topics, moved))
 
 
 def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -> GroupState:
@@ -175,7 +175,7 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
         offsets = _set(before.offsets, {at.partition: at.offset for at in rows}, NEVER)
         since = _set(before.since, {at.partition: generation for at in rows}, 0)
         topics[topic_id] = TopicOffsets(before.name, offsets, since, time_ms, mark=_mark(rows, before))
-    topics = _one_life(topics, moved)
+    topics = _one_incarnation(topics, moved)
     return replace(state, generation=generation, last_reset=write_id, topics=topics)
 
 
@@ -186,7 +186,7 @@ def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms
         state: the group's.
         name: of the topic.
         live: topic id -> number of partitions, of the topic as it is there now: what a query of before may still
-            commit to. Rows of other lives go.
+            commit to. Rows of other incarnations go.
         time_ms: now.
         write_id: of the operation.
     """
@@ -227,7 +227,7 @@ def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tupl
     return tuple(grown)
 
 
-def _one_life(topics: Mapping[str, TopicOffsets], moved: Iterable[Position]) -> dict[str, TopicOffsets]:
+def _one_incarnation(topics: Mapping[str, TopicOffsets], moved: Iterable[Position]) -> dict[str, TopicOffsets]:
     """Return the rows without those of former incarnations of the topics that were moved: an entry stays small."""
     current = {at.topic: at.topic_id for at in moved}
     return {topic_id: row for topic_id, row in topics.items() if current.get(row.name, topic_id) == topic_id}

@@ -116,7 +116,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLife:
+class TopicIncarnation:
     """A topic as it was assigned: one id, and so many partitions."""
 
     topic_id: str
@@ -131,13 +131,13 @@ class Members:
     admitted: int = 0
     phase: Phase = Phase.EMPTY
     protocol: str | None = None
-    topics: Mapping[str, TopicLife] = field(default_factory=dict)
+    topics: Mapping[str, TopicIncarnation] = field(default_factory=dict)
     rows: Mapping[str, Member] = field(default_factory=dict)
 
     def has(self, member_id: str, place: TopicPartition, topic_id: str) -> bool:
         """Return whether a partition of a topic id is a member's."""
-        row, life = self.rows.get(member_id), self.topics.get(place.topic)
-        return row is not None and life is not None and life.topic_id == topic_id and place in row.places
+        row, incarnation = self.rows.get(member_id), self.topics.get(place.topic)
+        return row is not None and incarnation is not None and incarnation.topic_id == topic_id and place in row.places
 
     def instance(self, instance_id: str | None) -> str | None:
         """Return the member that has a ``group_instance_id``."""
@@ -155,7 +155,9 @@ class Members:
             "admitted": self.admitted,
             "phase": self.phase.value,
             "protocol": self.protocol,
-            "topics": {name: [life.topic_id, life.partitions] for name, life in self.topics.items()},
+            "topics": {
+                name: [incarnation.topic_id, incarnation.partitions] for name, incarnation in self.topics.items()
+            },
             "wishes": [list(topics) for topics in wishes],
             "rows": {member_id: _row_to_json(row, wishes) for member_id, row in self.rows.items()},
         }
@@ -169,7 +171,7 @@ class Members:
             data["admitted"],
             Phase(data["phase"]),
             data["protocol"],
-            {name: TopicLife(*life) for name, life in data["topics"].items()},
+            {name: TopicIncarnation(*incarnation) for name, incarnation in data["topics"].items()},
             {member_id: _row_from_json(row, wishes) for member_id, row in data["rows"].items()},
         )
 
