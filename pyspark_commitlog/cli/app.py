@@ -243,7 +243,7 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 
 
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
-    """Tell what is wrong with what belongs to no topic: defaults, rules, groups; return whether something is."""
+    """Report the faults of what belongs to no topic: defaults, rules, groups; return whether something is."""
     try:
         report = log.verify_root()
         faults, unnamed = report.faults, report.unnamed
@@ -264,7 +264,7 @@ def void(
     first: Annotated[int | None, typer.Option("--from", help="The first offset.")] = None,
     end: Annotated[int | None, typer.Option("--to", help="The offset after the last.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also records that can be read.")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell what would be lost.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would be lost.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Give up records whose bytes are lost, for ever, so that their partition can go on.

@@ -62,7 +62,7 @@ def set_offsets(
         typer.Option("--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC."),
     ] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Move where a stopped query goes on, all its topics or some. Nothing is changed without --execute.

@@ -87,8 +87,8 @@ def reset(
     by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
     from_file: Annotated[str | None, typer.Option("--from-file", help="CSV lines: topic,partition,offset.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without, only tell.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell, as without it.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would change: the default.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:

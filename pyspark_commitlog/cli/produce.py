@@ -80,7 +80,7 @@ def produce(
     ] = None,
     tell_offsets: Annotated[
         bool,
-        typer.Option("--offsets", help="Tell on stdout, as JSON, where records went: from start to before end."),
+        typer.Option("--offsets", help="Print on stdout, as JSON, where records went: from start to before end."),
     ] = False,
 ) -> None:
     """Send each line of the standard input as a record; a newline, or -D, ends it, and all other bytes count.
@@ -104,7 +104,7 @@ def produce(
         if not end:
             raise UsageError("-D takes one byte or more")
         if file and (form, end) != (LineFormat(None, False, None, (), False), b"\n"):
-            raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns tell all that")
+            raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns say all that")
         stop = _Signals()
         logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
         with Producer(

@@ -21,7 +21,7 @@ Config = Annotated[
     list[str] | None, typer.Option("--config", help="A topic config, as in retention.ms=-1. Several times.")
 ]
 
-AsDescribed = Annotated[bool, typer.Option("--json", help="Tell what it is then, as describe --json does.")]
+AsDescribed = Annotated[bool, typer.Option("--json", help="Print the topic afterwards, as describe --json does.")]
 
 
 @topics.command()

@@ -78,7 +78,7 @@ class SchemaShape(NamedTuple):
 class _Layout(NamedTuple):
     """Where the numbers lie in the metadata of a message: beside them it is, under ``mask``, ``rest``.
 
-    ``read`` returns the numbers. The other members tell which of them are the bytes of the body; the rows; the length
+    ``read`` returns the numbers. The other members say which of them are the bytes of the body; the rows; the length
     of every node and how many of it are null; the places of the buffers in the body; their lengths. ``codec`` is
     Arrow's number of it, None without compression.
     """

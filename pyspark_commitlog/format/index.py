@@ -77,7 +77,7 @@ def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
     return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
 
 
-def behind_offset(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
+def position_after(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
     """Return the position of a frame after the one that holds ``target``, the nearest known; None for none."""
     slots = buffer.size // OFFSET_ENTRY_BYTES
     last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)

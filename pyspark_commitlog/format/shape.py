@@ -76,7 +76,7 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
 
 
 def damage(where: str, field: str, value: object, expected: str) -> CorruptionError:
-    """Return the error for a value that no shape can tell to be wrong."""
+    """Return the error for a value that is wrong though its shape is right."""
     return CorruptionError(f"{where}: {field} is {_short(value)}, expected {expected}; restore the file")
 
 

@@ -168,10 +168,10 @@ def of_process() -> Cache:
     return _process
 
 
-def _begin_anew() -> None:
+def _reset_in_child() -> None:
     """Begin with an empty one in a forked child: its lock may have been held."""
     global _process
     _process = _made()
 
 
-after_fork(_begin_anew)
+after_fork(_reset_in_child)

@@ -192,14 +192,14 @@ def of_process() -> Turns:
     return _process
 
 
-def _begin_anew() -> None:
+def _reset_in_child() -> None:
     """Close a forked child's copies, as the parent's turn must end with the parent; nobody waits in it."""
     global _process
     _close_inherited()
     _process = Turns()
 
 
-after_fork(_begin_anew)
+after_fork(_reset_in_child)
 
 
 class _Waiter:

@@ -369,7 +369,7 @@ def _file_info(stat: os.stat_result) -> FileInfo:
 
 
 def mount_type(path: Path) -> str:
-    """Return the type of the filesystem that holds ``path``; ``apfs`` where the system does not tell (macOS)."""
+    """Return the type of the filesystem that holds ``path``; ``apfs`` where the system does not say (macOS)."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except FileNotFoundError:

@@ -37,7 +37,7 @@ class LocalOutputFile:
 
     Args:
         target: its absolute name.
-        path: its name below the root, which errors tell.
+        path: its name below the root, which errors name.
         unique: part of the temporary name.
         stamp: sets a file's time, where that is not the system's.
     """

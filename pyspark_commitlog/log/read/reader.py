@@ -21,7 +21,7 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import SPARSE
-from pyspark_commitlog.format.index import behind_offset, lookup_offset
+from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.parted import parted
@@ -301,7 +301,7 @@ class PartitionReader:
         except FileNotFoundError:  # a hint only
             return whole
         hint = lookup_offset(index, segment.base_offset, offset)
-        whole = replace(whole, until=behind_offset(index, segment.base_offset, stop - 1))
+        whole = replace(whole, until=position_after(index, segment.base_offset, stop - 1))
         if not 0 < hint.position < whole.end:
             return whole
         span = replace(whole, start=hint.position, base_offset=None)

@@ -13,7 +13,7 @@ from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
 _PROGRESS = "offsets of the query's progress"
 #: Of the id of a query without a name, characters.
 _ID_SHOWN = 8
-#: The metrics of ``prometheus``, and what they tell.
+#: The metrics of ``prometheus``, and what they mean.
 _METRICS = {
     "commitlog_query_active": "1 while the query runs, 0 when it has ended: all else is of its last micro-batch.",
     "commitlog_query_input_rows_per_second": "Records per second that arrived before the last micro-batch.",
