@@ -189,8 +189,12 @@ def _public(node: ast.Module | ast.ClassDef) -> Iterator[ast.Module | ast.ClassD
     for child in node.body:
         if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
             yield from _public(child)
-        elif isinstance(child, Function) and not child.name.startswith(("_", "test_")):
+        elif isinstance(child, Function) and not child.name.startswith(("_", "test_")) and not _is_overload(child):
             yield child
+
+
+def _is_overload(function: Function) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "overload" for node in function.decorator_list)
 
 
 def vague(modules: Sequence[Module]) -> dict[str, int]:

@@ -125,6 +125,7 @@ def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]
 
 
 def to_milliseconds(text: str) -> int:
+    """Return a time that a command line gives as ISO 8601 or as ms since 1970, in ms since 1970."""
     instant = None if text.lstrip("-").isdigit() else parse_instant(text)
     if instant is None:
         raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")

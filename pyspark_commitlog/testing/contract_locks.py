@@ -16,19 +16,20 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.testing.contract_base import WAIT_SECONDS, Opener, StorageCase
 
 
+class _OwnError(OSError):
+    """What a block under a lock raises."""
+
+
 class LockContract(StorageCase):
     """Turns, which may not come, and locks, which one holds."""
 
     def test_a_turn_never_fails_whether_it_comes_or_not(self, storage: Storage, opener: Opener) -> None:
-        class OwnError(OSError):
-            pass
-
         storage.make_directory("d")
         for directory in ("d", "not/there"):
             with storage.turn(directory, 0.01) as first, opener().turn(directory, 0.01) as second:
                 assert not (first and second)
-        with pytest.raises(OwnError), storage.turn("d", 0.01):
-            raise OwnError
+        with pytest.raises(_OwnError), storage.turn("d", 0.01):
+            raise _OwnError
 
     # --- locks --------------------------------------------------------------------------------------------
 
@@ -51,15 +52,12 @@ class LockContract(StorageCase):
             assert (one, two) == (True, True)
 
     def test_an_error_in_the_block_releases_and_passes(self, locking: Storage, opener: Opener) -> None:
-        class OwnError(OSError):
-            pass
-
-        with pytest.raises(OwnError), locking.try_lock("0/lock"):
-            raise OwnError
+        with pytest.raises(_OwnError), locking.try_lock("0/lock"):
+            raise _OwnError
         with opener().try_lock("0/lock") as held:
             assert held
-            with pytest.raises(OwnError), locking.try_lock("0/lock"):
-                raise OwnError
+            with pytest.raises(_OwnError), locking.try_lock("0/lock"):
+                raise _OwnError
 
     def test_the_lock_file_stays(self, locking: Storage) -> None:
         with locking.try_lock("0/lock"):

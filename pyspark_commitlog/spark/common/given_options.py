@@ -87,6 +87,7 @@ class GivenOptions:
         return OptionError(f"unknown option {self._names[name]!r}{hint}; the {what} takes: {', '.join(known)}")
 
     def text(self, name: str) -> str | None:
+        """Return an option; None where it is not given, or empty."""
         value = self._values.get(name.lower())
         return value or None
 
@@ -95,12 +96,14 @@ class GivenOptions:
         return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
 
     def required(self, name: str, advice: str) -> str:
+        """Return an option that must be given; ``advice`` ends the error where it is not."""
         value = self.text(name)
         if value is None:
             raise self.missing(name, advice)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
+        """Return whether an option is ``true``; neither ``true`` nor ``false`` is an error."""
         value = self.text(name)
         if value is None:
             return default
@@ -109,6 +112,7 @@ class GivenOptions:
         return value.lower() == "true"
 
     def number(self, name: str, minimum: int) -> int | None:
+        """Return a whole number of 64 bits, at least ``minimum``; None where it is not given."""
         value = self.text(name)
         if value is None:
             return None
@@ -121,10 +125,12 @@ class GivenOptions:
         return number
 
     def names(self, name: str) -> tuple[str, ...] | None:
+        """Return the names that an option lists, with commas between; None where it is not given."""
         value = self.text(name)
         return None if value is None else tuple(part.strip() for part in value.split(","))
 
     def milliseconds(self, name: str) -> int | None:
+        """Return a duration such as ``15m`` in ms, without a unit it is in ms; None where it is not given."""
         value = self.text(name)
         if value is None:
             return None

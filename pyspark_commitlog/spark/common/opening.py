@@ -16,11 +16,16 @@ class RootOptions(Protocol):
     """The options that say which root to open."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Return the root's path or URL."""
+
     @property
-    def storage(self) -> Mapping[str, str]: ...
+    def storage(self) -> Mapping[str, str]:
+        """Return the ``storage.*`` options, without the prefix."""
+
     @property
-    def principal(self) -> str | None: ...
+    def principal(self) -> str | None:
+        """Return the name that access rules go by; None for the environment's."""
 
 
 def opened(open_root: OpenRoot, options: RootOptions) -> Root:

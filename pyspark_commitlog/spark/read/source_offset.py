@@ -140,4 +140,5 @@ def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
 
 
 def share_of(group: QueryGroup) -> str:
+    """Return which share of its group a query has, as offsets and messages write it."""
     return "/".join(map(str, group.share))
