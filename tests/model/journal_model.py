@@ -19,7 +19,7 @@ What is checked
     P5  A reader never rests ("nothing new") below a number that was collected: it would wait for ever.
 
 How to read it
-    A process is a chain of phases, generators that yield requests to storage: `exploration` tells how they are run.
+    A process is a chain of phases, generators that yield requests to storage: `exploration` runs them.
 """
 
 from __future__ import annotations

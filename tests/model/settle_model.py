@@ -40,6 +40,7 @@ from tests.model.settle_steps import (
     Me,
     attempt,
     collect,
+    collect_slowly,
     commit,
     compact,
     confirm,
@@ -214,6 +215,16 @@ def ghost_merge(guards: Guards) -> Scenario:
     )  # fmt: skip
 
 
+def two_collectors(guards: Guards, others: int = 2) -> Scenario:
+    """Two collectors that read entries one by one, beside a merge whose entry may land as a ghost."""
+    world = World()
+    return scene(
+        "two collectors", tail_of(world, 2, 2), world,
+        one("merger", merge, guards), one("collector", collect_slowly, guards),
+        one("collector2", collect_slowly, guards), process("others", publish, others), alone=alone(guards),
+    )  # fmt: skip
+
+
 def lost_replies(guards: Guards, others: int = 2) -> Scenario:
     """A settler and a merge beside a collector, with replies that are lost: the same is put again, or read again."""
     world = World(lost="entry")
@@ -290,6 +301,16 @@ def keyed_swept(guards: Guards) -> Scenario:
     )  # fmt: skip
 
 
+def keyed_retained(guards: Guards, keys: str = "aAb") -> Scenario:
+    """A compaction and a merge of pieces that retention lets go of; a collector."""
+    world = World(keys=keys)
+    return scene(
+        "keys, retained", own_pieces(world.keys, world), world,
+        one("compactor", compact, guards, world), one("merger", merge, guards, 0),
+        one("retention", retain, guards, ((0, 1), (0, 2))), one("collector", collect, guards), finishes=can_publish,
+    )  # fmt: skip
+
+
 def tiered(guards: Guards) -> Scenario:
     """A compaction of a full piece, a merge of small ones after it."""
     world = World(keys="aaba", full=1)
@@ -314,7 +335,7 @@ def for_hours(guards: Guards) -> Scenario:
 def seconds(guards: Guards, delay: int = 1, skew: int = 0, slack: int = 1) -> Scenario:
     """Files are distinguished by bytes and whole seconds; a writer puts on top of its own entry; a proxy puts twice."""
     if not guards.long_delay:
-        delay, slack = 0, 0
+        delay, skew = 2, 1
     world = World(ticks=delay + 3, delay=delay, skew=skew)
     store = tail_of(world, 1, 1)
     return scene(
@@ -386,6 +407,7 @@ WHOLE = [
     Whole(zombie_sweeper, 180_000, "Published sweep_objects"),
     Whole(ghosts, 2_300),
     Whole(ghost_merge, 12_000),
+    Whole(two_collectors, 36_000),
     Whole(lost_replies, 110_000),
     Whole(late_puts, 20_000),
     Whole(shared, 40_000),
@@ -393,19 +415,21 @@ WHOLE = [
     Whole(readers, 360_000, "Published Accepted"),
     Whole(keyed, 34_000, "Published Cleaned"),
     Whole(keyed_swept, 190_000, "Published Cleaned"),
+    Whole(keyed_retained, 72_000, "Published Cleaned"),
     Whole(tiered, 3_000, "Published Cleaned"),
     Whole(for_hours, 900, "Published Cleaned"),
-    Whole(seconds, 1_000),
+    Whole(seconds, 38_000),
 ]
 
 LARGE = [
     Whole(two_mergers, 1_600_000, "Published Dropped"),
-    Whole(sweeping, 200_000, "Published Dropped", (("rounds", 2),)),
-    Whole(sweeping_slowly, 400_000, "Published", (("others", 3),)),
-    Whole(lost_replies, 400_000, "Published", (("others", 3),)),
-    Whole(shared, 100_000, "Published", (("others", 2),)),
-    Whole(keyed, 100_000, "Published Cleaned", (("keys", "abaA"),)),
-    Whole(seconds, 50_000, "Published", (("delay", 3), ("skew", 1))),
+    Whole(sweeping, 520_000, "Published Dropped", (("rounds", 2),)),
+    Whole(sweeping_slowly, 690_000, "Published", (("others", 3),)),
+    Whole(two_collectors, 200_000, "Published", (("others", 3),)),
+    Whole(lost_replies, 480_000, "Published", (("others", 3),)),
+    Whole(shared, 240_000, "Published", (("others", 2),)),
+    Whole(keyed, 56_000, "Published Cleaned", (("keys", "abaA"),)),
+    Whole(seconds, 100_000, "Published", (("delay", 3), ("skew", 1))),
 ]
 
 WITHOUT = [
@@ -446,6 +470,9 @@ WITHOUT = [
     Without("O9", "head", False, late_puts, "S1"),
     Without("O11", "every_slice", False, shared, "S1"),
 ]
+
+NOT_FORCED = [Without("O7", "attempts_differ", False, seconds, "")]
+"""Rules that no scene forces: where times count and storage's clock does not step back, attempts may be alike."""
 
 
 # --- The table ------------------------------------------------------------------------------------------------------------

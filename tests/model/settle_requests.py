@@ -174,6 +174,7 @@ class Scanned(NamedTuple):
     proof: int
     objects: tuple[Object, ...] = ()
     commits: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +194,35 @@ class Scan:
             yield Outcome(store, Scanned(files, 0, objects), f"{[str(seen) for seen in files]}")
             return
         commits = tuple(sorted(store.entries | store.chunks | store.strays))
+        numbers = tuple(seen.number for seen in files)
         trusted = files if self.believes_all else linked(files)
         for proof in reversed(trusted):
             if world.ticks and store.now + world.skew - proof.at <= world.delay + self.slack:
                 continue
             after = replace(store, proof=max(store.proof, proof.number)) if store.is_true(proof) else store
-            yield Outcome(after, Scanned(files, proof.number, (), commits), f"{proof} is old enough")
+            yield Outcome(after, Scanned(files, proof.number, (), commits, numbers), f"{proof} is old enough")
 
     def __str__(self) -> str:
         return "read all retained"
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Choose the newest that is old enough among entries that were read one by one, and list the topic journal."""
+
+    files: tuple[Seen, ...]
+    numbers: tuple[int, ...]
+
+    def outcomes(self, store: Store, world: World) -> Iterator[Outcome]:
+        """One outcome for each entry; see `Scan`."""
+        commits = tuple(sorted(store.entries | store.chunks | store.strays))
+        for proof in reversed(self.files):
+            after = replace(store, proof=max(store.proof, proof.number)) if store.is_genuine(proof) else store
+            scanned = Scanned(self.files, proof.number, (), commits, self.numbers)
+            yield Outcome(after, scanned, f"{proof} is old enough")
+
+    def __str__(self) -> str:
+        return "look at their times"
 
 
 def linked(files: tuple[Seen, ...]) -> tuple[Seen, ...]:
@@ -372,6 +393,9 @@ class PutTimed:
         yield from dated(now, reply, ghost, world)
         if stored and not self.promptly:
             twice = replace(now, in_flight=now.in_flight | {self.entry})
+            yield Outcome(now, Timed(Reply.PUT, 0, store.now), f"stored{ghost}, {Reply.PUT.value}")
+            late = replace(store, in_flight=store.in_flight | {self.entry})
+            yield Outcome(late, Timed(Reply.PUT, 0, store.now), f"under way, {Reply.PUT.value}")
             yield Outcome(now, Timed(Reply.LATER, 0, store.now), f"stored{ghost}, {Reply.LATER.value}")
             yield Outcome(
                 twice, Timed(Reply.LATER, 0, store.now), f"stored{ghost}, a copy under way, and {Reply.LATER.value}"

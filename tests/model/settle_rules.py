@@ -60,6 +60,8 @@ class Guards:
     """O6: where the newest entry has drops, one that changes nothing is put after it."""
     anchor: Literal["none", "bytes", "file"] = "file"
     """O7, O8: the entry that was built on must still be there: not checked; by its bytes; as the very file."""
+    attempts_differ: bool = True
+    """O7: every put request carries an id of its own in the entry's bytes."""
     times_count: bool = True
     """O7: where only the bytes identify a file, its Last-Modified does so, too."""
     slow_is_asked: bool = True

@@ -23,6 +23,7 @@ from tests.model.settle_requests import (
     List,
     Logs,
     Newest,
+    Prove,
     Publish,
     Put,
     PutObject,
@@ -71,12 +72,13 @@ class Me:
     guards: Guards = ALL
     rounds: int = 1
     take: int = 1
+    piece: int = 0
     stealing_counts: bool = False
 
     @property
     def operation(self) -> str:
         """The write id of the operation under way."""
-        return f"{self.name}{self.rounds}"
+        return f"{self.name}{self.rounds}" + (f".{self.piece}" if self.piece else "")
 
     def next_round(self) -> Me:
         """The same with one piece of work less to do."""
@@ -319,11 +321,13 @@ def compact_piece(me: Me, plan: Plan, row: tuple[Object, ...], end: int, number:
     if gone:
         kept = tuple(record for record in piece.slices[0] or () if record not in gone)
         yield Work(logs.settle.number)
-        new = made(number, f"{name_of(me)}.{piece.start}", piece.start, piece.end, piece.tier, (kept,))
+        new = made(
+            number, f"{name_of(replace(me, piece=0))}.{piece.start}", piece.start, piece.end, piece.tier, (kept,)
+        )
         if not (yield from put_object(me, new)):
             return Done()
     op = Merge(0, (piece,), new, row, cleaned)
-    return Next(attempt, (me, op, True, compact_rest, (rest, row, end, number)))
+    return Next(attempt, (replace(me, piece=piece.start), op, True, compact_rest, (rest, row, end, number)))
 
 
 def compact_rest(me: Me, rest: Plan, row: tuple[Object, ...], end: int, number: int) -> Phase:
@@ -433,7 +437,7 @@ def planned(seen: Scanned, guards: Guards) -> tuple[Doomed, ...]:
     for record in seen.commits:
         if record < proof.settled:
             plan += [("chunk", record), ("commit", record)]
-    numbers = [each.number for each in seen.files]
+    numbers = list(seen.numbers)
     going = [n for n in numbers[:-2] if n < seen.proof]
     staying = [n for n in numbers if n not in going]
     for number in going if guards.ascending else going[::-1]:
@@ -453,6 +457,25 @@ def collect_one(me: Me, plan: tuple[Doomed, ...], slack: int) -> Phase:
     if plan[1:]:
         return Next(collect_one, (me, plan[1:], slack))
     return Next(collect, (me.next_round(), slack)) if me.rounds > 1 else Done()
+
+
+def collect_slowly(me: Me) -> Phase:
+    """As `collect`, but entries are read one by one, from the newest down, while others write and collect."""
+    logs: Logs = yield Newest()
+    numbers: tuple[int, ...] = yield List(every=True)
+    return Next(collect_down, (me, (logs.settle,), numbers))
+
+
+def collect_down(me: Me, found: tuple[Seen, ...], numbers: tuple[int, ...]) -> Phase:
+    """The entry below; one that is gone, or that is not the predecessor, ends the chain."""
+    lowest = found[0]
+    if lowest.number - 1 in numbers:
+        below: Seen | None = yield Read(lowest.number - 1)
+        if below is not None and (below.entry.by == lowest.entry.prev or not me.guards.chain):
+            return Next(collect_down, (me, (below, *found), numbers))
+    seen: Scanned = yield Prove(found, numbers)
+    plan = planned(seen, me.guards)
+    return Next(collect_one, (me, plan, 1)) if plan else Done()
 
 
 def touch(me: Me) -> Phase:
@@ -547,19 +570,25 @@ def write_twice(me: Me, world: World) -> Phase:
     """Publish, and publish once more on top of the own entry, whose time no reply gave."""
     logs: Logs = yield Newest()
     seen = logs.settle
-    return Next(write_timed, (me, world, Known(seen.entry, seen.at, seen.at)))
+    return Next(write_timed, (me, world, Known(seen.entry, seen.at, seen.at), 1))
 
 
-def write_timed(me: Me, world: World, anchor: Known) -> Phase:
-    """Put on top of the anchor."""
+def write_timed(me: Me, world: World, anchor: Known, tries: int) -> Phase:
+    """Put on top of the anchor; after a lost reply once more. What is there already may be the own entry."""
     begun: int = yield Clock()
     base = anchor.entry
-    new = entry(replace(base, number=base.number + 1, by=me.operation, prev=base.by, drops=()))
-    got: Timed = yield PutTimed(new, promptly=me.rounds == 1)
+    number = tries if me.guards.attempts_differ else 1
+    new = entry(replace(base, number=base.number + 1, by=me.operation, prev=base.by, drops=(), attempt=number))
+    got: Timed = yield PutTimed(new, promptly=me.rounds == 1 or tries == 2)
+    if got.reply is Reply.PUT:
+        return Next(write_timed, (me, world, anchor, 2))
     if got.reply is Reply.LATER:
         got = yield Await()
-    if got.reply is not Reply.STORED:
-        return Done()
+    if got.reply is Reply.EXISTS:
+        there: Seen | None = yield Read(new.number)
+        if there is None or there.entry.by != me.operation:
+            return Done()
+        return Next(confirm_known, (me, world, anchor, Known(there.entry, there.at, there.at)))
     return Next(confirm_timed, (me, world, anchor, new, begun, got))
 
 
@@ -571,12 +600,17 @@ def confirm_timed(me: Me, world: World, anchor: Known, new: Entry, begun: int, g
         if own is None or own.entry is not new:
             return Done()
         known = Known(new, own.at, own.at)
+    return Next(confirm_known, (me, world, anchor, known))
+
+
+def confirm_known(me: Me, world: World, anchor: Known, known: Known) -> Phase:
+    """The anchor stands: it is published."""
     if not (yield from still_known(me.guards, anchor)):
         return Done()
     claim = Published(me.operation)
     if me.rounds == 1:
         return Done(claim)
-    return Next(write_timed, (me.next_round(), world, known), claim)
+    return Next(write_timed, (me.next_round(), world, known, 1), claim)
 
 
 # --- The surroundings ---------------------------------------------------------------------------------------------

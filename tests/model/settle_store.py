@@ -326,9 +326,13 @@ def _unsettled(store: Store) -> str | None:
 def _views(store: Store) -> str | None:
     """S1, S5: what the newest entry names is there, and what any entry names that is retained or not old enough."""
     retained = [seen.entry for seen in store.present() if store.is_true(seen)]
-    for each in (store.tip, *retained, *store.chain[store.proof - 1 :]):
+    legal = store.chain[store.proof - 1 :]
+    for each in (store.tip, *retained, *legal):
         if not each.named <= store.objects:
             gone = ordered(each.named - store.objects)[0]
             name, which = ("S1", "the newest") if each is store.tip else ("S5", "a legal view")
             return f"{name}: object {gone}, named by entry {each} ({which}), is not there"
+    for record in range(legal[0].settled, store.end):
+        if record not in store.entries or record not in store.chunks:
+            return f"S5: commit {record}, not settled in entry {legal[0]} (a legal view), is not there"
     return None
