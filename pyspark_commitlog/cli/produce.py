@@ -78,7 +78,7 @@ def produce(
     producer_id: Annotated[
         str | None, typer.Option(help="Run again with the same input, only what did not land is sent.")
     ] = None,
-    tell_offsets: Annotated[
+    print_offsets: Annotated[
         bool,
         typer.Option("--offsets", help="Print on stdout, as JSON, where records went: from start to before end."),
     ] = False,
@@ -110,7 +110,7 @@ def produce(
         with Producer(
             root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
         ) as producer:
-            sent = _Sent(producer, topic, numbered=producer_id is not None, tell_offsets=tell_offsets)
+            sent = _Sent(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
             batches = _file_batches(file, stop) if file else _line_batches(form, end, stop)
             error = sent.send(batches)
     typer.echo(sent.summary(), err=True)
@@ -237,13 +237,13 @@ class _Sent:
         producer: sends.
         topic: its name.
         numbered: give each record its number in the input as sequence.
-        tell_offsets: print where records went, as soon as they are committed.
+        print_offsets: print where records went, as soon as they are committed.
     """
 
-    def __init__(self, producer: Producer, topic: str, *, numbered: bool, tell_offsets: bool) -> None:
+    def __init__(self, producer: Producer, topic: str, *, numbered: bool, print_offsets: bool) -> None:
         import pyarrow as pa
 
-        self._producer, self._topic, self._numbered, self._prints_offsets = producer, topic, numbered, tell_offsets
+        self._producer, self._topic, self._numbered, self._prints_offsets = producer, topic, numbered, print_offsets
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0
         self._partitions: set[int] = set()

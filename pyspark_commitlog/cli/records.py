@@ -62,14 +62,14 @@ def parse_time(text: str) -> int | str:
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:
     if time == _MAX_TIMESTAMP:
-        return _found(log.max_timestamps(name))
+        return _offsets_of(log.max_timestamps(name))
     partitions = log.describe(name).partitions
     if isinstance(time, str):
         return {partition.partition: _end(partition, time) for partition in partitions}
-    return _found(log.offsets_for_times(name, {partition.partition: time for partition in partitions}))
+    return _offsets_of(log.offsets_for_times(name, {partition.partition: time for partition in partitions}))
 
 
-def _found(records: Mapping[int, OffsetAndTimestamp | None]) -> dict[int, int | None]:
+def _offsets_of(records: Mapping[int, OffsetAndTimestamp | None]) -> dict[int, int | None]:
     return {partition: None if at is None else at.offset for partition, at in records.items()}
 
 

@@ -81,7 +81,7 @@ class GroupProgress:
         self._handle, self._group, self._strict = handle, group, strict
         self._first: GroupState | None = None
         self._committed: Mapping[TopicPartition, int] = {}
-        self._told = Reported()
+        self._reported = Reported()
 
     def start(self) -> GroupStart:
         """Return where the group is; asked once, so that offsets and generation are of the same entry."""
@@ -152,5 +152,5 @@ class GroupProgress:
         return True
 
     def _warn(self, warning: str) -> None:
-        if self._told.is_new(warning):
+        if self._reported.is_new(warning):
             log.warning("%s", warning)

@@ -57,10 +57,10 @@ class SourceReader:
         self._open_root, self._options = open_root, options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
-        self._told = Reported()
+        self._reported = Reported()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": Shelf(), "_told": Reported()}
+        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported()}
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
@@ -123,7 +123,7 @@ class SourceReader:
             raise error_of(losses)
 
     def _warn(self, loss: Loss) -> None:
-        if self._told.is_new(loss):
+        if self._reported.is_new(loss):
             log.warning("%s; failOnDataLoss is false: %s", loss.what, loss.next)
 
     def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
