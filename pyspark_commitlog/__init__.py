@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _source_home() -> str:
-    """Return the module of the data source, or of the one that tells an outdated PySpark what is missing."""
+    """Return the module of the data source, or of the one that says what an outdated PySpark lacks."""
     import pyspark
 
     from pyspark_commitlog.spark.unsupported import is_outdated

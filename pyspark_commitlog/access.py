@@ -1,7 +1,7 @@
-"""Who may do what with which topic: a root's allow rules, in a journal of their own, checked by every client.
+"""Access rules: which principal may do what with which topic. A root has them in a journal, every client checks them.
 
-As Kafka's ACLs (``kafka-acls``), with allow rules only. They keep people who mean well from mistakes. Nobody stands
-between a client and the files, so the border that holds is the storage's own permissions (docs/how-to/access.md).
+As Kafka's ACLs (``kafka-acls``), with allow rules only. They prevent honest mistakes; they are not a security
+boundary. Principals are not authenticated: what holds is the storage's own permissions (docs/how-to/access.md).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def allows(rules: Iterable[Rule], principal: str | None, operation: Operation, t
 
 
 class Access:
-    """The rules of a root, and who asks. Opening touches nothing; every answer comes from the newest entry.
+    """The rules of a root, for one principal. Opening touches nothing; every answer comes from the newest entry.
 
     Args:
         storage: the root.
-        principal: who asks; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: the one that asks; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 
     def __init__(self, storage: Storage, principal: str | None) -> None:
@@ -98,10 +98,10 @@ class Access:
             self._check(rules, operation, topic)
 
     def allow(self, principal: str, operation: str, topic: str = ALL) -> None:
-        """Add a rule; who adds one is an admin of all topics. The first one must make somebody such an admin.
+        """Add a rule; only an admin of all topics may. The first rule must make somebody such an admin.
 
         Args:
-            principal: who may; ``*`` for everybody.
+            principal: the one that may; ``*`` for everybody.
             operation: ``read``, ``write``, or ``admin``: both of them, and to make, alter and delete the topic.
             topic: a name, a prefix as in ``orders-*``, or ``*`` for all.
 
@@ -155,14 +155,14 @@ class Access:
     def _check(self, rules: tuple[Rule, ...], operation: Operation, topic: str) -> None:
         if allows(rules, self.principal, operation, topic):
             return
-        who = (
+        subject = (
             f"no principal is set (option 'principal', or {PRINCIPAL_VARIABLE}), and not everybody may"
             if self.principal is None
             else f"principal {self.principal!r} may not"
         )
         what = "all topics" if topic == ALL else f"topic {topic!r}"
         raise AccessDeniedError(
-            f"{who} {operation} {what} of {self._storage.url}: ask an admin of the root for "
+            f"{subject} {operation} {what} of {self._storage.url}: ask an admin of the root for "
         ).advising(
             f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})",
             f"commitlog access allow {self._storage.url} {self.principal or 'PRINCIPAL'} {operation} {topic!r}",

@@ -54,7 +54,7 @@ class CommitLog(Root):
     Args:
         root: a directory, or a ``file://`` URL.
         storage_options: for the fsspec filesystem.
-        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: the one that asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 
     @classmethod
@@ -228,7 +228,7 @@ class CommitLog(Root):
         except (StorageUnreadableError, UnknownTopicError, UsageError):
             return False
         except CorruptionError:
-            pass  # whoever uses it is told
+            pass  # an error for its users
         return True
 
     def describe(self, name: str) -> TopicDescription:
@@ -306,7 +306,7 @@ class CommitLog(Root):
         self._alter(name, change)
 
     def read(self, topic: str, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
-        """Return the record that a topic, a partition and an offset name, and those behind it.
+        """Return the record that a topic, a partition and an offset name, and those after it.
 
         Args:
             topic: its name.
@@ -434,7 +434,7 @@ class CommitLog(Root):
 
         Args:
             name: of the topic.
-            ranges: partition -> (first offset, offset behind the last); None for all that can't be read. A range must
+            ranges: partition -> (first offset, offset after the last); None for all that can't be read. A range must
                 not end inside what can only be given up whole: a frame, or all that a lost file holds.
             force: give up everything in ``ranges``.
             dry_run: change nothing, only tell.
@@ -486,14 +486,14 @@ class CommitLog(Root):
     def maintain(self, name: None = None, *, progress: Progress = ...) -> tuple[Maintained, ...]: ...
 
     def maintain(self, name: str | None = None, *, progress: Progress = silent) -> Maintained | tuple[Maintained, ...]:
-        """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former lives.
+        """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former incarnations.
 
-        Safe beside writers and readers, and twice at once. Of a deleted topic only the former lives are left to remove.
+        Safe beside writers and readers, and twice at once. Of a deleted topic it only removes former incarnations.
         Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
         Args:
             name: of the topic; None for all of them, and for the groups (``Groups.maintain``).
-            progress: is told what is being done; it may raise to end the work there, which leaves all as it should be.
+            progress: is called with what is being done; it may raise to end the work there, which leaves all in order.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -523,7 +523,7 @@ class CommitLog(Root):
         """Maintain every group; return what failed."""
         try:
             names, failed = self.groups.every_name(), list[Exception]()
-        except Exception as error:  # noqa: BLE001 raised by who asked, with what failed of the topics
+        except Exception as error:  # noqa: BLE001 raised by the caller, with what failed of the topics
             return [error]
         for group in names:
             try:
@@ -559,7 +559,7 @@ class CommitLog(Root):
 
         Args:
             name: of the topic.
-            progress: is told how many bytes of segments were looked at; it may raise to end the work there.
+            progress: is called with how many bytes of segments were looked at; it may raise to end the work there.
 
         Raises:
             UnknownTopicError: there is no such topic.

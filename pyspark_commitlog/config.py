@@ -152,7 +152,7 @@ KEYS: dict[str, Key] = _keys(
 )
 
 
-#: Kafka's broker-wide names of a topic config, the first that is set wins; behind each how many of the topic config's
+#: Kafka's broker-wide names of a topic config, the first that is set wins; with each, how many of the topic config's
 #: units are one of its own (Kafka: ``ServerTopicConfigSynonyms``). The topic config's own name, also of those that are
 #: not listed here, comes before all of them.
 BROKER_NAMES: dict[str, dict[str, int]] = {

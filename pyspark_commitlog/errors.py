@@ -21,7 +21,7 @@
     │   ├── CommitFailedError                a member's commit: generation or partition are not its own any more
     │   ├── FencedInstanceIdError            another process has joined with the same group_instance_id
     │   └── NonEmptyGroupError               the group has live members: stop them first
-    ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or say who you are
+    ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or name your principal
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     │   └── LogTruncationError               the root was restored from a copy: decide where to go on
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class CommitLogError(Exception):
     """Root of the tree.
 
-    ``on_command_line`` says the same to who asked on a command line, where the message advises a call of Python; empty
+    ``on_command_line`` says the same for a command line, where the message advises a call of Python; empty
     where it does not.
     """
 

@@ -109,7 +109,7 @@ class Slot:
 
 
 class _UndecidedError(Exception):
-    """What is stored no longer tells whether a put landed."""
+    """What is stored no longer shows whether a put landed."""
 
 
 def _slot(entry: Entry) -> Slot:
@@ -194,7 +194,7 @@ class Journal:
     def _furthest(self, sequence: int) -> int:
         """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
 
-        While the anchor is there none of the numbers behind it was ever deleted, so none is missing in between.
+        While the anchor is there none of the numbers after it was ever deleted, so none is missing in between.
         """
         step = 1
         while self._storage.exists(self._path(sequence + step)):
@@ -274,7 +274,7 @@ class Journal:
             self._synced = stored.entry.write_id
 
     def assure(self, stored: Stored) -> None:
-        """Make an entry and what it follows durable for whoever acknowledges it or deletes by it (rule R5); once.
+        """Make an entry and what it follows durable before a caller acknowledges it or deletes by it (rule R5); once.
 
         Its put may have failed to sync it, in another process: a sync alone may succeed then and prove nothing.
 
@@ -286,7 +286,7 @@ class Journal:
             self._synced = self._assured = stored.entry.write_id
 
     def _acknowledge(self, stored: Stored | None) -> None:
-        """Make sure of what is there already and is told as done.
+        """Make durable what is there already, before it is reported as done.
 
         Raises:
             OutcomeUnknownError: it may not survive power loss.
@@ -299,7 +299,7 @@ class Journal:
             raise self._unknown(_slot(stored.entry), stored.entry.kind, str(error)) from error
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether an entry lies behind ``stored``: one look, for whoever waits for the next.
+        """Return whether an entry follows ``stored``: one look, for a caller that waits for the next.
 
         No is certain only while ``stored`` is there (the anchor rule): ask ``newest`` now and then.
         """
@@ -310,7 +310,7 @@ class Journal:
         self._anchor = None
 
     def faults(self) -> list[str]:
-        """Return what is damaged of the entries that are there; of what is collected meanwhile nothing is told."""
+        """Return what is damaged of the entries that are there; not of those that are collected meanwhile."""
         faults = []
         for sequence in self.sequences():
             try:
@@ -353,7 +353,7 @@ class Journal:
             that counts, of whatever attempt.
 
         Raises:
-            OutcomeUnknownError: the put can't be told; retrying with the same writer id is safe.
+            OutcomeUnknownError: the put may have landed; retrying with the same writer id is safe.
             ConflictError: others were first, too many times.
             StorageError: certainly not put.
         """
@@ -410,11 +410,11 @@ class Journal:
     def supersede(self, make: Callable[[Slot], Draft[object]]) -> Stored:
         """Put an entry above all there are, whatever they hold, and remove those: what can't be read is given up.
 
-        For who deletes what a journal holds. It follows no entry (``prev`` is ``""``), and who remembered one of them
-        finds that gone, and lists the directory (the anchor rule).
+        For deleting all that a journal holds. It follows no entry (``prev`` is ``""``); a process that remembered one
+        finds it gone, and lists the directory (the anchor rule).
 
         Raises:
-            OutcomeUnknownError: the put can't be told; doing it again is safe.
+            OutcomeUnknownError: the put may have landed; doing it again is safe.
             ConflictError: others were first, too many times.
             StorageError: certainly not put.
         """
@@ -495,7 +495,7 @@ class Journal:
 
     @contextmanager
     def _landed(self, entry: Entry, possible: bool) -> Iterator[None]:
-        """Turn a failure behind a put that may have landed into "outcome unknown": it must not read as "not put"."""
+        """Turn a failure after a put that may have landed into "outcome unknown": it must not read as "not put"."""
         try:
             yield
         except (CommitLogError, OSError) as error:

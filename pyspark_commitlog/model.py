@@ -127,12 +127,12 @@ class TopicDescription:
         return "\n".join(topic_lines(self))
 
 
-#: Is told what is being done, how much of it is done, and of how much.
+#: Is called with what is being done, how much of it is done, and of how much.
 Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Watched:

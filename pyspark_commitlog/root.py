@@ -31,7 +31,7 @@ class Root:
     Args:
         root: a directory, or a ``file://`` URL.
         storage_options: for the fsspec filesystem.
-        principal: who asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: the one that asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Root:
         return log
 
     def acting_as(self, principal: str | None) -> Self:
-        """Return the same log, asked by somebody else."""
+        """Return the same log, asked by another principal."""
         return self.on(self._storage, principal)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class Root:
 
     @property
     def access(self) -> Access:
-        """Who may do what in this root: its rules.
+        """The access rules of this root.
 
         Raises:
             RootNotFoundError, UnsupportedError: the root can't be used.

@@ -1,7 +1,7 @@
 """Root-wide defaults of topic configs: what Kafka's broker configs are to its topics.
 
 They lie in a journal of their own, whose newest entry holds all of them. A root that never set any has no such
-journal: that costs who asks one failed look-up.
+journal: asking it costs one failed look-up.
 """
 
 from __future__ import annotations

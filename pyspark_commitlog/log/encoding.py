@@ -25,7 +25,7 @@ def encode_frame(
     base_offset: int,
     chunk: str | None = None,
 ) -> bytes:
-    """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is told."""
+    """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is given."""
     return frame.encode(
         columns.encode(batch, codec),
         rows=batch.num_rows,

@@ -27,14 +27,14 @@ class Span:
 
     Args:
         path: of the file; for messages only when ``data`` is given.
-        start, end: positions in the file; both lie on frame borders.
+        start, end: positions in the file; both lie between frames.
         base_offset: the offset of the first frame as stored (0 in a chunk's group); None when it is to be believed.
         shift: what to add to stored offsets (an extent's base offset in a chunk, 0 in a segment).
         topic_id, partition: whose frames these must be.
         chunk: the unique part in the chunk's name; None for segments and inline bytes.
         data: inline bytes in place of a file.
-        until: about where nobody will read on: no more than this is mapped at first.
-        rewritten: length and CRC of the whole file, of a segment that was written anew: the file that it took the place
+        until: about where reading will end: no more than this is mapped at first.
+        rewritten: length and CRC of the whole file, of a rewritten segment: the file that it took the place
             of has frames of the same identities and offsets. None for any other.
     """
 
@@ -75,7 +75,7 @@ class Located:
 
     @property
     def next_offset(self) -> int:
-        """Return the offset behind the frame."""
+        """Return the offset after the frame."""
         return self.base_offset + self.frame.last_offset_delta + 1
 
 
@@ -85,7 +85,7 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
     Raises:
         FileNotFoundError: the file is gone.
         CorruptionError: the file is too short, or a header is not what must come next; or it is the file of before, in
-            the place of one written anew.
+            the place of a rewritten one.
     """
     if span.rewritten is not None:
         _check_rewritten(storage, span.path, *span.rewritten)
@@ -93,7 +93,7 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
         frame = _parse(window, inside, span, position)
-        if frame is None:  # behind the window's last whole frame: map on from here
+        if frame is None:  # after the window's last whole frame: map on from here
             window, inside = _window_for(storage, span, position), 0
             frame = _parse(window, inside, span, position)
         if frame is None:
@@ -107,10 +107,10 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
 
 
 def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None:
-    """Refuse another file in the place of one that was written anew: what it has besides was superseded, or voided.
+    """Refuse another file in the place of a rewritten one: what it has besides was superseded, or voided.
 
-    Its frames tell nothing of that, its size does: what lies behind the published length is harmless only if the CRC
-    bears out what is before. The size is that of an opened file: NFS may know an older one by name.
+    Its frames don't show that, its size does: what lies after the published length is harmless only if the CRC of what
+    is before is right. The size is that of an opened file: NFS may know an older one by name.
     """
     size = storage.fetch(path, 0)[1].size
     if size < length or (size > length and crc_of(storage, path, length) != crc):
@@ -123,7 +123,7 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
 def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
     """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
     likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position
-    size = min(max(likely, codec.HEADER_BYTES), WINDOW_BYTES)  # a header tells the rest
+    size = min(max(likely, codec.HEADER_BYTES), WINDOW_BYTES)  # a header has the length
     window = _window(storage, span, position, size)
     needed = codec.needed_bytes(window, 0)
     if window.size < needed <= span.end - position:
@@ -178,7 +178,7 @@ def check(located: Located, span: Span) -> Payload:
 def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
     """Check a frame as ``check`` does, and what its message says of itself; return its bytes decoded, too.
 
-    For whoever handles frames without decoding them: nobody could read a frame that says what can't be.
+    For callers that handle frames without decoding them: no reader could decode a frame that says what can't be.
 
     Raises:
         CorruptionError: names file, position and offset.
@@ -199,7 +199,7 @@ def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
     """Return the smallest timestamp of a frame's rows, looked up in them; None where they can't be read."""
     try:
         batch = columns.decode(payload.message, sparse=payload.identity.kind == SPARSE, names=("timestamp",))
-    except CorruptionError:  # its bytes are as they were written: who reads it is told
+    except CorruptionError:  # its bytes are as they were written: a reader gets the error
         return None
     return earliest_of(batch) if batch.num_rows else frame.max_timestamp
 

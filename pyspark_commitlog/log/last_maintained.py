@@ -1,4 +1,4 @@
-"""When ``maintain`` last went through a topic: the time of an empty file, which nobody needs but who looks after it."""
+"""When ``maintain`` last went through a topic: the time of an empty file, for operators alone."""
 
 from __future__ import annotations
 

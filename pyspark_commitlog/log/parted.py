@@ -1,6 +1,6 @@
-"""Whether a topic is still the history that somebody has seen, and up to which offsets it is.
+"""Whether a topic is still the history that was seen before, and up to which offsets it is.
 
-A root that was restored from a copy has the same topic ids and offsets, and other records behind some entry
+A root that was restored from a copy has the same topic ids and offsets, and other records after some entry
 (docs/explanation/design/restored-roots.md; Kafka: KIP-320).
 """
 
@@ -34,7 +34,7 @@ class Parted:
         return self.ends[partition] if partition < len(self.ends) else 0
 
     def loses(self, partition: int, offset: int) -> bool:
-        """Return whether a position lies behind what both have in common, as far as that is known; 0 never does."""
+        """Return whether a position lies after what both have in common, as far as that is known; 0 never does."""
         return offset > (self.end(partition) or 0)
 
     @property

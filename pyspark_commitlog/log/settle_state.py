@@ -143,7 +143,7 @@ class Segments:
         return cls(rows, tuple(accumulate((row[_LATEST] for row in rows), max)))
 
     def holding(self, offset: int) -> Sealed | None:
-        """Return the last segment that does not start behind ``offset``."""
+        """Return the last segment that does not start after ``offset``."""
         at = bisect_right(self.rows, offset, key=lambda row: row[_BASE]) - 1
         return None if at < 0 else Sealed(*self.rows[at])
 
@@ -225,7 +225,7 @@ class SettleState:
         return self.oldest_unsettled if self.ahead is None else self.ahead
 
     def without_damage(self, partitions: Collection[int]) -> SettleState:
-        """Return the state in which these partitions count as sound: whoever settles next reads all they may need."""
+        """Return the state in which these partitions count as sound: the next settler reads all they may need."""
         left = tuple(damage for damage in self.damaged if damage.partition not in partitions)
         ahead = None if not left else self.ahead if left == self.damaged else self.oldest_unsettled
         return replace(self, damaged=left, ahead=ahead)

@@ -201,5 +201,5 @@ def check_sealed(rows: Sequence[Sequence[int]], where: str) -> None:
     """Check that each row of a manifest begins where the one before ended; raises as ``check_topic_entry``."""
     for number, row in enumerate(rows):
         if not row[0] < row[1] or (number and rows[number - 1][1] > row[0]):
-            raise damage(where, f"segment {number}", list(row[:2]), "offsets behind those of the segment before")
+            raise damage(where, f"segment {number}", list(row[:2]), "offsets after those of the segment before")
         _check_indexes(row[3], row[5], row[6], f"segment {number}", where)

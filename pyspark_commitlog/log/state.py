@@ -41,7 +41,7 @@ class Extent:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset behind the last row."""
+        """Return the offset after the last row."""
         return self.base_offset + self.rows
 
     def to_json(self) -> list[int]:

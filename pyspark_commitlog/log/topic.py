@@ -84,7 +84,7 @@ class TopicLog:
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
-        #: Who held the settlers' lock when it was last wanted in vain.
+        #: The holder of the settlers' lock when it was last wanted in vain.
         self.busy: Holder | None = None
         #: When a writer last warned of it, by the monotonic clock.
         self.warned: float | None = None
@@ -108,8 +108,8 @@ class TopicLog:
     def newest_durable(self, topic_id: str | None = None, *, fresh: bool = False) -> tuple[Stored, TopicState]:
         """Return the newest entry and its state, made safe from power loss first (rule R5); raises as ``newest`` does.
 
-        For whoever tells a caller what the entry says, or builds on it what outlives it: its writer may have been
-        killed between the link and the sync of the directory. ``fresh``: for whoever writes here and deletes by it.
+        For callers that report what the entry says, or build on it what outlives it: its writer may have been
+        killed between the link and the sync of the directory. ``fresh``: for callers that write here and delete by it.
         """
         stored, state = self.newest(topic_id)
         if fresh:
@@ -130,7 +130,7 @@ class TopicLog:
         return stored, state
 
     def ended(self, topic_id: str) -> TopicState | None:
-        """Return the last state of a life of the topic that is over; None when nobody knows it any more."""
+        """Return the last state of an incarnation of the topic that is over; None when it is not known any more."""
         stored = self.journal.newest()
         if stored is None:
             return None
@@ -146,11 +146,11 @@ class TopicLog:
         return unknown_topic(self.storage.url, self.name)
 
     def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
-        """Return the error for a caller that still means another life of the topic."""
+        """Return the error for a caller that still means another incarnation of the topic."""
         now = "it is deleted" if state.deleted else f"it was made again with id {state.topic_id}"
         return TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} is gone: {now}. Its offsets mean nothing any "
-            "more: start the query anew, with a new checkpoint"
+            "more: start the query again, with a new checkpoint"
         )
 
     def state_of(self, entry: Entry) -> TopicState:
@@ -207,9 +207,9 @@ class TopicLog:
 
     @contextmanager
     def settling(self, topic_id: str) -> Iterator[bool]:
-        """Hold the lock of the topic's settlers, if it is free; both journals are read anew under it (rule R3).
+        """Hold the lock of the topic's settlers, if it is free; both journals are read again under it (rule R3).
 
-        Where it is not, ``busy`` tells who holds it.
+        Where it is not, ``busy`` is its holder.
         """
         lock = self.paths(topic_id).lock
         with self.storage.try_lock(lock) as held:
@@ -231,7 +231,7 @@ class TopicLog:
         return self.settle_journal(after.topic_id).append(plan).stored
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
-        """Put ``base`` once more: the number behind it is then the caller's alone, for the names of rewritten segments.
+        """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.
 
         Without it, a task that outlives its driver (and so the lock) could write over what the next one published
         under the same number (rule R1). None as from ``publish``.
@@ -335,7 +335,7 @@ class TopicLog:
         return TopicConfig({**self._defaults, **state.config})
 
     def forget_defaults(self) -> None:
-        """Have the next ``config`` ask for the root's defaults anew: what starts an operation calls this."""
+        """Have the next ``config`` ask for the root's defaults again: what starts an operation calls this."""
         self._defaults = None
 
 

@@ -127,7 +127,7 @@ def test_a_view_that_compaction_has_overtaken_is_refused(world: World) -> None:
     assert cleaned > 100
     assert len(table(world, end={0: cleaned})) == 8
     with pytest.raises(
-        OffsetOutOfRangeError, match=f"compaction has come to offset {cleaned}, behind the end of this view, 100"
+        OffsetOutOfRangeError, match=f"compaction has come to offset {cleaned}, beyond the end of this view, 100"
     ):
         table(world, end={0: 100})
 

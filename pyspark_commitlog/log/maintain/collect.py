@@ -51,7 +51,7 @@ def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Store
 def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
     """Return the newest of some entries that is older than the delay, 0 for none: those before it may go (pure).
 
-    An entry from the future, of a clock that was ahead once, proves nothing, and stops nothing: what was put behind it
+    An entry from the future, of a clock that was ahead once, proves nothing, and stops nothing: what was put after it
     is as good a witness.
 
     Args:
@@ -66,7 +66,7 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
             continue
         if at_ms + delay_ms <= now_ms:
             oldest = sequence
-        elif at_ms <= now_ms:  # those behind it are younger still
+        elif at_ms <= now_ms:  # those after it are younger still
             break
     return oldest
 
@@ -157,7 +157,7 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
     """Delete the chunks of entries that stay, ascending, because a partition is damaged (rule R13): of the others.
 
     What was read counts only if the newest settle entry still keeps it: then its number was never collected. Else it
-    may be a file that was put behind a collector, and its writer may have committed the chunks under a later number.
+    may be a file that was put after a collector, and its writer may have committed the chunks under a later number.
     """
     paths, gone = topic.paths(topic_id), 0
     there = set(topic.storage.names(paths.staged))

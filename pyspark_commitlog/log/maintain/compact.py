@@ -1,7 +1,7 @@
 """Compaction: of every key the last record stays, with its offset (Kafka: ``LogCleanerManager``, ``Cleaner``).
 
-Under the settlers' lock (rule R3). Segments are written anew under new names and swapped by one settle entry (rule R4),
-which takes the place of Kafka's ``.cleaned`` and ``.swap`` renames: whoever reads sees either all old or all new ones,
+Under the settlers' lock (rule R3). Segments are rewritten under new names and swapped by one settle entry (rule R4),
+which takes the place of Kafka's ``.cleaned`` and ``.swap`` renames: a reader sees either all old or all new ones,
 and the old ones stay until no retained settle entry names them (rule R13).
 """
 
@@ -32,7 +32,7 @@ _BYTES_AN_OFFSET = 8
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What a round takes: segments compacted before, and those behind them that were not. Neighbours, ascending."""
+    """What a round takes: segments compacted before, and those after them that were not. Neighbours, ascending."""
 
     clean: tuple[Sealed, ...]
     dirty: tuple[Sealed, ...]
@@ -45,7 +45,7 @@ class Cleanable:
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """One round of one partition, for whoever does the work; what it makes is named for settle entry ``number``."""
+    """One round of one partition, for the worker that does it; what it makes is named for settle entry ``number``."""
 
     topic: TopicLog
     topic_id: str
@@ -131,7 +131,7 @@ def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
 def plan_groups(
     segments: Sequence[Sealed], touched: Sequence[bool], segment_bytes: int, split_bytes: int = LONG_MAX
 ) -> list[range]:
-    """Return the runs of neighbours to write anew; all others stay as they are (pure).
+    """Return the runs of neighbours to rewrite; all others stay as they are (pure).
 
     Those are the touched ones, together with small neighbours, which this is the occasion to join
     (``Cleaner.groupSegmentsBySize``). A run ends before ``split_bytes``, if that leaves one segment at least.
@@ -157,7 +157,7 @@ def compact(
         topic: the topic.
         topic_id: its current life.
         worker: does the rounds; None: this process.
-        progress: is told of the segments that are read and written.
+        progress: is called with the segments that are read and written.
 
     Raises:
         CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted. So it is
@@ -252,7 +252,7 @@ def _oldest(
 
 
 def work_here(job: CompactionJob) -> tuple[list[Sealed], int]:
-    """Do a job: find what is superseded, then write anew the segments that hold some of it."""
+    """Do a job: find what is superseded, then rewrite the segments that hold some of it."""
     plan = job.cleanable
     clean, total = len(plan.clean), len(plan.segments)
     sources = [
@@ -273,7 +273,7 @@ def work_here(job: CompactionJob) -> tuple[list[Sealed], int]:
 
 
 def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_MAX) -> list[range]:
-    """Return the runs of the job's segments to write anew, given how many records of each are superseded."""
+    """Return the runs of the job's segments to rewrite, given how many records of each are superseded."""
     plan = job.cleanable
     touched = [
         bool(gone[i]) or i >= len(plan.clean) or _outdated(job, segment) for i, segment in enumerate(plan.segments)
@@ -295,7 +295,7 @@ def _outdated(job: CompactionJob, segment: Sealed) -> bool:
 
 
 def key_source(directory: SegmentDir, segment: Sealed, begun: Callable[[], None] = lambda: None) -> KeySource:
-    """Return a segment's keys, frame by frame, each checked (rule R11); ``begun`` is told each time they are read."""
+    """Return a segment's keys, frame by frame, each checked (rule R11); ``begun`` is called each time they are read."""
 
     def read() -> Iterator[Keys]:
         begun()

@@ -57,7 +57,7 @@ def find_superseded(
 
     Args:
         clean: segments in which every key has one record, all below the dirty ones.
-        dirty: the segments behind them, ascending.
+        dirty: the segments after them, ascending.
         buffer_bytes: of keys to hold at a time. One byte for each offset of the dirty segments comes on top.
         key_hash: deals keys out to buckets; any function of the key is right, an even one bounds memory.
     """

@@ -50,7 +50,7 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
             or any(index_fault(directory, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
             for directory, row in zip(directories, settled.partitions, strict=True)
         )
-    except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and told there
+    except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and reported there
         return False
 
 
@@ -90,7 +90,7 @@ class _Mender:
         """Return the partition's row to publish: ``row`` itself when no length has changed."""
         try:
             row = self._active(row)
-        except Exception as error:  # noqa: BLE001 raised by who asked: no segment stops the others
+        except Exception as error:  # noqa: BLE001 raised by the caller: no segment stops the others
             self._failures.append(as_reported(error))
         try:
             before = self._topic.sealed(self._id, row)

@@ -91,7 +91,7 @@ def _file_times(
 
 
 def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
-    """Return the log start offsets behind ``delete_records``; they never go down (rule R9; pure).
+    """Return the log start offsets after ``delete_records``; they never go down (rule R9; pure).
 
     Raises:
         UsageError: a partition that does not exist, a negative offset, or a topic that is compacted only.
@@ -175,7 +175,7 @@ def _all_sealed(
     for partition, row in enumerate(settled.partitions):
         try:
             sealed[partition] = topic.sealed(topic_id, row)
-        except Exception as error:  # noqa: BLE001 raised by who asked: no partition stops the others
+        except Exception as error:  # noqa: BLE001 raised by the caller: no partition stops the others
             failures.append(as_reported(error))
     return sealed, failures
 
@@ -245,7 +245,7 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
 
     Left alone is what a settler may be making: files at or above the active segment's base offset, and rewritten
     segments, whose names carry the settle number that they are meant for (rule R1), beyond the newest one. With the
-    settlers' lock nobody is making any: what one left behind goes.
+    settlers' lock nobody is making any: what one left goes.
     """
     if not topic.storage.can_append:
         return 0

@@ -17,7 +17,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder
 
-#: How long a run of the settler may take before it publishes, and progress is told.
+#: How long a run of the settler may take before it publishes, and progress is reported.
 SETTLE_SECONDS = 5.0
 _T = TypeVar("_T")
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class Maintained:
     """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments.
 
-    ``busy`` tells who held the settlers' lock when a step wanted it, and ``busy_ms`` for how long by then: that step
+    ``busy`` is the holder of the settlers' lock when a step wanted it, and ``busy_ms`` how long it had it: that step
     was left to it. None: nobody did.
     """
 
@@ -78,7 +78,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
 
 
 def _held_ms(topic: TopicLog) -> int:
-    """Return for how long whoever held the lock has held it, as far as its note tells."""
+    """Return for how long the holder of the lock has held it, as far as its note says."""
     known = topic.busy is not None and topic.busy.since_ms >= 0
     return max(0, topic.storage.clock.now_ms() - topic.busy.since_ms) if topic.busy is not None and known else 0
 
@@ -99,7 +99,7 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
 
 @dataclass
 class _Steps:
-    """Runs steps; what fails is kept, and the steps behind run all the same: they may be what frees a full disk."""
+    """Runs steps; what fails is kept, and the steps after it run all the same: they may be what frees a full disk."""
 
     progress: Watched
     failures: list[Exception] = field(default_factory=list)

@@ -56,7 +56,7 @@ _MERGED = 2
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
-# How many times what is due may wait before a commit warns of whoever holds the lock; small limits count as these.
+# How many times what is due may wait before a commit warns of the lock's holder; small limits count as these.
 _OVERDUE = 4
 _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
@@ -82,7 +82,7 @@ class Due:
         )
 
     def overdue(self, config: TopicConfig) -> bool:
-        """Return whether it has waited so long that whoever holds the lock is worth a word (pure)."""
+        """Return whether it has waited so long that the lock's holder is worth a warning (pure)."""
         return self.entries >= _OVERDUE * max(
             config.number("settle.entries"), _OVERDUE_ENTRIES
         ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
@@ -93,7 +93,7 @@ class Settled:
     """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
 
     ``complete``: of all partitions that are not damaged everything is settled. ``rebuilt`` counts segments whose
-    indexes had to be rebuilt; ``failures`` tells why partitions stayed as they are: damage, most times.
+    indexes had to be rebuilt; ``failures`` says why partitions stayed as they are: damage, most times.
     """
 
     sequence: int | None
@@ -177,7 +177,7 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
         for failure in done.failures:
             _warn_of(topic, failure, damage=isinstance(failure, CorruptionError))
         return done
-    except Exception as error:  # noqa: BLE001 told
+    except Exception as error:  # noqa: BLE001 logged
         _warn_of(topic, error)
     return Settled(None)
 
@@ -196,7 +196,7 @@ def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> No
 
 
 def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
-    """Say who keeps all others from settling; once a minute for each handle."""
+    """Warn of the process that keeps all others from settling; once a minute for each handle."""
     now = topic.storage.clock.monotonic()
     if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
         topic.warned = now
@@ -245,9 +245,11 @@ def _settle_locked(
     run = _Run(topic, state, stored, topic.config(state), base, before, Budget(topic.storage.clock, budget_seconds))
     marked = frozenset(damage.partition for damage in before.damaged)
     others = run.move(before.others_from, [p for p in range(state.partitions) if p not in marked])
-    behind = run.move(before.oldest_unsettled, sorted(marked)) if marked and retry else others if not marked else []
+    all_pending = [] if marked else others
+    if marked and retry:
+        all_pending = run.move(before.oldest_unsettled, sorted(marked))
     unsynced = state.unsynced_from is not None
-    after = run.after(behind, others, publish_damage=last or not unsynced)
+    after = run.after(all_pending, others, publish_damage=last or not unsynced)
     ends_before = (before.partition(p).end_offset for p in range(state.partitions))
     moved = sum(partition.end_offset for partition in run.partitions) - sum(ends_before)
     published = topic.publish(base, after) if after != before else None
@@ -283,7 +285,7 @@ class _Run:
         unsettled = sources_of(pending, self._before, self._state.partitions)
         sources = {partition: unsettled[partition] for partition in partitions if partition in unsettled}
         self._tried.update(p for p in partitions if self.partitions[p].end_offset >= self._state.log_end[p])
-        waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # who waits longest first
+        waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # the longest wait first
         threads = _threads(chain.from_iterable(sources.values()))
         share_out(lambda p: self._move(p, sources[p]), waiting, threads)
         return pending
@@ -304,13 +306,13 @@ class _Run:
             self._tried.add(partition)
             self.rebuilt.extend([partition] * mended)
 
-    def after(self, behind: Sequence[Pending], others: Sequence[Pending], *, publish_damage: bool) -> SettleState:
+    def after(self, all_pending: Sequence[Pending], others: Sequence[Pending], *, publish_damage: bool) -> SettleState:
         """Return the state to publish.
 
         Args:
-            behind: entries from the oldest that is not settled on; none where those were not read.
+            all_pending: entries from the oldest that is not settled on; none where those were not read.
             others: entries from the first that partitions without damage need.
-            publish_damage: whether new damage is told; what was told and is not mended stays.
+            publish_damage: whether new damage is published; what was and is not mended stays.
         """
         before = self._before
         kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
@@ -318,11 +320,11 @@ class _Run:
             damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
             for partition, error in damage:
                 kept[partition] = Damage(partition, self.partitions[partition].end_offset, str(error)[:_WHY])
-        oldest, through = _reached(behind, self.partitions, frozenset(), (before.oldest_unsettled, before.through))
+        oldest, through = _reached(all_pending, self.partitions, frozenset(), (before.oldest_unsettled, before.through))
         ahead = None
         if kept:
-            ahead, _ = _reached(behind, self.partitions, kept.keys(), (before.oldest_unsettled, before.through))
-            if not behind or ahead >= before.others_from:
+            ahead, _ = _reached(all_pending, self.partitions, kept.keys(), (before.oldest_unsettled, before.through))
+            if not all_pending or ahead >= before.others_from:
                 ahead, _ = _reached(others, self.partitions, kept.keys(), (before.others_from, before.through))
         damaged = tuple(kept[partition] for partition in sorted(kept))
         return SettleState(before.topic_id, through, oldest, tuple(self.partitions), damaged, ahead)

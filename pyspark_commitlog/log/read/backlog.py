@@ -1,4 +1,4 @@
-"""How much of a topic waits to be settled: for whoever looks after it."""
+"""How much of a topic waits to be settled, for its operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
         try:
             stored = topic.journal.read(sequence)
             extents = topic.extents(stored.entry)
-        except (FileNotFoundError, CorruptionError):  # verify tells
+        except (FileNotFoundError, CorruptionError):  # verify reports it
             continue
         ends = ((extent, settled.partition(extent.partition).end_offset) for extent in extents)
         size += sum(extent.length for extent, end in ends if extent.end_offset > end)

@@ -26,7 +26,7 @@ def fragments_of(
 ) -> Iterator[Fragment]:
     """Yield the offsets [start, end) of a span fragment by fragment.
 
-    Behind a damaged frame it goes on only where two witnesses agree on an offset, or it might mean another record (I2):
+    After a damaged frame it goes on only where two witnesses agree on an offset, or it might mean another record (I2):
     that frame's own length and rows lead to a frame which begins at just that offset, or an entry of the offset index
     names a whole frame. Else all the rest counts as lost.
 
@@ -44,10 +44,10 @@ def fragments_of(
             if located.next_offset > end:
                 raise CorruptionError(f"{span.path} position {position}: more rows than were published")
         except (FileNotFoundError, CorruptionError) as error:
-            position, behind = _behind(storage, span, position, offset, end, index)
+            position, after = _after(storage, span, position, offset, end, index)
             why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
-            yield Fragment(offset, behind, None, why)
-            offset = behind
+            yield Fragment(offset, after, None, why)
+            offset = after
         else:
             yield Fragment(offset, located.next_offset, located)
             position, offset = position + located.frame.length, located.next_offset
@@ -61,10 +61,10 @@ def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -
     raise CorruptionError(f"{span.path} position {position}: the frames end, rows are missing")
 
 
-def _behind(
+def _after(
     storage: Storage, span: Span, position: int, offset: int, end: int, index: Sequence[OffsetEntry]
 ) -> tuple[int, int]:
-    """Return position and offset behind a damaged frame, or the span's end."""
+    """Return position and offset after a damaged frame, or the span's end."""
     try:
         damaged = _frame_at(storage, span, position, None).frame
         following = position + damaged.length, offset + damaged.last_offset_delta + 1

@@ -24,8 +24,8 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
     low, high = view.topic.log_start[partition], view.topic.log_end[partition]
     if not low <= offset <= high:
         raise OffsetOutOfRangeError(
-            f"topic {topic.name!r} partition {partition}: offset {offset} was asked, log start offset is {low} and "
-            f"high watermark {high}; start from an offset between them"
+            f"topic {topic.name!r} partition {partition}: offset {offset} is out of range: log start offset is "
+            f"{low} and high watermark {high}; start from an offset between them"
         )
     records: list[Record] = []
     for rows in reader.read(offset, high):

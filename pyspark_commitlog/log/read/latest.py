@@ -44,7 +44,7 @@ def latest(
     Raises:
         UsageError: a record has no key, or one that Kafka's partitioner places elsewhere: another partition may hold
             a newer record of the key.
-        OffsetOutOfRangeError: compaction took keys from behind the range into account meanwhile, so that records of
+        OffsetOutOfRangeError: compaction took keys from after the range into account meanwhile, so that records of
             it may be gone: read again.
         As ``PartitionReader.read``.
     """
@@ -74,7 +74,7 @@ class _Newest:
     waiting_bytes: int = 0
 
     def add(self, keys: pa.Array, offsets: Ints) -> None:
-        """Take keys that come behind all others."""
+        """Take keys that come after all others."""
         self.waiting.append((keys, offsets))
         self.waiting_bytes += keys.nbytes + offsets.nbytes
         if self.waiting_bytes >= self.buffer_bytes:
@@ -158,12 +158,12 @@ def _rows(
 
 
 def _check_cleaned(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Refuse a read during which compaction took keys from behind the range into account."""
+    """Refuse a read during which compaction took keys from after the range into account."""
     _, settled = topic.settled(wanted.topic_id)
     cleaned = settled.partition(wanted.partition).cleaned
     if cleaned > wanted.end:
         raise OffsetOutOfRangeError(
-            f"topic {topic.name!r} partition {wanted.partition}: compaction has come to offset {cleaned}, behind the "
+            f"topic {topic.name!r} partition {wanted.partition}: compaction has come to offset {cleaned}, beyond the "
             f"end of this view, {wanted.end}: records that were the newest of their keys then may be gone. Run the "
             "read again; a view of an earlier end can't be had of what is compacted"
         )

@@ -1,4 +1,4 @@
-"""Read a range of offsets of one partition: from segments as far as settled, from chunks and entries behind that.
+"""Read a range of offsets of one partition: from segments as far as settled, from chunks and entries after that.
 
 A reader resolves files when it runs, from the newest entries (rule R8), opens only what they name (rule R4), and reads
 the logical journal before the settle journal (rule R12). When a file turns out gone, short or damaged it looks again:
@@ -54,7 +54,7 @@ _LOOK_SECONDS = 0.005
 class Rows:
     """Some records of a partition, in order.
 
-    ``batch`` has the asked columns (none may be asked; ``count`` tells the rows). Row i has offset ``offsets[i]``, or
+    ``batch`` has the asked columns (none may be asked; ``count`` is their number). Row i has offset ``offsets[i]``, or
     ``first_offset + i`` where ``offsets`` is None.
     """
 
@@ -73,7 +73,7 @@ class Rows:
 class View:
     """The newest entries of both journals, read in that order.
 
-    ``history`` tells views of a process apart that may be of two histories of the topic, as before and after a restore.
+    ``history`` differs between views of a process that may be of two histories of the topic, as around a restore.
     """
 
     topic: TopicState
@@ -94,7 +94,7 @@ def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
 
 @dataclass(frozen=True, slots=True)
 class _Unsettled:
-    """What a reader of one partition keeps of an unsettled entry: not its whole state. ``why`` tells of a lost one."""
+    """What a reader of one partition keeps of an unsettled entry: not its whole state. A lost one has a ``why``."""
 
     head: Entry | None
     log_end: int
@@ -173,7 +173,7 @@ class PartitionReader:
                 self._look_again()
 
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the next offset that is not voided, and where the void behind it starts; both at most ``end``.
+        """Return the next offset that is not voided, and where the void after it starts; both at most ``end``.
 
         Settled offsets are not looked at: there, frames without rows stand in for what was voided.
         """
@@ -217,8 +217,8 @@ class PartitionReader:
         low, high = state.log_start[self._partition], state.log_end[self._partition]
         if start < low or end > high:
             raise OffsetOutOfRangeError(
-                f"topic {self._topic.name!r} partition {self._partition}: offsets {start} to {end} were asked, "
-                f"log start offset is {low} and high watermark {high}"
+                f"topic {self._topic.name!r} partition {self._partition}: offsets {start} to {end} are out of "
+                f"range: log start offset is {low} and high watermark {high}"
             )
 
     def _explained(self, error: Exception, span: Span, position: int) -> CorruptionError:
@@ -347,7 +347,7 @@ class PartitionReader:
     def _entry_of(self, offset: int) -> _Unsettled:
         """Return the unsettled entry that appended ``offset``: the next one, mostly.
 
-        Else every entry tells its log end, so bisect.
+        Else every entry has its log end, so bisect.
         """
         low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
         high = self._view.newest.sequence
@@ -376,7 +376,7 @@ class PartitionReader:
         return self._known[sequence]
 
     def _pending(self, sequence: int) -> Pending:
-        """Return an entry; of a lost one what those behind it tell, as it need not hold anything of this partition."""
+        """Return an entry; of a lost one what those after it say, as it need not hold anything of this partition."""
         newest, lost = self._view.newest, list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:

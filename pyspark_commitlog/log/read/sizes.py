@@ -1,7 +1,7 @@
 """How many stored bytes a range of offsets takes: by the lengths that the newest entries tell, without reading frames.
 
 Known are the offsets and lengths of sealed segments, of the active one, and of extents that are not settled. Inside one
-bytes are taken to lie evenly; where a cut falls into a segment its offset index tells more.
+bytes are taken to lie evenly; where a cut falls into a segment its offset index says more.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def bytes_between(stretches: Sequence[Stretch], start: int, end: int) -> int:
 
 
 def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
-    """Return the offset behind the last record whose bytes, from ``start`` on, are within ``budget`` (pure)."""
+    """Return the offset after the last record whose bytes, from ``start`` on, are within ``budget`` (pure)."""
     for stretch in stretches:
         first = max(start, stretch.start)
         size = _part(stretch, first, stretch.end)
@@ -53,7 +53,7 @@ def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
 def by_index(stretch: Stretch, entries: Sequence[OffsetEntry]) -> list[Stretch]:
     """Return a segment's stretch in pieces, between the entries of its offset index (pure).
 
-    An entry tells the last offset of a frame and where the frame starts: each border is right to about a frame.
+    An entry has the last offset of a frame and where the frame starts: each bound is right to about a frame.
     """
     inside = [e for e in entries if stretch.start < e.offset < stretch.end and 0 < e.position < stretch.bytes]
     knots = [(stretch.start, 0), *((e.offset, e.position) for e in inside), (stretch.end, stretch.bytes)]

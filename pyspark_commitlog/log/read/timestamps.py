@@ -76,7 +76,7 @@ def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int,
     """Return offsets, as ranges [start, end), of which no record is of ``first_ms`` to ``last_ms``, these included.
 
     By what is stored of segments and by time indexes: no record is read. Not all such offsets are known; of damaged or
-    missing files none are, and who reads the records is told why.
+    missing files none are, and a reader of the records gets the error.
 
     Raises:
         TopicChangedError: the topic was deleted or made again.
@@ -117,7 +117,7 @@ class _Search:
     def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
         """Yield settled offsets whose records are all before the time asked, or all after ``last_ms``.
 
-        Timestamps need not ascend: behind a frame whose largest is so far after ``last_ms`` as no record of its segment
+        Timestamps need not ascend: after a frame whose largest is so far after ``last_ms`` as no record of its segment
         is late, all are after it.
         """
         row = self._reader.view.settle.partition(self._partition)
@@ -136,7 +136,7 @@ class _Search:
             yield self._late_from(segment, end, time_bytes, last_ms + lateness), end
 
     def _hint(self, segment: Sealed | Active, time_bytes: int) -> int:
-        """Return the offset behind which to look: all records of the segment before it are too early."""
+        """Return the offset from which on to look: all records of the segment before it are too early."""
         try:
             entry = lookup_time(self._times(segment, time_bytes), segment.base_offset, self._time - 1)
             return entry.offset + 1 if entry.timestamp >= 0 and self._right(entry) else segment.base_offset
@@ -144,7 +144,7 @@ class _Search:
             return segment.base_offset
 
     def _late_from(self, segment: Sealed | Active, end: int, time_bytes: int, after_ms: int) -> int:
-        """Return the offset behind a frame with a record that is after ``after_ms``; ``end`` if the index has none."""
+        """Return the offset after a frame with a record that is after ``after_ms``; ``end`` if the index has none."""
         low = self._reader.view.topic.log_start[self._partition]
         try:
             entry = first_time(self._times(segment, time_bytes), segment.base_offset, after_ms, low)
@@ -235,7 +235,7 @@ class _Latest:
         return record if record is not None and record.timestamp == segment.max_timestamp else None
 
     def _hint(self, segment: Sealed | Active) -> int | None:
-        """Return the last offset of the first frame with a segment's largest timestamp; None where nothing tells."""
+        """Return the last offset of the first frame with a segment's largest timestamp; None where nothing says it."""
         if isinstance(segment, Active):
             return segment.index.max_timestamp_offset
         path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")

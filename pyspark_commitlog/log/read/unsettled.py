@@ -1,7 +1,7 @@
 """What is committed and not settled yet: entries, their extents, and what of them can be read.
 
 An entry that is lost, or a chunk, leaves a hole in the offsets of some partitions; the others go on. A hole that an
-operator has voided is passed over; any other is an error, and nothing behind it is handed out.
+operator has voided is passed over; any other is an error, and nothing after it is handed out.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Hole:
 class Pending:
     """An entry that is not settled whole.
 
-    ``log_end`` is that behind it, ``starts`` that before it as far as it tells. Of a lost entry (``why`` is set) the
-    next one tells them, and its write id.
+    ``log_end`` is that after it, ``starts`` that before it as far as it says. Of a lost entry (``why`` is set) the
+    next one has them, and its write id.
     """
 
     sequence: int
@@ -102,7 +102,7 @@ class Entries:
 
 
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
-    """Return what the entry behind a lost one tells of it (pure)."""
+    """Return what the entry after a lost one says of it (pure)."""
     why = f"journal entry {sequence} is missing or damaged ({error}) and not settled yet"
     return Pending(sequence, following.prev, "", following.starts, following.starts, why=why)
 
@@ -118,7 +118,7 @@ def read_pending(
 ) -> list[Pending]:
     """Return the oldest entries that are not settled whole, from ``first`` on, ``MAX_ENTRIES`` or until ``enough``.
 
-    At least one, if there are any. The last one is not a lost one: what a lost one held, only the next tells.
+    At least one, if there are any. The last one is not a lost one: what a lost one held, only the next says.
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []

@@ -19,8 +19,8 @@ Row = dict[str, Any]
 def dump(storage: Storage, name: str) -> Iterator[Row]:
     """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest.
 
-    A frame that is damaged is told as such; behind a header that does not parse nothing can be found. Zeros to the end
-    of a ``.log`` are told as such: ``preallocate`` leaves them in an active segment.
+    A frame that is damaged is shown as such; after a header that does not parse nothing can be found. Zeros to the end
+    of a ``.log`` are shown as such: ``preallocate`` leaves them in an active segment.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -38,16 +38,16 @@ def dump(storage: Storage, name: str) -> Iterator[Row]:
 
 def _frames(storage: Storage, name: str) -> Iterator[Row]:
     size = storage.info(name).size
-    behind = 0
+    end = 0
     try:
         for located in walk(storage, Span(name, 0, size, None, 0, "", 0)):
-            behind = located.position + located.frame.length
+            end = located.position + located.frame.length
             yield _frame(located)
     except CorruptionError as error:
-        if name.endswith(".log") and _zeros(storage, name, behind, size):
-            yield {"position": behind, "zeroBytes": size - behind}
+        if name.endswith(".log") and _zeros(storage, name, end, size):
+            yield {"position": end, "zeroBytes": size - end}
         else:
-            yield {"position": behind, "bytes": size - behind, "fault": str(error)}
+            yield {"position": end, "bytes": size - end, "fault": str(error)}
 
 
 def _zeros(storage: Storage, name: str, start: int, end: int) -> bool:

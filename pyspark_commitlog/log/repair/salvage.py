@@ -1,4 +1,4 @@
-"""Salvage: write damaged segments anew with the frames that are left. What ``void`` does to settled records.
+"""Salvage: rewrite damaged segments with the frames that are left. What ``void`` does to settled records.
 
 Empty frames cover what is gone, as in any rewritten segment. One settle entry swaps the files; the old ones go by R13.
 """
@@ -51,7 +51,7 @@ def damaged_fragments(
 def salvaged(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, lost: Mapping[int, Sequence[Range]]
 ) -> SettleState:
-    """Write the segments that hold ``lost`` offsets anew, without them; return what to publish on top of ``base``.
+    """Rewrite the segments that hold ``lost`` offsets, without them; return what to publish on top of ``base``.
 
     Raises:
         UsageError: there is more damage in such a segment; what was written is named by nobody.

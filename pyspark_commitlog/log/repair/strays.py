@@ -1,6 +1,6 @@
 """Check what lies in a topic's directories besides what its newest entries need, and name what nothing refers to.
 
-Old entries, and what those name, stay for a while: for readers with an older view, and for whoever looks back. Of what
+Old entries, and what those name, stay for a while: for readers with an older view, and to look back. Of what
 was deleted meanwhile nothing is said.
 """
 
@@ -27,8 +27,8 @@ _NOTES = {"lock", "lock.holder", "maintained"}
 class Strays:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
-    ``segment`` returns the faults of a segment of a partition, as published up to an offset, and tells ``progress``;
-    what the newest entries name, and need, whoever calls checks, too.
+    ``segment`` returns the faults of a segment of a partition, as published up to an offset, and reports progress; the
+    caller also checks what the newest entries name, and need.
     """
 
     topic: TopicLog
@@ -150,7 +150,7 @@ class Strays:
                 crc = crc_of(storage, path, chunk.length) if size == chunk.length else None
             except FileNotFoundError:  # collected meanwhile
                 continue
-            if (size, crc) != (chunk.length, chunk.crc):  # of what is not settled it is a fault, and told as such
+            if (size, crc) != (chunk.length, chunk.crc):  # of what is not settled it is a fault, and reported as such
                 self._name(paths.staged, name)
 
     def _rest(self) -> None:

@@ -29,7 +29,7 @@ _TRIES = 3
 class Report:
     """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
 
-    ``unnamed`` are files and directories that nothing refers to: left by whoever was killed, or not collected yet; and
+    ``unnamed`` are files and directories that nothing refers to: left by killed processes, or not collected yet; and
     damaged ones that only older entries name. They are no faults, and nobody needs them.
     """
 
@@ -56,7 +56,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
 
     Args:
         topic: the topic.
-        progress: is told the bytes of segments that were looked at, and of all.
+        progress: is called with the bytes of segments that were looked at, and of all.
 
     Raises:
         UnknownTopicError: there is no such topic.

@@ -1,7 +1,7 @@
 """Void: give up records whose bytes are lost, so that their partition can go on. An operator's decision.
 
 One entry says which offsets. Of those that are not settled, readers pass over them with a warning, and the settler puts
-frames without rows in their place; damaged segments are written anew (``salvage``). The one exception to I2 and I3.
+frames without rows in their place; damaged segments are rewritten (``salvage``). The one exception to I2 and I3.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def void(
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[GivenUp, ...]:
-    """Void what can't be read; see ``CommitLog.void``. Every attempt looks at all that is not settled anew (rule R9).
+    """Void what can't be read; see ``CommitLog.void``. Every attempt looks again at all that is not settled (rule R9).
 
-    The settler's lock is held meanwhile: what is settled stays as it is. Segments are written anew before the entry is
-    put that gives records up, and swapped behind it: whoever dies between leaves damage, to be voided again.
+    The settler's lock is held meanwhile: what is settled stays as it is. Segments are rewritten before the entry is
+    put that gives records up, and swapped after it: a process that dies between leaves damage, to be voided again.
 
     Raises:
         UsageError: see ``choose``; nothing was voided.
@@ -173,8 +173,8 @@ def look(
     given_up: list[GivenUp] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).end_offset
-        behind = _fragments(topic, state.topic_id, sources.get(partition, ()), start)
-        fragments = [*of_segments.get(partition, ()), *behind]
+        unsettled = _fragments(topic, state.topic_id, sources.get(partition, ()), start)
+        fragments = [*of_segments.get(partition, ()), *unsettled]
         voids = [replace(v, start=max(v.start, start)) for v in state.voids_of(partition) if v.end > start]
         where = f"topic {topic.name!r} partition {partition}"
         chosen = choose(fragments, ranges[partition] if ranges else None, voids, force=force, where=where)

@@ -85,11 +85,12 @@ def _rebuild_sealed(directory: SegmentDir, sealed: Sealed, interval_bytes: int) 
 def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, interval_bytes: int) -> Active | Sealed:
     """Seal the segment when an index has become shorter than published (``index.interval.bytes`` has grown).
 
-    A reader with an older view maps as much as it was told: such a file must not be extended with zeros, and cut later.
+    A reader with an older view maps as much as was published then: such a file must not be extended with zeros, and
+    cut later.
     """
     state, offsets, times = _walked(directory, active, active.crc, end_offset, interval_bytes)
     before = active.index
-    state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame tells
+    state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame has
     if state.offset_bytes >= before.offset_bytes and state.time_bytes >= before.time_bytes:
         _replace(directory, active, offsets, times)
         return replace(active, index=state)
@@ -146,7 +147,7 @@ def _replace(directory: SegmentDir, segment: Active | Sealed, offsets: bytearray
 
 
 def _cut_log(directory: SegmentDir, active: Active) -> None:
-    """Cut off what a settler that was killed left behind the published part."""
+    """Cut off what a settler that was killed left after the published part."""
     file = directory.storage.open_append(directory.file(active, "log"))
     try:
         file.truncate(active.length)

@@ -1,9 +1,9 @@
-"""Write sealed segments anew without some of their records, under new names. Nobody reads them before they are named.
+"""Rewrite sealed segments without some of their records, under new names. Nobody reads them before they are named.
 
 The records that stay keep offset, timestamp and order (Kafka: ``Cleaner.cleanInto``, ``MemoryRecords.filterTo``).
 Frames of which all stays are copied as they are; what is left of others is joined into frames of the usual size. Unlike
 Kafka's, frames also cover the offsets of what is gone, so that each begins where the one before ended: offsets are not
-under a frame's CRC, this is what bears them out.
+under a frame's CRC, this is what confirms them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class FrameRows:
 def rewrite(
     directory: SegmentDir, run: Sequence[Sealed], gone: Sequence[Ints], rules: Rules, *, number: int, latest_ms: int
 ) -> list[Sealed]:
-    """Write neighbouring segments anew; return what takes their place, covering the same offsets.
+    """Rewrite neighbouring segments; return what takes their place, covering the same offsets.
 
     Args:
         directory: of the partition's segments.
@@ -166,7 +166,7 @@ class _Output:
 
     A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
     a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
-    never look behind it. Where nothing is before, it has that of the first frame taken; without any, the clock's.
+    never look further. Where nothing is before, it has that of the first frame taken; without any, the clock's.
     """
 
     directory: SegmentDir
@@ -223,7 +223,7 @@ class _Output:
             self._first_ms = frame.max_timestamp
 
     def _follows(self, frame: Frame) -> bool:
-        """Return whether a copy of the frame could stand behind what is there, without an empty one between."""
+        """Return whether a copy of the frame could follow what is there, without an empty one between."""
         return bool(self._held) or frame.base_offset == self.covered
 
     def copy(self, frame: Frame, least_ms: int | None) -> None:

@@ -1,7 +1,7 @@
 """Append frames to a partition's active segment, keep its sparse indexes, roll it. Only a settler does, under its lock.
 
 Nothing below a published length is touched. What lies beyond it (a torn tail) is cut off first. Nothing written here
-counts before the settle entry that names the new lengths is put. Indexes that do not bear out what is published are
+counts before the settle entry that names the new lengths is put. Indexes that do not agree with what is published are
 rebuilt first.
 """
 
@@ -177,7 +177,7 @@ def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset:
     """Return when a segment rolls (pure; Kafka: ``LogConfig.randomSegmentJitter``).
 
     The jitter lies in [0, min(segment.jitter.ms, segment.ms)). Kafka draws it when it opens a segment; here every
-    settle run opens it anew, in any process, so it is drawn from the segment's name: all agree on it.
+    settle run opens it again, in any process, so it is drawn from the segment's name: all agree on it.
     """
     segment_ms = config.max_segment_ms
     most = min(config.number("segment.jitter.ms"), segment_ms)
@@ -194,7 +194,7 @@ def flush_due(config: TopicConfig, offsets: tuple[int, int], times_ms: tuple[int
 
     Args:
         config: of the topic.
-        offsets: the partition's next offset before and behind the run.
+        offsets: the partition's next offset before and after the run.
         times_ms: when the settle entry built upon was stored, and now.
     """
     return _crosses(config.number("flush.messages"), *offsets) or _crosses(config.number("flush.ms"), *times_ms)

@@ -1,7 +1,7 @@
 """A checksum of a commit's records that no order changes, however they were cut into tasks, batches and frames.
 
 It is the sum, modulo 2⁶⁴, of a hash of each record: over key, value, headers and the timestamp where it was given, null
-and empty told apart. FORMAT.md has the definition. Not for adversaries: it tells apart what differs by accident.
+and empty differ. FORMAT.md has the definition. Not for adversaries: it shows what differs by accident.
 
 A hash is linear in the 8-byte words of a record (each folded, so that its high bits count as much), with factors for
 their places, and mixed at the end. So nothing loops over rows: padded with zeros, which add nothing, many values are a

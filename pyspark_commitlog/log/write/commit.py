@@ -53,7 +53,7 @@ class Committed:
     """The outcome of a commit.
 
     ``sequence`` is None when it was skipped (it had landed before, or there was nothing to write). ``ranges`` maps a
-    partition to (first offset, offset behind the last).
+    partition to (first offset, offset after the last).
     """
 
     sequence: int | None
@@ -99,7 +99,7 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
 
 
 def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic: str) -> None:
-    """Refuse records for partitions that can't be settled: they would pile up behind the damage (pure).
+    """Refuse records for partitions that can't be settled: they would pile up after the damage (pure).
 
     Raises:
         KafkaStorageError: an error per partition.
@@ -131,7 +131,7 @@ def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Dama
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be committed, the same on every attempt: what tasks staged for a topic, in task order, and by whom.
+    """What is to be committed, the same on every attempt: what tasks staged for a topic, in task order, and its writer.
 
     ``checksum`` is that of all records, None but for a ``Transaction``. Not ``durable``: the chunks were staged without
     fsync (acks=0).
@@ -162,7 +162,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCommit:
-    """What a commit makes of a topic: ``state`` behind it, and the tables of its entry."""
+    """What a commit makes of a topic: ``state`` after it, and the tables of its entry."""
 
     state: TopicState
     chunks: tuple[ChunkRef, ...]
@@ -311,10 +311,10 @@ def _checksum(staged: Sequence[Staged]) -> int:
 
 
 def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:
-    """Make chunks durable that earlier commits left unsynced: what comes behind them must not outlive them (rule R5).
+    """Make chunks durable that earlier commits left unsynced: what comes after them must not outlive them (rule R5).
 
     Returns:
-        The first entry whose chunks can't be told to be what was written; None when all are durable now.
+        The first entry whose chunks may not be what was written; None when all are durable now.
     """
     if state.unsynced_from is None:
         return None

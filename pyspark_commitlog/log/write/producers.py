@@ -46,7 +46,7 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
 
 
 def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mapping[int, tuple[int, int]]:
-    """Return the offsets that a batch got which a retry found committed: partition -> (first, behind the last).
+    """Return the offsets that a batch got which a retry found committed: partition -> (first, after the last).
 
     The writers' table names the entry of a producer's last commit, and that entry has the offsets. Empty when it is
     collected, or the batch was not the last: as in Kafka, it landed and nobody remembers where.

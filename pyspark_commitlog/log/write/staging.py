@@ -35,7 +35,7 @@ SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
 #: Finished frames that are written to the chunk together, bytes.
 PIECE_BYTES = 8 * 2**20
-#: Frames that another thread may be behind with, and the rows, in bytes, that are worth handing to it.
+#: Frames that another thread may lag by, and the rows, in bytes, that are worth handing to it.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
 _US_PER_MS = 1000
@@ -58,7 +58,7 @@ class StagedExtent:
 class Staged:
     """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
 
-    ``keyless`` tells whether some of the task's records have no key, ``old`` how many are older than ``retention.ms``.
+    ``keyless`` says whether some of the task's records have no key, ``old`` how many are older than ``retention.ms``.
     ``checksum`` is theirs (``log.write.checksum``); None where nobody will compare it.
     """
 
@@ -273,12 +273,12 @@ class Stager:
         return self._staged(ChunkRef(self._chunk_name(), length, crc))
 
     def discard(self) -> None:
-        """Give up: nothing of what was begun stays. Harmless behind ``finish``."""
+        """Give up: nothing of what was begun stays. Harmless after ``finish``."""
         if self._output is not None:
             self._output.discard()
 
     def _write_piece(self) -> None:
-        """Write the finished frames to the chunk; offsets count from 0 again behind them."""
+        """Write the finished frames to the chunk; offsets count from 0 again after them."""
         self._collect(0)
         if self._output is None:
             self._output = self._storage.create(self._paths.chunk(self._chunk_name()))

@@ -83,7 +83,7 @@ class Decision(Enum):
 
 
 def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
-    """Refuse a writer that the table of writers can't hold: nobody could read the topic behind its commit (pure).
+    """Refuse a writer that the table of writers can't hold: nobody could read the topic after its commit (pure).
 
     Raises:
         UsageError: its id is too long, or no text; or its number is negative, or needs more than 64 bits.
@@ -125,7 +125,7 @@ def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int
     if row is None and batch.since is not None and forgotten > batch.since:
         raise OutcomeUnknownError(
             f"topic {topic!r}: cannot tell whether the records {batch.first} to {batch.last} of {batch.writer_id} "
-            f"landed: they were tried first behind entry {batch.since}, and producers without producer_id are "
+            f"landed: they were tried first after entry {batch.since}, and producers without producer_id are "
             f"forgotten up to entry {forgotten} (producer.id.expiration.ms). Look for them in the topic before they "
             "are sent again"
         )
@@ -165,7 +165,7 @@ def judge(
         return Decision.SKIP
     raise StaleBatchError(
         f"topic {topic!r}: {writer.writer_id} commits {writer.version}, but {row.last} is committed already. Spark "
-        "replays only its last batch, so the checkpoint was restored or made anew: start with a new checkpoint (a new "
+        "replays only its last batch, so the checkpoint was restored or replaced: start with a new checkpoint (a new "
         "query id) or a new txnAppId; or set the option skipOlderBatches=true if these records are in the topic already"
     )
 
@@ -229,7 +229,7 @@ def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, tra
         forgotten: up to which entry rows of producers without an id may be gone already.
         newest_ms: the storage's time of the newest entry.
         transient_ms: how long a silent producer without an id is kept: here a clock that is wrong does no harm, as
-            ``forgotten`` tells of every row that goes.
+            ``forgotten`` covers every row that goes.
     """
     passing = {name: row for name, row in rows.items() if _is_transient(name, row)}
     lasting = {name: row for name, row in rows.items() if name not in passing}
