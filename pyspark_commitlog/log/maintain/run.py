@@ -60,7 +60,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
-    removed = steps.run("remove former lives", lambda: remove_former(topic, stored), 0)
+    removed = steps.run("remove former incarnations", lambda: remove_former(topic, stored), 0)
     note_maintained(topic, topic_id)
     steps.raise_failures(topic.name)
     return Maintained(
