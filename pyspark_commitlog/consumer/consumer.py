@@ -27,7 +27,7 @@ from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, to_records, to_table
-from pyspark_commitlog.consumer.poller import Poller
+from pyspark_commitlog.consumer.poller import Poller, PollRequest
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.errors import TopicChangedError
@@ -240,7 +240,7 @@ class Consumer:
             FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
-        return self._poller.poll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
+        return self._poller.poll(timeout, PollRequest(RECORD_COLUMNS, self._most(max_records), to_records))
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -260,8 +260,7 @@ class Consumer:
             As ``poll``.
         """
         schema = schema_of(columns)
-        most = _ALL if max_records is None else self._most(max_records)
-        return self._poller.poll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
+        return self._poller.poll(timeout, self._table_request(schema, max_records))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -282,15 +281,18 @@ class Consumer:
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
-        return await self._poller.apoll(timeout, RECORD_COLUMNS, self._most(max_records), to_records)
+        return await self._poller.apoll(timeout, PollRequest(RECORD_COLUMNS, self._most(max_records), to_records))
 
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Do as ``poll_arrow`` without blocking the event loop."""
         schema = schema_of(columns)
+        return await self._poller.apoll(timeout, self._table_request(schema, max_records))
+
+    def _table_request(self, schema: pa.Schema, max_records: int | None) -> PollRequest[pa.Table]:
         most = _ALL if max_records is None else self._most(max_records)
-        return await self._poller.apoll(timeout, stored_columns(schema), most, partial(to_table, schema=schema))
+        return PollRequest(stored_columns(schema), most, partial(to_table, schema=schema))
 
     def _most(self, max_records: int | None) -> int:
         if max_records is None:

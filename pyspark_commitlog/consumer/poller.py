@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.model import Record, TopicPartition
 
 #: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
@@ -27,8 +28,24 @@ _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
 _Rows = TypeVar("_Rows")
 
-#: Makes what a poll returns of the rows that it took.
-Convert = Callable[[Sequence[PolledRows]], _Rows]
+
+@dataclass(frozen=True, slots=True)
+class PollRequest(Generic[_Rows]):
+    """What one poll asks for.
+
+    Args:
+        names: of the columns to decode.
+        most: how many rows at most.
+        convert: makes what the poll returns of the rows that it took.
+        certain: look at the topics in full; see ``SharedTopic.look``.
+        then: called with what ``convert`` made, once positions have moved.
+    """
+
+    names: tuple[str, ...]
+    most: int
+    convert: Callable[[Sequence[PolledRows]], _Rows]
+    certain: bool = False
+    then: Callable[[_Rows], object] | None = None
 
 
 class Poller:
@@ -61,17 +78,8 @@ class Poller:
         self._coordinator, self._offsets = coordinator, offsets
         self._fetcher = Fetcher(subscriptions, metadata, buffer)
 
-    def poll(
-        self,
-        timeout: float,
-        names: tuple[str, ...],
-        most: int,
-        convert: Convert[_Rows],
-        *,
-        certain: bool = False,
-        then: Callable[[_Rows], object] | None = None,
-    ) -> _Rows:
-        """Return what ``convert`` made of the next rows; ``then`` is called with it.
+    def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
+        """Return the next rows, converted.
 
         Whatever interrupts it (Ctrl-C): nothing has moved.
         """
@@ -80,42 +88,27 @@ class Poller:
             taken = None
             try:
                 with self._guard.lock:
-                    taken = self._take(names, most, certain=certain)
-                    converted = convert(taken.pieces)  # first: what fails here is there at the next poll
-                    self._apply(taken)
-                    if then is not None:
-                        then(converted)
+                    taken = self._take(request)
+                    rows = self._hand_out(taken, request)
                 left = deadline - self._clock.monotonic()
                 if taken.pieces or left <= 0:
-                    return converted
+                    return rows
                 self._root.wait(self._metadata.seen, min(left, self._longest_wait))
             except BaseException:
                 self._undo(taken)
                 raise
 
-    async def apoll(
-        self,
-        timeout: float,
-        names: tuple[str, ...],
-        most: int,
-        convert: Convert[_Rows],
-        *,
-        certain: bool = False,
-        then: Callable[[_Rows], object] | None = None,
-    ) -> _Rows:
+    async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
         """Do as ``poll`` without blocking the event loop."""
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
-            taken = await asyncio.to_thread(self._take, names, most, certain=certain)
+            taken = await asyncio.to_thread(self._take, request)
             try:
-                converted = convert(taken.pieces)
-                self._apply(taken)
-                if then is not None:
-                    then(converted)
+                rows = self._hand_out(taken, request)
                 left = deadline - self._clock.monotonic()
                 if taken.pieces or left <= 0:
-                    return converted
+                    return rows
             except BaseException:
                 self._undo(taken)
                 raise
@@ -143,7 +136,7 @@ class Poller:
         finally:
             forget()
 
-    def _take(self, names: tuple[str, ...], most: int, *, certain: bool = False) -> Taken:
+    def _take(self, request: PollRequest[_Rows]) -> Taken:
         with self._guard.lock:
             self._guard.check_open()
             self._coordinator.check_subscribed()
@@ -152,13 +145,18 @@ class Poller:
             self._metadata.check_access()
             self._coordinator.follow_assignment()
             self._coordinator.auto_commit()
-            views = self._offsets.look({} if certain else self._metadata.views, certain=certain)
+            views = self._offsets.look({} if request.certain else self._metadata.views, certain=request.certain)
             self._metadata.seen = self._metadata.versions(views)
-            return self._fetcher.take(views, names, most, self._config.fetch_max_bytes)
+            return self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
 
-    def _apply(self, taken: Taken) -> None:
+    def _hand_out(self, taken: Taken, request: PollRequest[_Rows]) -> _Rows:
+        """Convert what was taken, then move on: what fails to be converted is there at the next poll."""
+        rows = request.convert(taken.pieces)
         with self._guard.lock:
             self._fetcher.apply(taken)
+        if request.then is not None:
+            request.then(rows)
+        return rows
 
     def _undo(self, taken: Taken | None) -> None:
         """Go back to before what was taken: it was not handed out."""
@@ -190,12 +188,14 @@ class Poller:
         return True
 
     def _poll_ahead(self, timeout: float, *, certain: bool = False) -> None:
-        most, hold = self._config.max_poll_records, self._buffer.hold
-        self.poll(timeout, RECORD_COLUMNS, most, to_records, certain=certain, then=hold)
+        self.poll(timeout, self._request_ahead(certain=certain))
 
     async def _apoll_ahead(self, timeout: float, *, certain: bool = False) -> None:
+        await self.apoll(timeout, self._request_ahead(certain=certain))
+
+    def _request_ahead(self, *, certain: bool) -> PollRequest[list[Record]]:
         most, hold = self._config.max_poll_records, self._buffer.hold
-        await self.apoll(timeout, RECORD_COLUMNS, most, to_records, certain=certain, then=hold)
+        return PollRequest(RECORD_COLUMNS, most, to_records, certain, hold)
 
     @property
     def _patience(self) -> float:
@@ -218,11 +218,11 @@ class Poller:
             return to_table(pieces, schema)
 
         try:
-            tables = [self.poll(timeout, names, most, convert)]
+            tables = [self.poll(timeout, PollRequest(names, most, convert))]
             assigned = self._subscriptions.assigned
             until = {key: (assigned[key].position or 0) + lag for key, lag in self.lag().items()}
             while (most := most - tables[-1].num_rows) > 0 and self._is_before(until):
-                tables.append(self.poll(0.0, names, most, convert))
+                tables.append(self.poll(0.0, PollRequest(names, most, convert)))
             return pa.concat_tables(tables)
         except BaseException:
             self._go_back(begun)
