@@ -5,7 +5,7 @@ docs/explanation/design/group-membership.md says why; ``tests/model`` explores i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -81,13 +81,13 @@ def _step(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -
     rows = {m: replace(row, profile=seen.changed.get(m, row.profile)) for m, row in rows.items()}
     rows |= _admitted(rows, seen.joining, numbers)
     wanted = wanted_topics((row.profile for row in rows.values()), topics)
-    due = (
-        before.phase is Phase.PREPARING_REBALANCE
-        or departed
-        or wanted != before.topics
-        or any(_wish(row.profile) != _wish(asked.get(m)) for m, row in rows.items())
-    )
-    return _Step(rows, wanted) if due else changed
+    due = departed or wanted != before.topics or before.phase is Phase.PREPARING_REBALANCE
+    return _Step(rows, wanted) if due or _wishes_differ(rows, asked) else changed
+
+
+def _wishes_differ(rows: Mapping[str, Member], asked: Mapping[str, Profile]) -> bool:
+    """Return whether a member is new, or wants something else than before."""
+    return any(_wish(row.profile) != _wish(asked.get(member_id)) for member_id, row in rows.items())
 
 
 def _wish(profile: Profile | None) -> object:
@@ -160,7 +160,7 @@ def _assigned(
     protocol = chosen([rows[member_id].profile.assignors for member_id in sorted(rows)])
     assert protocol is not None, "a member that shares no assignor with the others is not let in"
     assignor, incarnations = ASSIGNORS[protocol], _lasting(before.topics, topics)
-    has = {m: frozenset(p for p in row.owned if p.topic in incarnations) for m, row in rows.items()}
+    has = {m: _has(row, incarnations) for m, row in rows.items()}
     had = has if assignor.cooperative else {m: _had(before, m, has[m], incarnations) for m in rows}
     handover = _handover(has, _target(assignor, rows, had, wanted), cooperative=assignor.cooperative)
     blocked = handover.blocked()
@@ -181,7 +181,12 @@ def _lasting(
     }
 
 
-def _had(before: Members, member_id: str, has: Places, incarnations: Iterable[str]) -> Places:
+def _has(row: Member, incarnations: Collection[str]) -> Places:
+    """Return what a member owns, of topics that are still there."""
+    return frozenset(place for place in row.owned if place.topic in incarnations)
+
+
+def _had(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
     """Return what a member had before an eager rebalance took it all, for the sticky assignor."""
     row = before.rows.get(member_id)
     return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has
