@@ -27,7 +27,7 @@ from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
-from pyspark_commitlog.log.maintain.collect import former_lives
+from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
 from pyspark_commitlog.log.read.backlog import backlog
@@ -170,7 +170,7 @@ class CommitLog(Root):
                 log_start=(0,) * partitions,
                 log_end=(0,) * partitions,
                 created=slot.sequence,
-                former_ids=former_lives(base, topic.state_of(base.entry)) if base else (),
+                former_ids=former_incarnations(base, topic.state_of(base.entry)) if base else (),
                 former_queries=topic.state_of(base.entry).former_queries if base else (),
             )
             return Draft("create", topic_id, {"state": state.to_json()}, result=None)

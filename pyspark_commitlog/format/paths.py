@@ -142,7 +142,7 @@ def journal(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicPaths:
-    """Paths below ``<topic>/<topic id>``: what belongs to one life of a topic."""
+    """Paths below ``<topic>/<topic id>``: what belongs to one incarnation of a topic."""
 
     name: str
     topic_id: str

@@ -140,7 +140,7 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 class TopicState:
     """What a topic IS after an entry: the same on every replica.
 
-    ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier lives of the name
+    ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier incarnations
     with the storage time (ms) at which they ended, ``former_queries`` the streaming queries that wrote to those.
     ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for none. ``lineage`` is
     that of the entry that the state was read from.

@@ -97,7 +97,7 @@ class TopicLog:
         """Return the newest entry and its state.
 
         Args:
-            topic_id: the life of the topic that the caller means; None for the current one.
+            topic_id: the incarnation of the topic that the caller means; None for the current one.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -135,7 +135,7 @@ class TopicLog:
         if stored is None:
             return None
         state = self.state_of(stored.entry)
-        if state.topic_id != topic_id:  # the life before ended with the entry before this one's first
+        if state.topic_id != topic_id:  # the incarnation before ended with the entry before this one's first
             try:
                 state = self.state_of(self.journal.read(state.created - 1).entry)
             except (FileNotFoundError, CorruptionError):  # collected
@@ -194,11 +194,11 @@ class TopicLog:
     # --- physical ----------------------------------------------------------------------------------------
 
     def paths(self, topic_id: str) -> TopicPaths:
-        """Return the paths of one life of the topic."""
+        """Return the paths of one incarnation of the topic."""
         return TopicPaths(self.name, topic_id)
 
     def settle_journal(self, topic_id: str) -> Journal:
-        """Return the settle journal of one life of the topic."""
+        """Return the settle journal of one incarnation of the topic."""
         if topic_id not in self._settles:
             self._settles = {
                 topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side, check_settle_entry)
@@ -242,7 +242,7 @@ class TopicLog:
         """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).
 
         Raises:
-            TopicChangedError: this life of the topic is gone.
+            TopicChangedError: this incarnation of the topic is gone.
             CorruptionError: the newest settle entry is damaged, or its table is missing.
         """
         journal = self.settle_journal(topic_id)

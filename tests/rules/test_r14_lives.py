@@ -144,12 +144,12 @@ def test_hundreds_of_lives_keep_the_entry_small(world: World) -> None:
     from dataclasses import replace
 
     from pyspark_commitlog.format.entry import MAX_LINE_BYTES
-    from pyspark_commitlog.log.maintain.collect import former_lives
+    from pyspark_commitlog.log.maintain.collect import former_incarnations
 
     topic = world.create()
     stored, state = topic.newest()
     for _ in range(3000):
-        state = replace(state, deleted=True, former_ids=former_lives(stored, replace(state, deleted=True)))
+        state = replace(state, deleted=True, former_ids=former_incarnations(stored, replace(state, deleted=True)))
     assert len(str(state.to_json())) < MAX_LINE_BYTES
 
 

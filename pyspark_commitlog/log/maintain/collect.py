@@ -20,8 +20,8 @@ from pyspark_commitlog.log.topic import TopicLog
 
 #: How the names of the settle journal's side files end; all others belong to the topic's journal.
 SETTLE_TABLES = (".partitions", ".damaged")
-#: Earlier lives of a topic that are remembered: bounds an entry's size.
-FORMER_LIVES = 200
+#: Earlier incarnations of a topic that are remembered: bounds an entry's size.
+FORMER_INCARNATIONS = 200
 #: Entries of a journal that are never collected, counted from the newest.
 KEPT_ENTRIES = 2
 
@@ -297,14 +297,14 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     return len(orphans)
 
 
-def former_lives(newest: Stored, state: TopicState) -> tuple[tuple[str, int], ...]:
+def former_incarnations(newest: Stored, state: TopicState) -> tuple[tuple[str, int], ...]:
     """Return the topic ids that are over, newest last, with the storage time of the entry that ended each (pure)."""
     ended = ((state.topic_id, newest.info.modified_ms),) if state.deleted else ()
-    return (*state.former_ids, *ended)[-FORMER_LIVES:]
+    return (*state.former_ids, *ended)[-FORMER_INCARNATIONS:]
 
 
 def remove_former(topic: TopicLog, newest: Stored) -> int:
-    """Remove the directories of earlier lives of the topic, after the delay, on every run (rule R14).
+    """Remove the directories of earlier incarnations of the topic, after the delay, on every run (rule R14).
 
     Returns:
         The number of directories removed.
@@ -312,7 +312,7 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
     state = topic.state_of(newest.entry)
     now, delay = topic.storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
     removed, over_ms = 0, newest.info.modified_ms
-    for topic_id, ended_ms in reversed(former_lives(newest, state)):
+    for topic_id, ended_ms in reversed(former_incarnations(newest, state)):
         home = topic.paths(topic_id).home
         over_ms = min(over_ms, ended_ms)  # it ended before all that came later, whatever a clock said then
         if over_ms + delay <= now and topic.storage.names(home):

@@ -155,7 +155,7 @@ def compact(
 
     Args:
         topic: the topic.
-        topic_id: its current life.
+        topic_id: its current incarnation.
         worker: does the rounds; None: this process.
         progress: is called with the segments that are read and written.
 

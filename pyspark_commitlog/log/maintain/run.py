@@ -46,7 +46,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     """Maintain a topic; see ``CommitLog.maintain``."""
     stored = topic.journal.newest()
     if stored is not None:
-        topic.journal.assure(stored)  # rule R5: what it says of lives that are over is acted upon
+        topic.journal.assure(stored)  # rule R5: what it says of incarnations that are over is acted upon
         if topic.state_of(stored.entry).deleted:
             return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
     stored, state = topic.newest_at(stored, None)

@@ -108,7 +108,7 @@ class PartitionReader:
 
     Args:
         topic: the topic.
-        topic_id: the life of the topic that the ranges speak of.
+        topic_id: the incarnation of the topic that the ranges speak of.
         partition: its number.
         names: columns to decode; others are not even decompressed. None: all.
         view: what to go by, if it was read already; else it is read now.

@@ -68,7 +68,7 @@ def _part(stretch: Stretch, start: int, end: int) -> int:
 
 
 class StoredSizes:
-    """The stored bytes of one life of a topic. Reads the newest entries at ``look``, and each older one once."""
+    """The stored bytes of one incarnation of a topic. Reads the newest entries at ``look``, each older one once."""
 
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id

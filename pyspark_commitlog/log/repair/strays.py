@@ -85,7 +85,7 @@ class Strays:
                 continue
             above = entry
             self._guard(lambda entry=entry: journal.inline(entry), still)  # type: ignore[misc]
-            if entry.topic_id != self.state.topic_id:  # an earlier life's: its tables lie there
+            if entry.topic_id != self.state.topic_id:  # an earlier incarnation's: its tables lie there
                 continue
             self._guard(lambda entry=entry: self._tables(entry), still)  # type: ignore[misc]
 

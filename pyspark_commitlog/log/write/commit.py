@@ -31,7 +31,7 @@ from pyspark_commitlog.log.write.writers import (
     Decision,
     ProducerBatch,
     Transaction,
-    check_life,
+    check_incarnation,
     check_remembered,
     check_writer,
     judge,
@@ -43,7 +43,7 @@ from pyspark_commitlog.text import counted
 logger = logging.getLogger("pyspark_commitlog.log")
 
 _MARKS_PER_RETENTION = 24
-#: Lives of topics that were warned of already, and how many are remembered.
+#: Incarnations of topics that were warned of already, and how many are remembered.
 _warned_of_old: dict[str, None] = {}
 _MOST_WARNED = 1000
 
@@ -186,12 +186,12 @@ def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Sl
 
     Raises:
         TopicChangedError, OutcomeUnknownError, StaleBatchError, WriterFencedError: the writer is refused; see
-            ``check_life``, ``check_remembered`` and ``judge``.
+            ``check_incarnation``, ``check_remembered`` and ``judge``.
         StagedExpiredError: see ``check_floor``.
     """
     writer = batch.writer
     if writer is not None:
-        check_life(writer, state, batch.topic)
+        check_incarnation(writer, state, batch.topic)
         if isinstance(writer, ProducerBatch):
             check_remembered(row, writer, state.writers.forgotten, batch.topic)
         if judge(row, writer, batch.rows, batch.checksum, batch.topic) is Decision.SKIP:
@@ -218,7 +218,7 @@ def commit(
 
     Args:
         topic: the topic.
-        topic_id: the life of the topic that was staged for.
+        topic_id: the incarnation of the topic that was staged for.
         staged: one per task, in task order; tasks without records may be left out.
         writer: makes a repetition change nothing (invariant I5); None for at least once.
         durable: whether the records must survive power loss. False: the chunks were staged without fsync (acks=0); the

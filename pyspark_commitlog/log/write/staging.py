@@ -106,7 +106,7 @@ class Stager:
 
     Args:
         storage: the root.
-        paths: of the topic's current life.
+        paths: of the topic's current incarnation.
         state: the topic as the task read it.
         sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
         partitioner: chooses partitions.

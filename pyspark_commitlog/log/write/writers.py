@@ -41,7 +41,7 @@ PRODUCER = "producer:"
 TRANSIENT = "transient:"
 #: What the writer ids of streaming queries start with.
 QUERY = "spark:"
-#: Queries of earlier lives that are remembered: bounds an entry's size.
+#: Queries of earlier incarnations that are remembered: bounds an entry's size.
 FORMER_QUERIES = 200
 #: Characters of a writer id at most: what entries may hold (``shape.Text``).
 MAX_WRITER_ID = 4096
@@ -101,8 +101,8 @@ def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
         )
 
 
-def check_life(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
-    """Refuse a query that wrote to an earlier life of the topic: its batches would go on (R14; pure).
+def check_incarnation(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
+    """Refuse a query that wrote to an earlier incarnation of the topic: its batches would go on (R14; pure).
 
     Raises:
         TopicChangedError: start with a new checkpoint.
@@ -203,7 +203,7 @@ def _hex(checksum: int | None) -> str:
 
 
 def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
-    """Return the streaming queries that a topic's next life refuses: those that wrote to this one or an earlier one."""
+    """Return the streaming queries that a topic's next incarnation refuses: all that wrote to it so far."""
     rows = {**topic.snapshot(state), **state.writers.rows}
     queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].sequence)
     return (*state.former_queries, *queries)[-FORMER_QUERIES:]
