@@ -45,7 +45,7 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
     if removed:
         yield f"{name}: removed {removed} that nothing needs any more"
     if done.removed_lives:
-        yield f"{name}: removed {counted(done.removed_lives, 'earlier life').replace('lifes', 'lives')} of the topic"
+        yield f"{name}: removed {counted(done.removed_lives, 'earlier incarnation')} of the topic"
 
 
 def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:

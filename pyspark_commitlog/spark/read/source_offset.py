@@ -75,7 +75,7 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """How far each partition was read, of which life of its topic, and of which history (``Lineage.position``)."""
+    """How far each partition was read, in which incarnation of its topic and which history (``Lineage.position``)."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
