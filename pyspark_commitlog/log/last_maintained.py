@@ -10,7 +10,7 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.topic import TopicLog
 
-log = logging.getLogger("pyspark_commitlog.log")
+logger = logging.getLogger("pyspark_commitlog.log")
 
 #: A writer looks once in so many seconds, and warns when `maintain` has not run for as long.
 _WARN_SECONDS = 3600
@@ -54,7 +54,7 @@ def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
     topic.maintenance_checked = now
     age_ms = since_maintained_ms(topic, topic_id)
     if age_ms is not None and age_ms >= _WARN_SECONDS * 1000 and age_ms >= 2 * _interval_ms(topic):
-        log.warning(
+        logger.warning(
             "topic %r: maintenance has not run for %d minutes: retention, compaction and the removal of old files "
             "wait for it. Run `commitlog maintain %s`, as a service or from cron, or call CommitLog.maintain()",
             topic.name, age_ms // 60_000, topic.storage.url,

@@ -51,7 +51,7 @@ def numbers(topic: TopicLog, partition: int) -> list[int]:
     return [int((record.value or b"").split()[0]) for record in found]
 
 
-def test_a_large_task_stages_one_chunk_of_many_groups_and_keeps_the_order(topic: TopicLog) -> None:
+def test_a_large_task_stages_one_chunk_of_many_extents_and_keeps_the_order(topic: TopicLog) -> None:
     staged = stage(topic, *records(1000))
     assert len(staged.extents) >= 4 * PARTITIONS
     assert staged.rows == 1000
@@ -60,7 +60,7 @@ def test_a_large_task_stages_one_chunk_of_many_groups_and_keeps_the_order(topic:
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
 
 
-def test_the_groups_of_a_chunk_settle_in_order(topic: TopicLog, tmp_path: Path) -> None:
+def test_the_extents_of_a_chunk_settle_in_order(topic: TopicLog, tmp_path: Path) -> None:
     staged = stage(topic, *records(1000))
     commit(topic, staged.topic_id, [staged])
     CommitLog(tmp_path).maintain("t")
@@ -76,7 +76,7 @@ def test_two_large_tasks_keep_their_order_one_behind_the_other(topic: TopicLog) 
         assert numbers(topic, partition) == wanted
 
 
-def test_the_groups_of_a_chunk_lie_one_behind_the_other_and_fill_it(topic: TopicLog) -> None:
+def test_the_extents_of_a_chunk_lie_one_after_the_other_and_fill_it(topic: TopicLog) -> None:
     staged = stage(topic, *records(1000))
     assert staged.chunk is not None
     ends = [extent.position + extent.length for extent in staged.extents]
