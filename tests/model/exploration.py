@@ -133,7 +133,8 @@ class Scenario:
 
     ``alone`` is asked of every reachable storage. ``finishes`` of every reachable local state: if this process alone
     goes on from there, with no fault any more, does that break something? ``must_reach`` are phases and kinds of claims
-    that some interleaving must come to.
+    that some interleaving must come to. ``symmetric``: states in which processes with equal starts have changed places
+    count as one: those processes take the same steps, and nothing in storage says which of them did.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Scenario:
     alone: tuple[Alone, ...] = ()
     finishes: Callable[[str, Local, Any, tuple[Claim, ...]], str | None] | None = None
     must_reach: tuple[str, ...] = ()
+    symmetric: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +213,11 @@ class _Space:
         self.reached: set[str] = set()
         self._judged: dict[int, str | None] = {}
         self._finished: dict[tuple[int, int, int], str | None] = {}
+        self._alike = _alike(scenario) if scenario.symmetric else ()
 
     def first(self) -> State:
         starts = [run_on(process.start)[0] for process in self.scenario.processes]
-        return (self.stores.id(self.scenario.store), *map(self.locals.id, starts))
+        return self._one_of_all((self.stores.id(self.scenario.store), *map(self.locals.id, starts)))
 
     def moves_of(self, store: int, local: int) -> tuple[Move, ...]:
         found = self.moves.get((store, local))
@@ -236,7 +239,16 @@ class _Space:
         for place in range(1, len(state)):
             if state[place] != self.ended:
                 for move in self.moves_of(store, state[place]):
-                    yield (move.store, *state[1:place], move.local, *state[place + 1 :]), place, move
+                    after = (move.store, *state[1:place], move.local, *state[place + 1 :])
+                    yield self._one_of_all(after) if self._alike else after, place, move
+
+    def _one_of_all(self, state: State) -> State:
+        """Return the state that stands for all in which processes that are alike have changed places."""
+        found = list(state)
+        for places in self._alike:
+            for place, local in zip(places, sorted(state[each] for each in places), strict=True):
+                found[place] = local
+        return tuple(found)
 
     def line(self, place: int, move: Move) -> str:
         return f"{self.scenario.processes[place - 1].name}: {move.note}"
@@ -272,6 +284,14 @@ class _Space:
             name = self.scenario.processes[place - 1].name
             self._finished[key] = self.scenario.finishes(name, local, self.stores.items[store_id], claims)
         return self._finished[key]
+
+
+def _alike(scenario: Scenario) -> tuple[tuple[int, ...], ...]:
+    """Return the places of processes that start alike, in groups."""
+    groups: dict[Local, list[int]] = {}
+    for place, each in enumerate(scenario.processes, 1):
+        groups.setdefault(each.start, []).append(place)
+    return tuple(tuple(places) for places in groups.values() if len(places) > 1)
 
 
 Step = tuple[Store, "Local | None", tuple[Claim, ...], "str | None", str]

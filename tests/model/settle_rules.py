@@ -26,6 +26,8 @@ class Guards:
     """O2: the preconditions are checked on every attempt, not on the first one only."""
     planned_again: bool = True
     """O2: retention works out what stays on every attempt, not once."""
+    landed_if_named: bool = True
+    """O2: after a lost reply an operation landed if the newest entry names its objects, not if its pieces are gone."""
     rebase: bool = True
     """O3: an operation that loses its number tries the next with the same objects."""
     tiers: bool = True
@@ -228,6 +230,8 @@ class Merge:
         at = row.index(self.gone[0]) if self.gone[0] in row else -1
         if at < 0 or row[at : at + len(self.gone)] != self.gone:
             return None
+        if self.new is None and base.cleaned >= self.cleaned:
+            return None
         put = self.gone if self.new is None else (self.new,)
         row = (*row[:at], *put, *row[at + len(self.gone) :])
         cleaned = max(base.cleaned, self.cleaned)
@@ -314,6 +318,13 @@ class Touch:
 
 
 Operation = Settle | Merge | Split | LetGo | Floor | Touch
+
+
+def has_landed(op: Operation, base: Entry) -> bool:
+    """Whether an entry shows that an operation is in force: it names its objects; without any, it came as far (pure)."""
+    if op.made:
+        return any(new in base.named for new in op.made)
+    return isinstance(op, Merge) and base.cleaned >= op.cleaned
 
 
 def draft(by: str, op: Operation, logs: Logs, guards: Guards, first: bool) -> Entry | str:

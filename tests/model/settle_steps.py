@@ -58,6 +58,7 @@ from tests.model.settle_rules import (
     Stolen,
     Touch,
     draft,
+    has_landed,
 )
 from tests.model.settle_store import Entry, Object, Seen, World, entry, made, ordered
 
@@ -93,8 +94,10 @@ def attempt(me: Me, op: Operation, first: bool, after: After, args: tuple[Hashab
     logs: Logs = yield Newest()
     found = draft(me.operation, op, logs, me.guards, first)
     if isinstance(found, str):
-        if any(new in logs.settle.entry.named for new in op.made):  # ours, by an earlier put whose reply was lost
-            return Next(after, (me, *args), Published(me.operation))
+        if has_landed(op, logs.settle.entry):  # by an earlier put whose reply was lost
+            return Next(after, (me, *args), Published(me.operation) if op.made else None)
+        if not me.guards.landed_if_named and not first:
+            return Next(after, (me, *args))
         return Done(Stolen(me.name) if me.stealing_counts and isinstance(op, Merge) else Dropped(me.name, found))
     return Next(place, (me, op, logs.settle, found, after, args))
 
@@ -286,7 +289,7 @@ def compact(me: Me, world: World) -> Phase:
     if not row or (row[-1].end <= base.cleaned and not any(left_out(piece, row, base.cleaned, world) for piece in row)):
         return Done()
     plan = tuple((piece, left_out(piece, row, base.cleaned, world)) for piece in row)
-    return Next(compact_piece, (me, plan, row, row[-1].end, logs.settle.number))
+    return Next(compact_piece, (me, plan, row, world, logs.settle.number))
 
 
 def left_out(piece: Object, row: tuple[Object, ...], cleaned: int, world: World) -> frozenset[int]:
@@ -308,15 +311,15 @@ def left_out(piece: Object, row: tuple[Object, ...], cleaned: int, world: World)
 Plan = tuple[tuple[Object, frozenset[int]], ...]
 
 
-def compact_piece(me: Me, plan: Plan, row: tuple[Object, ...], end: int, number: int) -> Phase:
+def compact_piece(me: Me, plan: Plan, row: tuple[Object, ...], world: World, number: int) -> Phase:
     """The next piece; `cleaned` rises with the last one."""
     (piece, gone), rest = plan[0], plan[1:]
     logs: Logs = yield Newest()
     if me.guards.pieces:  # named when THIS piece is begun
         number = logs.settle.number
-    cleaned = end if not rest or not me.guards.cleaned_last else 0
+    cleaned = row[-1].end if not rest or not me.guards.cleaned_last else 0
     if not gone and not cleaned:
-        return Next(compact_rest, (me, rest, row, end, number))
+        return Next(compact_rest, (me, rest, row, world, number))
     new = None
     if gone:
         kept = tuple(record for record in piece.slices[0] or () if record not in gone)
@@ -327,12 +330,15 @@ def compact_piece(me: Me, plan: Plan, row: tuple[Object, ...], end: int, number:
         if not (yield from put_object(me, new)):
             return Done()
     op = Merge(0, (piece,), new, row, cleaned)
-    return Next(attempt, (replace(me, piece=piece.start), op, True, compact_rest, (rest, row, end, number)))
+    return Next(attempt, (replace(me, piece=piece.start), op, True, compact_rest, (rest, row, world, number)))
 
 
-def compact_rest(me: Me, rest: Plan, row: tuple[Object, ...], end: int, number: int) -> Phase:
-    """The pieces that are left."""
-    return Next(compact_piece, (me, rest, row, end, number)) if rest else Done(Cleaned(me.name))
+def compact_rest(me: Me, rest: Plan, row: tuple[Object, ...], world: World, number: int) -> Phase:
+    """The pieces that are left; after the last one, the next round."""
+    if rest:
+        return Next(compact_piece, (me, rest, row, world, number))
+    claim = Cleaned(me.name)
+    return Next(compact, (replace(me.next_round(), piece=0), world), claim) if me.rounds > 1 else Done(claim)
     yield
 
 

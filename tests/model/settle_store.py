@@ -69,6 +69,11 @@ class Entry:
         """The pieces of a partition, in order."""
         return (*self.own[partition], *self.tail)
 
+    def first(self, partition: int) -> int:
+        """The first offset of a partition that it names."""
+        row = self.row(partition)
+        return row[0].start if row else self.settled
+
     def __str__(self) -> str:
         return f"{self.number}={self.by}"
 
@@ -260,6 +265,10 @@ def _history(old: Entry, new: Entry) -> str | None:
     for what, was, now in (("settled", old.settled, new.settled), ("filesFloor", old.floor, new.floor)):
         if now < was:
             return f"S4: {what} goes back from {was} to {now} in entry {new}"
+    for partition in range(len(new.own)):
+        was, now = (each.first(partition) for each in (old, new))
+        if now < was:
+            return f"S4: partition {partition}: entry {new} brings back what was let go of, from {was} down to {now}"
     return None
 
 
