@@ -307,7 +307,7 @@ class Consumer:
 
     def __next__(self) -> Record:
         """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
-        if not self._poller.has_next():
+        if not (self._buffer.records or self._poller.has_next()):
             raise StopIteration
         return self._buffer.hand_over()
 
@@ -316,7 +316,7 @@ class Consumer:
 
     async def __anext__(self) -> Record:
         """As ``__next__``, without blocking the event loop."""
-        if not await self._poller.ahas_next():
+        if not (self._buffer.records or await self._poller.ahas_next()):
             raise StopAsyncIteration
         return self._buffer.hand_over()
 
