@@ -127,7 +127,8 @@ def measures(root: Path) -> dict[str, str]:
         node.name for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)
     )
     files = _twice(module.path.name for module in modules if module.path.name != "__init__.py")
-    room, largest = Counter(module.room for module in modules).most_common(1)[0]
+    rooms = Counter(module.room for module in modules)
+    room, largest = rooms.most_common(1)[0]
     arrows = imports(modules)
     duplicates, lines = repeated(modules)
     return {
@@ -139,6 +140,7 @@ def measures(root: Path) -> dict[str, str]:
         "functions of a complexity above 10": f"{sum(each > 10 for each in complexities)}",
         "class names that occur twice": f"{len(classes)}",
         "file names that occur twice": f"{len(files)}",
+        "rooms": f"{len(rooms)}",
         "files of the largest room": f"{largest} ({room}/)",
         "arrows between rooms": f"{len(between_rooms(arrows))}",
         "arrows within log/, a directory as one": f"{len(between_parts(arrows, 'log'))}",
