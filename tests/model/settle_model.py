@@ -50,6 +50,7 @@ from tests.model.settle_steps import (
     place,
     publish,
     publish_merge,
+    raise_starts,
     read_call,
     read_unsettled,
     retain,
@@ -265,6 +266,16 @@ def split_up(guards: Guards) -> Scenario:
     )  # fmt: skip
 
 
+def retained_late(guards: Guards) -> Scenario:
+    """Retention plans more after a lost reply, under the same write id; its first put lands late, perhaps as a ghost."""
+    world = World(lost="entry", network="late")
+    return scene(
+        "late retention", tail_of(world, 3, 3), world,
+        one("retention", retain, guards, ((0, 1),)), process("delete-records", raise_starts, ((0, 2),)),
+        one("collector", collect, guards, rounds=2), process("others", publish, 2), process("network", network),
+    )  # fmt: skip
+
+
 def readers(guards: Guards) -> Scenario:
     """A reader lists, then probes, and opens what it found, beside a merge and a collector; replies get lost."""
     world = World(lost="entry")
@@ -421,6 +432,7 @@ WHOLE = [
     Whole(late_puts, 20_000),
     Whole(shared, 40_000),
     Whole(split_up, 18_000),
+    Whole(retained_late, 72_000),
     Whole(readers, 360_000, "Published Accepted"),
     Whole(keyed, 90_000, "Published Cleaned"),
     Whole(keyed_lost, 1_300, "Published Cleaned Dropped"),
@@ -451,6 +463,7 @@ WITHOUT = [
     Without("O2", "every_attempt", False, commits_go_on, "S2"),
     Without("O2", "planned_again", False, settlers, "S1"),
     Without("O2", "landed_if_named", False, keyed_lost, "S7"),
+    Without("O2", "draft_has_own_id", False, retained_late, "S1"),
     Without("O3", "rebase", False, settlers, "S10"),
     Without("O3", "tiers", False, tiered, "S10"),
     Without("O4", "floor", False, sweeping, "S1"),

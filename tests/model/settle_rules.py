@@ -28,6 +28,8 @@ class Guards:
     """O2: retention works out what stays on every attempt, not once."""
     landed_if_named: bool = True
     """O2: after a lost reply an operation landed if the newest entry names its objects, not if its pieces are gone."""
+    draft_has_own_id: bool = True
+    """O2: a draft that differs from the one before has a write id of its own, also on the same base."""
     rebase: bool = True
     """O3: an operation that loses its number tries the next with the same objects."""
     tiers: bool = True
@@ -98,7 +100,11 @@ class Published:
 
     def broken(self, store: Store) -> str | None:
         """S4."""
-        return None if any(each.by == self.by for each in store.chain) else f"S4: {self.by} is published nowhere"
+        return (
+            None
+            if any(each.by.split("-")[0] == self.by for each in store.chain)
+            else f"S4: {self.by} is published nowhere"
+        )
 
     def __str__(self) -> str:
         return f"{self.by} is published"
@@ -340,4 +346,6 @@ def draft(by: str, op: Operation, logs: Logs, guards: Guards, first: bool) -> En
     if after is None:
         return "its preconditions do not hold"
     drops = ordered(base.named - after.named)
+    if guards.draft_has_own_id and isinstance(op, LetGo):  # of one operation only this kind plans again
+        by = "-".join([by, *(each.maker for each in drops)])
     return entry(replace(after, number=base.number + 1, by=by, prev=base.by, drops=drops, attempt=0))

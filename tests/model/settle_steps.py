@@ -112,7 +112,7 @@ def place(me: Me, op: Operation, anchor: Seen, new: Entry, after: After, args: t
             return Next(place, (me, op, anchor, new, after, args))
         case Reply.EXISTS:
             there: Seen | None = yield Read(new.number)
-            if there is not None and there.entry.by == me.operation:
+            if there is not None and there.entry.by == new.by:
                 return Next(confirm, (me, op, anchor, after, args))
     return Next(attempt, (me, op, False, after, args))
 
@@ -355,6 +355,13 @@ def retain(me: Me, raises: tuple[tuple[int, int], ...]) -> Phase:
     if planned is not None:
         op = LetGo((planned.tail,))
     return Next(attempt, (me, op, True, split_again, ()))
+
+
+def raise_starts(raises: tuple[tuple[int, int], ...]) -> Phase:
+    """Delete-records by somebody else."""
+    partition, to = raises[0]
+    yield RaiseStart(partition, to)
+    return Next(raise_starts, (raises[1:],)) if raises[1:] else Done()
 
 
 # --- The sweeper ----------------------------------------------------------------------------------------------------
