@@ -121,8 +121,8 @@ class PutContract(StorageCase):
 
         def look() -> None:
             while not stop.is_set():
-                found = self.raw_read(storage, "journal/1")
-                seen.add(-1 if found is None else len(found))
+                content = self.raw_read(storage, "journal/1")
+                seen.add(-1 if content is None else len(content))
 
         watcher = threading.Thread(target=look)
         watcher.start()

@@ -188,8 +188,8 @@ class ReadContract(StorageCase):
         ids = {one.new_id() for one in (storage, opener()) for _ in range(100)}
 
         assert len(ids) == 200
-        assert {len(found) for found in ids} == {36}
-        assert all(found == found.lower() for found in ids)
+        assert {len(given) for given in ids} == {36}
+        assert all(given == given.lower() for given in ids)
 
     def test_jitter_is_a_share(self, storage: Storage) -> None:
         drawn = [storage.jitter() for _ in range(100)]

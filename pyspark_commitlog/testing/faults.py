@@ -113,9 +113,9 @@ def on_path(part: str, operation: str, act: Callable[[], None], *, when: str = "
     """Return a hook that acts at the first ``times`` operations whose path contains ``part``."""
     left = times
 
-    def hook(found: str, path: str, moment: str) -> None:
+    def hook(called: str, path: str, moment: str) -> None:
         nonlocal left
-        if left and moment == when and found == operation and part in path:
+        if left and moment == when and called == operation and part in path:
             left -= 1
             act()
 
