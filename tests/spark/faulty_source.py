@@ -42,7 +42,7 @@ class FaultySource(DefaultSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Return the writer that sets the hook while it commits."""
-        return FaultyWriter(self, schema, overwrite)
+        return FaultyWriter(self.open_log, self.options, schema, overwrite)
 
 
 class FaultyWriter(CommitLogStreamWriter):

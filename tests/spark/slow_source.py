@@ -48,11 +48,11 @@ class SlowSource(DefaultSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Return the writer with slow tasks."""
-        return SlowWriter(self, schema, overwrite)
+        return SlowWriter(self.open_log, self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Return the streaming writer with slow tasks."""
-        return SlowStreamWriter(self, schema, overwrite)
+        return SlowStreamWriter(self.open_log, self.options, schema, overwrite)
 
 
 class SlowReader(CommitLogReader):

@@ -34,7 +34,7 @@ PARTITIONS = 3
 CONFIG = {"inline.max.bytes": 0, "settle.entries": 3, "settle.ms": 0, "segment.bytes": 20_000, "retention.ms": -1}
 
 
-class CompactionJob:
+class KilledJob:
     """The job of ``kill_writer.py`` and its directory."""
 
     module = "tests.spark.kill_writer"
@@ -101,7 +101,7 @@ class CompactionJob:
             assert offsets == list(range(len(offsets)))
 
 
-class CopyJob(CompactionJob):
+class CopyJob(KilledJob):
     """The job of ``kill_copier.py``: from a topic to ``TOPIC``, which must become equal to it."""
 
     module = "tests.spark.kill_copier"
@@ -140,7 +140,7 @@ def kill_job(process: subprocess.Popen[bytes], *, workers: bool) -> None:
     process.wait()
 
 
-def kill_at_random(job: CompactionJob, kills: int, seed: int) -> None:
+def kill_at_random(job: KilledJob, kills: int, seed: int) -> None:
     """Kill the job that often, each time a random moment after it has made some progress; then let it finish."""
     chance = random.Random(seed)
     for number in range(kills):
@@ -156,12 +156,12 @@ def kill_at_random(job: CompactionJob, kills: int, seed: int) -> None:
 
 def test_a_job_that_is_killed_twice_writes_every_record_once(tmp_path: Path) -> None:
     """Once with its Python workers, once without: the long tests kill it twenty times."""
-    kill_at_random(CompactionJob(tmp_path, batches_for(2)), 2, seed=20131103)
+    kill_at_random(KilledJob(tmp_path, batches_for(2)), 2, seed=20131103)
 
 
 @pytest.mark.long
 def test_a_job_that_is_killed_twenty_times_writes_every_record_once(tmp_path: Path) -> None:
-    kill_at_random(CompactionJob(tmp_path, batches_for(20)), 20, seed=int(time.time()))
+    kill_at_random(KilledJob(tmp_path, batches_for(20)), 20, seed=int(time.time()))
 
 
 def test_a_copy_from_topic_to_topic_that_is_killed_twice_is_equal(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ BATCH = 3
 BATCHES = BATCH + 2
 
 
-def kill_at(job: CompactionJob, step: int, moment: str) -> bool:
+def kill_at(job: KilledJob, step: int, moment: str) -> bool:
     """Run the job with a kill in its next batch ``BATCH``; return whether it was killed there."""
     write_plan(job.home, BATCH, step, moment)
     process = job.start("commitlog-faulty")
@@ -199,7 +199,7 @@ def kill_at(job: CompactionJob, step: int, moment: str) -> bool:
 
 def test_killed_between_its_entry_and_sparks_commit_file_a_batch_is_not_written_again(tmp_path: Path) -> None:
     """The step right after the one commit point, before anything else can be done."""
-    job = CompactionJob(tmp_path, BATCHES)
+    job = KilledJob(tmp_path, BATCHES)
     put = 1  # a commit's first mutating operation is the put
     assert kill_at(job, put, "after")
     assert traced(tmp_path, BATCH)[-1][1:3] == ("after", "put_if_absent")
@@ -218,7 +218,7 @@ def test_killed_at_any_step_of_its_commit_a_batch_is_written_once(tmp_path: Path
         for moment in ("before", "after"):
             home = tmp_path / f"{step}-{moment}"
             home.mkdir()
-            job = CompactionJob(home, BATCHES)
+            job = KilledJob(home, BATCHES)
             if not kill_at(job, step, moment):
                 assert moments > 6, "the commit of this batch should put an entry and settle"
                 return
