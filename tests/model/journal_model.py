@@ -92,7 +92,7 @@ class World:
     """A request is executed at once or never; or perhaps later; or perhaps now and once more later."""
     torn_listing: bool = False
     """A listing takes time: what is put or deleted meanwhile may or may not show in it."""
-    library_retries: bool = False
+    client_retries: bool = False
     """The client library puts again by itself after a lost reply: "exists" may then mean our own put, at once."""
 
 
@@ -224,7 +224,7 @@ class Put:
         stray = " as a stray" if stored and self.number <= len(store.chain) else ""
         yield Outcome(now, reply, f"{reply.value}{stray}")
         yield Outcome(now, Reply.LOST, f"{reply.value}{stray}, reply lost")
-        if stored and world.library_retries:
+        if stored and world.client_retries:
             yield Outcome(now, Reply.EXISTS, f"{reply.value}{stray}, reply lost, put again by the library: exists")
         if world.network == "prompt":
             yield Outcome(store, Reply.LOST, "not stored, reply lost")
@@ -628,7 +628,7 @@ def read_back(me: Writer, anchor: Seen | None, race: int, in_doubt: bool) -> Pha
         return Next(verify, (me, anchor, race))
     if there and anchor and (yield from holds(me.guards, anchor)):
         return lost_race(me, there, race)
-    in_doubt = in_doubt or (me.guards.exists_is_doubt and me.world.library_retries)
+    in_doubt = in_doubt or (me.guards.exists_is_doubt and me.world.client_retries)
     if in_doubt and me.guards.give_up_in_doubt:
         return Next(lookup, (me, number, race))
     return lost_race(me, None, race)

@@ -38,7 +38,7 @@ PROMPT = World()
 LATE = World(network="late")
 TWICE = World(network="twice")
 TORN = World(torn_listing=True)
-HASTY_LIBRARY = World(library_retries=True)
+HASTY_LIBRARY = World(client_retries=True)
 
 # --- The people of the stories ----------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Whole:
 
     def __str__(self) -> str:
         odd = [f"{name}={value}" for name, value in self.guards.items()]
-        kinds = [*["torn"] * self.world.torn_listing, *["retrying"] * self.world.library_retries]
+        kinds = [*["torn"] * self.world.torn_listing, *["retrying"] * self.world.client_retries]
         return "-".join([self.story.__name__, self.world.network, *kinds, *odd])
 
 
