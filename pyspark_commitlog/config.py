@@ -184,6 +184,11 @@ BROKER_NAMES: dict[str, dict[str, int]] = {
 CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
 
 
+def check_interval_ms(defaults: Mapping[str, str]) -> int:
+    """Return how often a root with these defaults is maintained (pure)."""
+    return int(defaults.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
+
+
 def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "topic config") -> None:
     """Refuse unknown config names.
 

@@ -41,7 +41,7 @@ from pyspark_commitlog.cli.shared import (
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.topics import topics
-from pyspark_commitlog.config import CHECK_INTERVAL
+from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import (
     CommitLogError,
     NotFoundError,
@@ -132,7 +132,7 @@ def _pause(log: CommitLog, every: float | None) -> float:
     given: Mapping[str, str] = {}
     with suppress(Exception):  # the next round reports it
         given = log.defaults()
-    return int(given.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default)) / 1000
+    return check_interval_ms(given) / 1000
 
 
 def _stop_on_signals() -> threading.Event:

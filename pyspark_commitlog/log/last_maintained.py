@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from pyspark_commitlog.config import CHECK_INTERVAL
+from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.topic import TopicLog
@@ -64,5 +64,5 @@ def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
 def _interval_ms(topic: TopicLog) -> int:
     """Return how often the root's ``maintain`` goes round."""
     with suppress(CommitLogError, OSError):
-        return int(RootDefaults(topic.storage).as_given().get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
+        return check_interval_ms(RootDefaults(topic.storage).as_given())
     return 0
