@@ -46,6 +46,9 @@ class FileInfo:
     ``modified_ms`` is the storage's own time. ``identity`` differs between two files that were put at one path
     one after the other, even with the same bytes (locally: inode and modification time, so at least a tick of the
     kernel's clock apart; nothing is collected that fast).
+
+    The reply to a put may lack the time: ``modified_ms`` is -1 then. Where the time is a part of the identity, that
+    lacks it too and ends with ``@``: the file's own is the same, followed by its ``modified_ms`` (in decimal).
     """
 
     size: int
@@ -130,8 +133,12 @@ class Storage(ABC):
     clock: Clock
 
     @abstractmethod
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
         """Create ``path`` with ``data``, atomically and durably.
+
+        Returns:
+            What the reply says of the file just put, if it says anything: see ``FileInfo``. None where only ``info``
+            knows.
 
         Raises:
             FileExistsError: somebody was first.

@@ -107,7 +107,7 @@ class LocalStorage(Storage):
 
     # --- writing -----------------------------------------------------------------------------------------
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
         """See ``Storage.put_if_absent``: a synced temporary file, a link, the directory synced."""
         target = self._full(path)
         try:
@@ -123,6 +123,7 @@ class LocalStorage(Storage):
             with suppress(OSError):
                 temporary.unlink()
             raise
+        return None
 
     def _link(self, temporary: Path, target: Path, path: str) -> None:
         try:
