@@ -2,7 +2,7 @@
 
 ::
 
-    {"formatVersion":2,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
+    {"formatVersion":3,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
      "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
      "crc":"1c291ca3"}\\n<inline bytes>
 
@@ -27,7 +27,7 @@ from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check
 from pyspark_commitlog.format.shape import decode as decode_json
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 #: Features that this release understands. None yet: replication and typed topics will be switched on by name.
 KNOWN_FEATURES: frozenset[str] = frozenset()
 #: What nearly every entry says: version and features.

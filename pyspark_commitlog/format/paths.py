@@ -15,6 +15,7 @@
     topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
     topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
     topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
+    topics/<topic>/<topic id>/objects/<sequence>-<uuid>.segment        in their place, on storage without append
 
 Sequences and offsets have 20 digits, so that names sort as numbers do.
 """
@@ -42,6 +43,8 @@ _SIDE = re.compile(rf"([0-9]{{20}})\.({_UUID})\.([a-z]+)")
 _MANIFEST = re.compile(rf"(0|[1-9][0-9]*)-([0-9]{{20}})-({_UUID})\.json")
 #: What the names of files may be, as regular expressions for whole texts.
 CHUNK_NAME, SIDE_NAME, MANIFEST_NAME = (f"^{each.pattern}$" for each in (_CHUNK, _SIDE, _MANIFEST))
+_OBJECT = re.compile(rf"([0-9]{{20}})-({_UUID})\.segment")
+OBJECT_NAME = f"^{_OBJECT.pattern}$"
 _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
@@ -182,6 +185,15 @@ class TopicPaths:
         """Return the directory of sealed-segment manifests."""
         return f"{self.home}/manifests"
 
+    @property
+    def objects(self) -> str:
+        """Return the directory of segment objects."""
+        return f"{self.home}/objects"
+
+    def object(self, name: str) -> str:
+        """Return the path of a segment object."""
+        return f"{self.objects}/{name}"
+
     def chunk(self, name: str) -> str:
         """Return the path of a chunk."""
         return f"{self.staged}/{name}"
@@ -249,6 +261,17 @@ def parse_manifest(name: str) -> tuple[int, int] | None:
     """Return (partition, sequence) of a manifest's name; None for any other name."""
     match = _MANIFEST.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def object_name(sequence: int, unique: str) -> str:
+    """Return the name of a segment object begun when ``sequence`` was the newest settle entry (rule O1)."""
+    return f"{sequence:020d}-{unique}.segment"
+
+
+def parse_object(name: str) -> int | None:
+    """Return the sequence in a segment object's name; None for any other name."""
+    match = _OBJECT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def segment_stem(base_offset: int, rewrite: int = 0) -> str:

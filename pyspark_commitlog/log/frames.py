@@ -13,6 +13,7 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import SPARSE, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 
@@ -51,12 +52,31 @@ class Span:
     rewritten: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes [start, start + length) of a file: a segment's log or index, alone in it or a part of a segment object."""
+
+    path: str
+    start: int
+    length: int
+
+
+def segment_part(paths: TopicPaths, partition: int, segment: Active | Sealed, suffix: str) -> FilePart:
+    """Return where a segment's ``log``, ``index`` or ``timeindex`` lies, as far as published."""
+    lengths = {LOG: segment.length, INDEX: segment.offset_bytes, TIMEINDEX: segment.time_bytes}
+    if isinstance(segment, Active) or segment.place is None:
+        return FilePart(paths.segment_file(partition, segment.stem, suffix), 0, lengths[suffix])
+    before = sum(lengths[part] for part in PARTS[: PARTS.index(suffix)])
+    return FilePart(paths.object(segment.place.object), segment.place.position + before, lengths[suffix])
+
+
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
     """Return all frames of a segment, as far as published."""
+    log = segment_part(paths, partition, segment, LOG)
     return Span(
-        path=paths.segment_file(partition, segment.stem, "log"),
-        start=0,
-        end=segment.length,
+        path=log.path,
+        start=log.start,
+        end=log.start + log.length,
         base_offset=segment.base_offset,
         shift=0,
         topic_id=paths.topic_id,
@@ -209,11 +229,11 @@ def earliest_of(batch: pa.RecordBatch) -> int:
     return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
 
 
-def crc_of(storage: Storage, path: str, length: int) -> int:
-    """Return the CRC-32C of a file's first ``length`` bytes, read in windows."""
-    crc = 0
-    for start in range(0, length, WINDOW_BYTES):
-        crc = google_crc32c.extend(crc, storage.map(path, start, min(WINDOW_BYTES, length - start)))
+def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
+    """Return the CRC-32C of ``length`` bytes of a file, read in windows."""
+    crc, end = 0, start + length
+    for position in range(start, end, WINDOW_BYTES):
+        crc = google_crc32c.extend(crc, storage.map(path, position, min(WINDOW_BYTES, end - position)))
     return crc
 
 

@@ -15,6 +15,8 @@ from typing import Any
 from pyspark_commitlog.format.entry import Checked, Json
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import segment_stem
+from pyspark_commitlog.format.segment_object import PARTS, Slice
+from pyspark_commitlog.log.state import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,19 @@ class Active:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a segment lies in a segment object: its parts follow one another from ``position`` on."""
+
+    object: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` and ``lateness`` as in ``Active``."""
+    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` and ``lateness`` as in ``Active``.
+
+    ``place`` is where it lies on storage without append; None: it has three files of its own.
+    """
 
     base_offset: int
     end_offset: int
@@ -90,16 +103,59 @@ class Sealed:
     max_timestamp: int
     min_timestamp: int | None = None
     lateness: int | None = None
+    place: Place | None = None
 
     @property
     def stem(self) -> str:
         """Return the file name without its suffix."""
         return segment_stem(self.base_offset, self.rewrite)
 
-    def to_json(self) -> list[int | None]:
+    def to_json(self) -> list[Any]:
         """Return the JSON form."""
-        return [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
-                self.time_bytes, self.max_timestamp, self.min_timestamp, self.lateness]  # fmt: skip
+        row = [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
+               self.time_bytes, self.max_timestamp, self.min_timestamp, self.lateness]  # fmt: skip
+        return row if self.place is None else [*row, self.place.object, self.place.position]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Sealed:
+        """Return the value of the JSON form."""
+        base, end, rewrite, length, crc, offsets, times, latest, least, late, *placed = row
+        place = Place(*placed) if placed else None
+        return cls(base, end, rewrite, length, crc, offsets, times, latest, least, late, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A segment object of the tail, which partitions share; its footer says what it holds (rule O10).
+
+    Args:
+        name: of the object.
+        tier: how often what it holds was merged.
+        size_bytes: of the whole object.
+        footer: length and CRC of the JSON before its trailer.
+    """
+
+    name: str
+    tier: int
+    size_bytes: int
+    footer: Checked
+
+    def to_json(self) -> list[Any]:
+        """Return the JSON form."""
+        return [self.name, self.tier, self.size_bytes, self.footer.length, self.footer.crc]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Shared:
+        """Return the value of the JSON form."""
+        name, tier, size, length, crc = row
+        return cls(name, tier, size, Checked(length, crc))
+
+
+def sealed_slice(name: str, position: int, piece: Slice) -> Sealed:
+    """Return the segment that is a slice of the object ``name`` and begins at ``position`` (pure)."""
+    log, index, times = piece.parts[: len(PARTS)]
+    return Sealed(piece.base_offset, piece.end_offset, 0, log.length, log.crc, index.length, times.length,
+                  piece.max_timestamp, piece.min_timestamp, piece.lateness, Place(name, position))  # fmt: skip
 
 
 def earliest(timestamps: Iterable[int | None]) -> int | None:
@@ -134,25 +190,33 @@ class Segments:
     own need not.
     """
 
-    rows: Sequence[Sequence[int]]
+    rows: Sequence[Sequence[Any]]
     latest: Sequence[int]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> Segments:
+    def of(cls, rows: Sequence[Sequence[Any]]) -> Segments:
         """Return the segments in a manifest's rows."""
         return cls(rows, tuple(accumulate((row[_LATEST] for row in rows), max)))
+
+    def followed_by(self, rows: Sequence[Sequence[Any]]) -> Segments:
+        """Return these segments and those after them."""
+        return Segments.of([*self.rows, *rows]) if rows else self
+
+    def every(self) -> Iterator[Sealed]:
+        """Yield all segments."""
+        return map(Sealed.from_json, self.rows)
 
     def holding(self, offset: int) -> Sealed | None:
         """Return the last segment that does not start after ``offset``."""
         at = bisect_right(self.rows, offset, key=lambda row: row[_BASE]) - 1
-        return None if at < 0 else Sealed(*self.rows[at])
+        return None if at < 0 else Sealed.from_json(self.rows[at])
 
     def not_before(self, timestamp_ms: int, offset: int) -> Iterator[Sealed]:
         """Yield the segments with offsets from ``offset`` on and a record that is not before ``timestamp_ms``."""
         first = bisect_right(self.rows, offset, key=lambda row: row[_END])
         for at in range(max(first, bisect_left(self.latest, timestamp_ms)), len(self.rows)):
             if self.rows[at][_LATEST] >= timestamp_ms:
-                yield Sealed(*self.rows[at])
+                yield Sealed.from_json(self.rows[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +245,8 @@ class SettledPartition:
         """Return the row of the settle table."""
         m = self.manifest
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
-        return [self.end_offset, named, self.active.to_json(), self.cleaned]
+        active = None if self.active == Active(IndexState(self.end_offset)) else self.active.to_json()
+        return [self.end_offset, named, active, self.cleaned]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:
@@ -191,7 +256,8 @@ class SettledPartition:
         if named:
             name, length, crc, segments, size = named
             manifest = Manifest(name, Checked(length, int(crc, 16)), segments, size)
-        return cls(end_offset, Active.from_json(active), manifest, cleaned)
+        empty = Active(IndexState(end_offset))
+        return cls(end_offset, empty if active is None else Active.from_json(active), manifest, cleaned)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -210,6 +276,11 @@ class SettleState:
     ``through`` is (sequence, write id) of the newest logical entry below which all is settled;
     ``oldest_unsettled`` the first entry that readers may still need. Where some partitions are ``damaged``, ``ahead``
     is the first that readers of the others may still need.
+
+    On storage without append: ``tail`` has the objects that partitions share, in the order of offsets; they follow the
+    segments in the partitions' manifests. No object that was begun below ``files_floor`` is ever named again (rule O4),
+    ``marks`` date earlier entries for that. ``drops`` are the paths, below the topic id's directory, that the entry
+    before named and this one does not (rule O6).
     """
 
     topic_id: str
@@ -218,6 +289,10 @@ class SettleState:
     partitions: tuple[SettledPartition, ...]
     damaged: tuple[Damage, ...] = ()
     ahead: int | None = None
+    tail: tuple[Shared, ...] = ()
+    files_floor: int = 0
+    marks: tuple[Mark, ...] = ()
+    drops: tuple[str, ...] = ()
 
     @property
     def others_from(self) -> int:
@@ -239,7 +314,21 @@ class SettleState:
     def to_body(self) -> Json:
         """Return the rest of the body."""
         body: Json = {"through": list(self.through), "oldestUnsettled": self.oldest_unsettled}
-        return body if self.ahead is None else {**body, "othersUnsettled": self.ahead}
+        more: Json = {
+            "othersUnsettled": self.ahead,
+            "tail": [shared.to_json() for shared in self.tail],
+            "filesFloor": self.files_floor,
+            "marks": [[mark.sequence, mark.at_ms] for mark in self.marks],
+            "drops": list(self.drops),
+        }
+        body |= {name: value for name, value in more.items() if value or name == "othersUnsettled"}
+        return body
+
+    def with_row(self, number: int, row: SettledPartition) -> SettleState:
+        """Return the state with another row for a partition, which may be a new one."""
+        rows = [self.partition(each) for each in range(max(len(self.partitions), number + 1))]
+        rows[number] = row
+        return replace(self, partitions=tuple(rows))
 
     def partition(self, number: int) -> SettledPartition:
         """Return a partition's row; a fresh one for a partition added since."""

@@ -11,7 +11,7 @@ from msgspec import Meta
 from pyspark_commitlog.config import KEYS, MAX_PARTITIONS
 from pyspark_commitlog.errors import ConfigError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.format.paths import CHUNK_NAME, MANIFEST_NAME, SIDE_NAME
+from pyspark_commitlog.format.paths import CHUNK_NAME, MANIFEST_NAME, OBJECT_NAME, SIDE_NAME
 from pyspark_commitlog.format.shape import (
     Crc,
     CrcText,
@@ -120,8 +120,16 @@ class ActiveRow(Row):
 
 #: file, length, crc, segments, bytes
 Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Whole, Whole]
-SettledRows = Annotated[tuple[tuple[Whole, Manifest | None, ActiveRow, Whole], ...], Meta(max_length=MAX_PARTITIONS)]
-
+SettledRows = Annotated[
+    tuple[tuple[Whole, Manifest | None, ActiveRow | None, Whole], ...], Meta(max_length=MAX_PARTITIONS)
+]
+ObjectName = Annotated[str, Meta(pattern=OBJECT_NAME)]
+#: object, tier, bytes, length and crc of its footer
+Tail = Annotated[
+    tuple[tuple[ObjectName, Annotated[int, Meta(ge=0, le=64)], Whole, Whole, Crc], ...], Meta(max_length=4096)
+]
+#: A path below a topic id's directory.
+Dropped = Annotated[str, Meta(pattern="^(objects|manifests|side)/[0-9a-zA-Z][0-9a-zA-Z.-]{0,200}$")]
 
 #: partition, offset, why
 DamagedRows = Annotated[tuple[tuple[Partition, Whole, str], ...], Meta(max_length=MAX_PARTITIONS)]
@@ -135,10 +143,34 @@ class SettleEntry(Shape):
     partitions: SettledRows | Side
     damaged: DamagedRows | Side = ()
     others_unsettled: Whole | None = None
+    tail: Tail = ()
+    files_floor: Whole = 0
+    marks: tuple[tuple[Whole, Whole], ...] = ()
+    drops: tuple[Dropped, ...] = ()
 
 
-#: base offset, end offset, rewrite, length, crc, lengths of both indexes, largest and smallest timestamp, lateness
-SealedRows = list[tuple[Whole, Whole, Whole, Whole, Crc, Whole, Whole, Timestamp, Timestamp | None, Timestamp | None]]
+class SealedRow(Row):
+    """A sealed segment; ``object`` and ``position`` where it lies in a segment object."""
+
+    base_offset: Whole
+    end_offset: Whole
+    rewrite: Whole
+    length: Whole
+    crc: Crc
+    offset_bytes: Whole
+    time_bytes: Whole
+    max_timestamp: Timestamp
+    min_timestamp: Timestamp | None
+    lateness: Timestamp | None
+    object: ObjectName | None = None
+    position: Whole | None = None
+
+
+SealedRows = list[SealedRow]
+
+
+#: Members of a row of a segment with files of its own, and of one in a segment object.
+_FILES, _PLACED = 10, 12
 
 
 def check_topic_entry(body: Json, where: str) -> None:
@@ -186,8 +218,10 @@ def check_settle_entry(body: Json, where: str) -> None:
 
 def check_settled(rows: Sequence[Sequence[Any]], where: str) -> None:
     """Check rows of settled partitions: no index is larger than its log; raises as ``check_topic_entry``."""
-    for number, (_, _, (_, _, length, _, offset_bytes, time_bytes, *_), _) in enumerate(rows):
-        _check_indexes(length, offset_bytes, time_bytes, f"partition {number}", where)
+    for number, (_, _, active, _) in enumerate(rows):
+        if active is not None:
+            _, _, length, _, offset_bytes, time_bytes, *_ = active
+            _check_indexes(length, offset_bytes, time_bytes, f"partition {number}", where)
 
 
 def _check_indexes(length: int, offset_bytes: int, time_bytes: int, what: str, where: str) -> None:
@@ -202,4 +236,6 @@ def check_sealed(rows: Sequence[Sequence[int]], where: str) -> None:
     for number, row in enumerate(rows):
         if not row[0] < row[1] or (number and rows[number - 1][1] > row[0]):
             raise damage(where, f"segment {number}", list(row[:2]), "offsets after those of the segment before")
+        if len(row) not in (_FILES, _PLACED):
+            raise damage(where, f"segment {number}", len(row), f"{_FILES} members, or {_PLACED} with its place")
         _check_indexes(row[3], row[5], row[6], f"segment {number}", where)

@@ -12,10 +12,20 @@ from pyspark_commitlog.errors import CorruptionError, TopicChangedError, Unknown
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decode_footer
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.settle_state import Damage, Manifest, Sealed, Segments, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import (
+    Damage,
+    Manifest,
+    Sealed,
+    Segments,
+    SettledPartition,
+    SettleState,
+    Shared,
+    sealed_slice,
+)
 from pyspark_commitlog.log.shapes import (
     Chunks,
     DamagedRows,
@@ -32,6 +42,7 @@ from pyspark_commitlog.log.shapes import (
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Extent,
+    Mark,
     TopicState,
     WriterRow,
     read_chunks,
@@ -80,7 +91,7 @@ class TopicLog:
         self._side = partial(_side_file, name)  # no method: journals would hold their handle, and it them, as a cycle
         self.journal = Journal(storage, paths.journal(name), "topic", self._side, check_topic_entry)
         self._settles: dict[str, Journal] = {}
-        self._tables: Shelf[str | Manifest, Mapping[str, WriterRow] | Segments] = Shelf()
+        self._tables: Shelf[str | Manifest | Shared, Mapping[str, WriterRow] | Segments | Footer] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
@@ -283,42 +294,89 @@ class TopicLog:
         rows = table("partitions", SettledRows)
         check_settled(rows, f"settle entry {entry.sequence} of topic {self.name!r}")
         sequence, write_id = entry.body["through"]
+        body = entry.body
         return SettleState(
             topic_id=entry.topic_id,
             through=(sequence, write_id),
             oldest_unsettled=entry.body["oldestUnsettled"],
             partitions=tuple(SettledPartition.from_json(row) for row in rows),
             damaged=tuple(Damage(*row) for row in table("damaged", DamagedRows)),
-            ahead=entry.body.get("othersUnsettled"),
+            ahead=body.get("othersUnsettled"),
+            tail=tuple(map(Shared.from_json, body.get("tail", ()))),
+            files_floor=body.get("filesFloor", 0),
+            marks=tuple(Mark(*mark) for mark in body.get("marks", ())),
+            drops=tuple(body.get("drops", ())),
         )
 
-    def sealed(self, topic_id: str, row: SettledPartition) -> tuple[Sealed, ...]:
+    def sealed(self, settle: SettleState, partition: int) -> tuple[Sealed, ...]:
         """Return a partition's sealed segments, by base offset, as they are stored now.
 
         Raises:
-            CorruptionError: the manifest is not what the settle entry names.
+            FileNotFoundError: a segment object of the tail is collected: read the newest settle entry again.
+            CorruptionError: the manifest, or the footer of an object, is not what the settle entry names.
         """
-        return () if row.manifest is None else tuple(Sealed(*segment) for segment in self._rows(topic_id, row.manifest))
+        row = settle.partition(partition)
+        own = [] if row.manifest is None else self._rows(settle.topic_id, row.manifest)
+        return tuple(Sealed.from_json(segment) for segment in (*own, *self._slices(settle, partition)))
 
-    def segments(self, topic_id: str, row: SettledPartition) -> Segments:
+    def segments(self, settle: SettleState, partition: int) -> Segments:
         """Return a partition's sealed segments for look-ups; raises as ``sealed`` does.
 
         Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
         it is written once, under a name with a uuid, and the key holds its CRC too.
         """
-        manifest = row.manifest
+        return self._own_segments(settle, partition).followed_by(self._slices(settle, partition))
+
+    def holding(self, settle: SettleState, partition: int, offset: int) -> Sealed | None:
+        """Return the last sealed segment that does not start after an offset; raises as ``sealed`` does.
+
+        Of the tail nothing is read where a segment of the partition's own holds the offset.
+        """
+        own = self._own_segments(settle, partition)
+        found = own.holding(offset)
+        if found is not None and offset < found.end_offset:
+            return found
+        return own.followed_by(self._slices(settle, partition)).holding(offset)
+
+    def _own_segments(self, settle: SettleState, partition: int) -> Segments:
+        manifest = settle.partition(partition).manifest
         if manifest is None:
             return Segments((), ())
         segments = self._tables.get(manifest)
         if segments is None:
-            segments = Segments.of(self._rows(topic_id, manifest))
+            segments = Segments.of(self._rows(settle.topic_id, manifest))
             self._tables.put(manifest, segments, manifest.checked.length * _PARSED)
         return cast(Segments, segments)
 
-    def _rows(self, topic_id: str, manifest: Manifest) -> list[list[int]]:
+    def footer(self, topic_id: str, shared: Shared) -> Footer:
+        """Return what an object of the tail holds; one that was read is remembered: it is written once.
+
+        Raises:
+            FileNotFoundError: it is collected.
+            CorruptionError: it is not what the settle entry names.
+        """
+        footer = self._tables.get(shared)
+        if footer is None:
+            path = self.paths(topic_id).object(shared.name)
+            start = shared.size_bytes - TRAILER_BYTES - shared.footer.length
+            data = self.storage.read(path, start, shared.footer.length)
+            footer = decode_footer(shared.footer.check(data, path), path)
+            self._tables.put(shared, footer, shared.footer.length * _PARSED)
+        return cast(Footer, footer)
+
+    def _slices(self, settle: SettleState, partition: int) -> list[list[Any]]:
+        """Return a partition's segments in the objects of the tail, as rows."""
+        rows = []
+        for shared in settle.tail:
+            piece = self.footer(settle.topic_id, shared).of(partition)
+            if piece is not None:
+                rows.append(sealed_slice(shared.name, *piece).to_json())
+        return rows
+
+    def _rows(self, topic_id: str, manifest: Manifest) -> list[list[Any]]:
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
         data = self.storage.read(path, 0, manifest.checked.at_most)
-        rows: list[list[int]] = checked_json(manifest.checked.check(data, path), SealedRows, path)
+        rows: list[list[Any]] = checked_json(manifest.checked.check(data, path), SealedRows, path)
         check_sealed(rows, path)
         return rows
 

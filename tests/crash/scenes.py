@@ -325,7 +325,7 @@ class Compact(Scene):
         topic = world.handle()
         topic_id = topic.newest()[1].topic_id
         row = topic.settled(topic_id)[1].partition(0)
-        named = {segment.stem for segment in (*topic.sealed(topic_id, row), row.active)}
+        named = {segment.stem for segment in (*topic.sealed(topic.settled(topic_id)[1], 0), row.active)}
         assert {path.rsplit("/", 1)[1].removesuffix(".log") for path in world.files(".log")} == named
         verify(world.handle())
 

@@ -236,7 +236,7 @@ def rewrite_first(maker: Maker, partition: int) -> None:
     topic, (_, now) = maker.topic, maker.topic.newest()
     base, before = topic.settled(now.topic_id)
     row = before.partitions[partition]
-    first, *others = topic.sealed(now.topic_id, row)
+    first, *others = topic.sealed(before, partition)
     kept, gone = thinned(topic, now.topic_id, partition, first)
     maker.partitions[partition] = [r for r in maker.partitions[partition] if r[0] not in gone]
     name = manifest_name(partition, base.sequence + 1, topic.storage.new_id())

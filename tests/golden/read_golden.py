@@ -30,7 +30,7 @@ def entry(path: Path) -> tuple[dict[str, Any], bytes]:
     line, _, inline = path.read_bytes().partition(b"\n")
     fields, covered = json.loads(line), line[: -len(',"crc":"00000000"}')]
     checked(covered, int(fields["crc"], 16), len(covered))
-    assert (fields["formatVersion"], fields["readFeatures"]) == (2, []), "a newer format"
+    assert (fields["formatVersion"], fields["readFeatures"]) == (3, []), "a newer format"
     return fields, inline
 
 
@@ -83,10 +83,10 @@ def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
     home = root / "topics" / topic / topic_id
     settle, _ = entry(max((home / "settle").glob("*.json")))
     known = dict(enumerate(table(home, settle["partitions"])))
-    settled, manifest, active = known.get(partition, [0, None, [0, 0, 0, 0]])[:3]
+    settled, manifest, active = known.get(partition, [0, None, None])[:3]
     sealed = load(home / "manifests" / manifest[0], *manifest[1:3]) if manifest else []
     found, voids = list[Any](), {o for p, *v in state["voids"] if p == partition for o in range(*v)}
-    for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), active[:4]]:
+    for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), *([active[:4]] if active else [])]:
         log = home / f"{partition}" / (f"{base:020}.{rewrite}.log" if rewrite else f"{base:020}.log")
         data = log.read_bytes()[:length] if length else b""
         found += rows(checked(data, crc, length), topic_id, partition)

@@ -142,7 +142,7 @@ def sealed(partition: int) -> tuple[Sealed, ...]:
     log = TopicLog(LocalStorage(make_golden.ROOT), "golden")
     _, state = log.newest()
     _, settled = log.settled(state.topic_id)
-    return log.sealed(state.topic_id, settled.partitions[partition])
+    return log.sealed(settled, partition)
 
 
 def test_it_has_every_codec_and_kind() -> None:

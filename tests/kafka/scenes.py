@@ -140,7 +140,7 @@ class _Topic:
     def segments(self) -> list[Sealed | Active]:
         """Return the segments that the newest settle entry names; the active one is the last."""
         row = self.log.settled(self._paths().topic_id)[1].partition(0)
-        return [*self.log.sealed(self._paths().topic_id, row), row.active]
+        return [*self.log.sealed(self.log.settled(self._paths().topic_id)[1], 0), row.active]
 
     def scene(self) -> Scene:
         """Return the topic as it is now."""

@@ -77,7 +77,7 @@ def identity(world: World) -> str:
 def sealed(world: World) -> tuple[Sealed, ...]:
     """Return the sealed segments of partition 0 as published."""
     topic = world.handle()
-    return topic.sealed(identity(world), topic.settled(identity(world))[1].partition(0))
+    return topic.sealed(topic.settled(identity(world))[1], 0)
 
 
 ABA = (b"a=1", b"b=1", b"a=2", b"c=1", b"end=1")

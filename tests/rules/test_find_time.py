@@ -70,7 +70,7 @@ def agree(topic: TopicLog) -> None:
 
 
 def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
-    assert len(topic.sealed(topic.newest()[1].topic_id, topic.settled(topic.newest()[1].topic_id)[1].partition(0))) > 3
+    assert len(topic.sealed(topic.settled(topic.newest()[1].topic_id)[1], 0)) > 3
     agree(topic)
 
 

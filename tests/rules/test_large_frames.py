@@ -38,7 +38,7 @@ def frames_of(world: World, topic: TopicLog, partition: int = 0) -> list[Frame]:
     topic_id = topic.newest()[1].topic_id
     row = topic.settled(topic_id)[1].partition(partition)
     found: list[Frame] = []
-    for segment in (*topic.sealed(topic_id, row), row.active):
+    for segment in (*topic.sealed(topic.settled(topic_id)[1], partition), row.active):
         data = (world.path / topic.paths(topic_id).segment_file(partition, segment.stem, "log")).read_bytes()
         buffer, position = pa.py_buffer(data[: segment.length]), 0
         while (frame := codec.parse(buffer, position)) is not None:

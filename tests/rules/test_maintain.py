@@ -20,7 +20,7 @@ from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
 from tests.support.records import append, batch_of
@@ -395,13 +395,13 @@ def test_whatever_a_manifest_can_not_be_read_for_the_other_partitions_are_seen_t
     first = topic.settled(topic_id)[1].partition(0).manifest
     directory = world.path / topic.paths(topic_id).partition(1)
 
-    def fails(handle: TopicLog, topic_id: str, row: SettledPartition) -> Sequence[Sealed]:
-        if row.manifest == first:
+    def fails(handle: TopicLog, settled: SettleState, partition: int) -> Sequence[Sealed]:
+        if settled.partition(partition).manifest == first:
             raise MemoryError("malloc")
-        return real(handle, topic_id, row)
+        return real(handle, settled, partition)
 
     monkeypatch.setattr(TopicLog, "sealed", fails)
-    stem = real(topic, topic_id, topic.settled(topic_id)[1].partition(1))[-1].stem
+    stem = real(topic, topic.settled(topic_id)[1], 1)[-1].stem
     (directory / f"{stem}.timeindex").unlink()
     with pytest.raises(MemoryError):
         recover(world.handle(), topic_id)

@@ -49,7 +49,7 @@ def test_the_active_segment_is_reserved_whole_and_a_sealed_one_is_trimmed(world:
         write(topic, number)
     topic_id = topic.newest()[1].topic_id
     row = topic.settled(topic_id)[1].partition(0)
-    (sealed,) = topic.sealed(topic_id, row)
+    (sealed,) = topic.sealed(topic.settled(topic_id)[1], 0)
     assert sizes(world) == {0: sealed.length, 3: _BYTES}
     assert sealed.length < _BYTES
     assert logs(world)[3].stat().st_blocks * 512 >= _BYTES

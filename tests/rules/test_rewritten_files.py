@@ -48,7 +48,7 @@ def compacted(world: World, segment_bytes: int) -> tuple[TopicLog, Sealed, Path]
     put(topic, b"abca" + b"zz")
     (old,) = world.files(f"/{0:020d}.log")
     assert compact(topic, topic_id(topic))
-    segment = topic.sealed(topic_id(topic), topic.settled(topic_id(topic))[1].partition(0))[0]
+    segment = topic.sealed(topic.settled(topic_id(topic))[1], 0)[0]
     assert segment.base_offset == 0 < segment.rewrite
     return topic, segment, world.path / old
 

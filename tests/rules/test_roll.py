@@ -70,7 +70,14 @@ def written(world: World, topic: TopicLog, row: SettledPartition, timestamp: int
     """Append one frame with this largest timestamp in a run of its own; return the row as the next run reads it."""
     state = topic.newest()[1]
     paths, config = topic.paths(state.topic_id), topic.config(state)
-    writer = SegmentWriter(world.storage(), paths, 0, row, lambda: topic.sealed(state.topic_id, row), config)
+    writer = SegmentWriter(
+        world.storage(),
+        paths,
+        0,
+        row,
+        lambda: topic.sealed(topic.settled(state.topic_id)[1].with_row(0, row), 0),
+        config,
+    )
     writer.append(Stamped((b"x" * 100,), 100, row.end_offset, row.end_offset, timestamp))
     return SettledPartition.from_json(writer.finish(2, published_ms=0).to_json())
 

@@ -116,7 +116,7 @@ def ends_well(world: World, lost: set[int]) -> None:
     verify(world.handle())
     topic = world.handle()
     row = topic.settled(topic_id(topic))[1].partition(0)
-    named = {segment.stem for segment in (*topic.sealed(topic_id(topic), row), row.active)}
+    named = {segment.stem for segment in (*topic.sealed(topic.settled(topic_id(topic))[1], 0), row.active)}
     assert {path.rsplit("/", 1)[1].rsplit(".", 1)[0] for path in world.files("/0/")} == named
 
 
@@ -185,8 +185,9 @@ def test_of_a_compacted_segment(world: World) -> None:
     world.maintain()
     before = offsets(world)
     assert before[0] > 0
-    row = topic.settled(topic_id(topic))[1].partition(0)
-    path = topic.paths(topic_id(topic)).segment_file(0, topic.sealed(topic_id(topic), row)[0].stem, "log")
+    path = topic.paths(topic_id(topic)).segment_file(
+        0, topic.sealed(topic.settled(topic_id(topic))[1], 0)[0].stem, "log"
+    )
     data = bytearray((world.path / path).read_bytes())
     data[starts(bytes(data))[1] + 300] ^= 1
     (world.path / path).write_bytes(data)
@@ -226,8 +227,7 @@ def test_which_index_entries_lead_behind_damage(
     data = (world.path / name).read_bytes()
     size = len(data) // 10
     index = [OffsetEntry(offset, number * size) for number, offset in entries.items()]
-    row = topic.settled(topic_id(topic))[1].partition(0)
-    span = segment_span(topic.paths(topic_id(topic)), 0, topic.sealed(topic_id(topic), row)[0])
+    span = segment_span(topic.paths(topic_id(topic)), 0, topic.sealed(topic.settled(topic_id(topic))[1], 0)[0])
     fragments = list(fragments_of(world.storage(), span, 0, 10, index))
     assert next((fragment.start, fragment.end) for fragment in fragments if fragment.located is None) == expected
     assert fragments[-1].end == 10
@@ -307,8 +307,7 @@ def test_frames_without_rows_have_a_timestamp(world: World, topic: TopicLog, dam
     """Kafka takes a segment without one to be as new as its file."""
     strike(world, SEALED, damage)
     world.log().void("t")
-    row = topic.settled(topic_id(topic))[1].partition(0)
-    first = topic.sealed(topic_id(topic), row)[0]
+    first = topic.sealed(topic.settled(topic_id(topic))[1], 0)[0]
     span = segment_span(topic.paths(topic_id(topic)), 0, first)
     frames = [located.frame for located in walk(world.storage(), span)]
     told = world.clock.now_ms() if expected == "the clock" else frames[1].max_timestamp

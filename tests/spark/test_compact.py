@@ -86,7 +86,7 @@ def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_com
     topic = log.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
     row, other = topic.settled(topic_id)[1].partitions
-    last = topic.sealed(topic_id, row)[-1]
+    last = topic.sealed(topic.settled(topic_id)[1], 0)[-1]
     path = Path(root) / topic.paths(topic_id).segment_file(0, last.stem, "log")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

@@ -48,7 +48,7 @@ def published(world: World, topic: TopicLog) -> dict[str, int]:
         named = [(row.active.stem, lengths)]
         if row.manifest is not None:
             counted[f"{paths.manifests}/{row.manifest.name}"] = row.manifest.checked.length
-        sealed = topic.sealed(state.topic_id, row)
+        sealed = topic.sealed(settled, partition)
         named += [(s.stem, {"log": s.length, "index": s.offset_bytes, "timeindex": s.time_bytes}) for s in sealed]
         for stem, used in named:
             counted |= {paths.segment_file(partition, stem, suffix): length for suffix, length in used.items()}

@@ -11,7 +11,8 @@ def verify(topic: TopicLog) -> int:
     assert package.verify(topic).faults == ()
     topic_id = topic.newest()[1].topic_id
     records = 0
-    for row in topic.settled(topic_id)[1].partitions:
-        sealed = topic.sealed(topic_id, row)
+    settled = topic.settled(topic_id)[1]
+    for partition, row in enumerate(settled.partitions):
+        sealed = topic.sealed(settled, partition)
         records += row.end_offset - (sealed[0].base_offset if sealed else row.active.base_offset)
     return records

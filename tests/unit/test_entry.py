@@ -130,9 +130,9 @@ OLDER, NEWER = (
 )
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(1, OLDER), (3, NEWER), (None, NEWER)])
+@pytest.mark.parametrize(("version", "remedy"), [(2, OLDER), (4, NEWER), (None, NEWER)])
 def test_refuses_another_format_version_and_says_what_to_do(version: int | None, remedy: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"7.json: format version {version}, .* reads version 2. .*{remedy}"):
+    with pytest.raises(UnsupportedError, match=f"7.json: format version {version}, .* reads version 3. .*{remedy}"):
         decode(resealed(formatVersion=version))
 
 

@@ -186,9 +186,9 @@ def test_a_topic_that_is_there_is_made_only_if_it_does_not_exist(log: CommitLog)
 def test_another_format_version_is_refused_by_every_call(log: CommitLog, root: Path) -> None:
     log.create_topic("t")
     marker = root / "commitlog.json"
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "formatVersion": 3}))
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "formatVersion": 4}))
     for call in (log.topics, lambda: log.describe("t"), lambda: log.create_topic("u"), lambda: log.delete_topic("t")):
-        with pytest.raises(UnsupportedError, match=r"format version 3, this release .* reads version 2"):
+        with pytest.raises(UnsupportedError, match=r"format version 4, this release .* reads version 3"):
             call()
 
 

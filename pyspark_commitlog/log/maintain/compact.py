@@ -200,7 +200,7 @@ def _compact_locked(
     _, state = topic.newest_durable(topic_id, fresh=True)
     base, settled = topic.settled(topic_id)
     row, config, now = settled.partition(partition), topic.config(state), topic.storage.clock.now_ms()
-    log_start, sealed = state.log_start[partition], topic.sealed(topic_id, row)
+    log_start, sealed = state.log_start[partition], topic.sealed(settled, partition)
     oldest = _oldest(topic, topic_id, partition, row, sealed, config)
     plan = plan_compaction(sealed, row, log_start=log_start, config=config, now_ms=now, oldest_ms=oldest)
     if plan is None:

@@ -15,7 +15,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.indexes import index_fault, mended
 from pyspark_commitlog.log.segments.writer import SegmentWriter, write_manifest
-from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 
 
@@ -47,8 +47,8 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
     try:
         return not any(
             index_fault(directory, row.active, row.end_offset)
-            or any(index_fault(directory, segment, segment.end_offset) for segment in topic.sealed(topic_id, row))
-            for directory, row in zip(directories, settled.partitions, strict=True)
+            or any(index_fault(directory, sealed, sealed.end_offset) for sealed in topic.sealed(settled, partition))
+            for partition, (directory, row) in enumerate(zip(directories, settled.partitions, strict=True))
         )
     except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and reported there
         return False
@@ -59,7 +59,7 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     base, settled = topic.settled(topic_id)
     partitions, rebuilt, failures = list(settled.partitions), 0, list[Exception]()
     for partition, row in enumerate(settled.partitions):
-        mender = _Mender(topic, topic_id, partition, topic.config(state), base, failures)
+        mender = _Mender(topic, settled, partition, topic.config(state), base, failures)
         partitions[partition] = mender.mend(row)
         rebuilt += mender.rebuilt
     if tuple(partitions) != settled.partitions:
@@ -75,14 +75,14 @@ class _Mender:
     def __init__(
         self,
         topic: TopicLog,
-        topic_id: str,
+        settled: SettleState,
         partition: int,
         config: TopicConfig,
         base: Stored,
         failures: list[Exception],
     ) -> None:
-        self._topic, self._id, self._config = topic, topic_id, config
-        self._directory = SegmentDir(topic.storage, topic.paths(topic_id), partition)
+        self._topic, self._settled, self._partition, self._config = topic, settled, partition, config
+        self._directory = SegmentDir(topic.storage, topic.paths(settled.topic_id), partition)
         self._base, self._failures = base, failures
         self.rebuilt = 0
 
@@ -93,7 +93,7 @@ class _Mender:
         except Exception as error:  # noqa: BLE001 raised by the caller: no segment stops the others
             self._failures.append(as_reported(error))
         try:
-            before = self._topic.sealed(self._id, row)
+            before = self._sealed_of(row)()
         except Exception as error:  # noqa: BLE001 as above
             self._failures.append(as_reported(error))
             return row
@@ -122,7 +122,7 @@ class _Mender:
             writer.close()
 
     def _sealed_of(self, row: SettledPartition) -> Callable[[], Sequence[Sealed]]:
-        return lambda: self._topic.sealed(self._id, row)
+        return lambda: self._topic.sealed(self._settled.with_row(self._partition, row), self._partition)
 
     def _sealed(self, segment: Sealed) -> Sealed:
         try:

@@ -14,7 +14,9 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, as_reported, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
+from pyspark_commitlog.format.segment_object import LOG
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.log.frames import segment_part
 from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
@@ -85,7 +87,7 @@ def _file_times(
     for segment in named:
         if segment.max_timestamp <= 0 and segment.length:
             with suppress(FileNotFoundError):
-                path = topic.paths(topic_id).segment_file(partition, segment.stem, "log")
+                path = segment_part(topic.paths(topic_id), partition, segment, LOG).path
                 times[segment.stem] = topic.storage.info(path).modified_ms
     return times
 
@@ -154,7 +156,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
             return Retained({})
         _, before = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        sealed, failures = _all_sealed(topic, topic_id, settled)
+        sealed, failures = _all_sealed(topic, settled)
         _raise_log_start(topic, topic_id, settled, sealed)
         _, state = topic.newest_durable(topic_id, fresh=True)
         segments = _let_go(topic, state, base, settled, sealed)
@@ -166,15 +168,13 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
 
-def _all_sealed(
-    topic: TopicLog, topic_id: str, settled: SettleState
-) -> tuple[dict[int, Sequence[Sealed]], list[Exception]]:
+def _all_sealed(topic: TopicLog, settled: SettleState) -> tuple[dict[int, Sequence[Sealed]], list[Exception]]:
     """Return the sealed segments of each partition whose manifest can be read, and why the others can't."""
     sealed: dict[int, Sequence[Sealed]] = {}
     failures: list[Exception] = []
-    for partition, row in enumerate(settled.partitions):
+    for partition in range(len(settled.partitions)):
         try:
-            sealed[partition] = topic.sealed(topic_id, row)
+            sealed[partition] = topic.sealed(settled, partition)
         except Exception as error:  # noqa: BLE001 raised by the caller: no partition stops the others
             failures.append(as_reported(error))
     return sealed, failures
@@ -234,8 +234,7 @@ def _keeps_files(
         return False
     try:
         before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))
-        pairs = ((before.partition(p), settled.partition(p)) for p in sound) if before else ()
-        return any(_named(topic, state.topic_id, [old]) - _named(topic, state.topic_id, [new]) for old, new in pairs)
+        return any(before and _named(topic, p, [before]) - _named(topic, p, [settled]) for p in sound)
     except FileNotFoundError:  # collected meanwhile
         return False
 
@@ -261,9 +260,9 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
         return 0
     removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[Exception]()
     for partition, newest in enumerate(states[-1].partitions):
-        settled = [state.partitions[partition] for state in states if partition < len(state.partitions)]
+        settled = [state for state in states if partition < len(state.partitions)]
         try:
-            named = _named(topic, topic_id, settled)
+            named = _named(topic, partition, settled)
         except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
             continue
         except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
@@ -284,10 +283,11 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
     return base_offset < newest.active.base_offset and rewrite <= sequence
 
 
-def _named(topic: TopicLog, topic_id: str, partitions: Sequence[SettledPartition]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of all segments that these states of a partition name."""
-    manifests = {row.manifest.name: row for row in partitions if row.manifest is not None}
-    named = {(row.active.base_offset, row.active.rewrite) for row in partitions}
-    for row in manifests.values():
-        named |= {(segment.base_offset, segment.rewrite) for segment in topic.sealed(topic_id, row)}
+def _named(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
+    """Return (base offset, rewrite) of all segments that these states name of a partition."""
+    rows = [(state, state.partition(partition)) for state in states]
+    manifests = {row.manifest.name: state for state, row in rows if row.manifest is not None}
+    named = {(row.active.base_offset, row.active.rewrite) for _, row in rows}
+    for state in manifests.values():
+        named |= {(segment.base_offset, segment.rewrite) for segment in topic.sealed(state, partition)}
     return named

@@ -41,7 +41,7 @@ from pyspark_commitlog.log.read.unsettled import (
 )
 from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
-from pyspark_commitlog.log.settle_state import Damage, SettledPartition, SettleState, earliest
+from pyspark_commitlog.log.settle_state import Damage, Sealed, SettledPartition, SettleState, earliest
 from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Clock, Holder
@@ -296,7 +296,7 @@ class _Run:
         try:
             self.partitions[partition], mended = _settle_partition(
                 self._topic, self._state, self._config, partition, self.partitions[partition], sources, self._base,
-                self._budget,
+                self._before, self._budget,
             )  # fmt: skip
         except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
             raise
@@ -370,11 +370,16 @@ def _settle_partition(
     row: SettledPartition,
     sources: Sequence[Source | Hole],
     base: Stored,
+    before: SettleState,
     budget: Budget,
 ) -> tuple[SettledPartition, bool]:
     """Return the partition's row to publish, and whether its indexes were rebuilt."""
     paths = topic.paths(state.topic_id)
-    writer = SegmentWriter(topic.storage, paths, partition, row, lambda: topic.sealed(state.topic_id, row), config)
+
+    def sealed() -> Sequence[Sealed]:
+        return topic.sealed(before.with_row(partition, row), partition)
+
+    writer = SegmentWriter(topic.storage, paths, partition, row, sealed, config)
     merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
     voids, epoch = state.voids_of(partition), state.leader_epoch
     lost: list[Void] = []

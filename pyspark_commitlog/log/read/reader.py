@@ -23,7 +23,8 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
+from pyspark_commitlog.format.segment_object import INDEX
+from pyspark_commitlog.log.frames import Located, Span, check, segment_part, segment_span, walk
 from pyspark_commitlog.log.parted import parted
 from pyspark_commitlog.log.read.unsettled import (
     WAY_OUT,
@@ -276,8 +277,8 @@ class PartitionReader:
     def _row(self) -> SettledPartition:
         return self._view.settle.partition(self._partition)
 
-    def _sealed_at(self, row: SettledPartition, offset: int) -> Sealed:
-        segment = self._topic.segments(self._id, row).holding(offset)
+    def _sealed_at(self, offset: int) -> Sealed:
+        segment = self._topic.holding(self._view.settle, self._partition, offset)
         if segment is None:  # the settle entry is newer than the logical one: retention came between (rule R12)
             raise FileNotFoundError(f"no segment holds offset {offset}")
         return segment
@@ -285,26 +286,27 @@ class PartitionReader:
     def _segment_span(self, row: SettledPartition, offset: int, stop: int) -> Span:
         active = row.active
         if offset >= active.base_offset:
-            return self._hinted(active, active.offset_bytes, offset, stop)
-        sealed = self._sealed_at(row, offset)
-        return self._hinted(sealed, sealed.offset_bytes, offset, stop)
+            return self._hinted(active, offset, stop)
+        sealed = self._sealed_at(offset)
+        return self._hinted(sealed, offset, stop)
 
-    def _hinted(self, segment: Active | Sealed, index_bytes: int, offset: int, stop: int) -> Span:
+    def _hinted(self, segment: Active | Sealed, offset: int, stop: int) -> Span:
         """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
 
         Where it ends matters less: no more than it takes up to ``stop`` is mapped at first.
         """
         whole = segment_span(self._paths, self._partition, segment)
-        path = self._paths.segment_file(self._partition, segment.stem, "index")
+        part = segment_part(self._paths, self._partition, segment, INDEX)
         try:
-            index = self._topic.storage.map(path, 0, index_bytes)
+            index = self._topic.storage.map(part.path, part.start, part.length)
         except FileNotFoundError:  # a hint only
             return whole
         hint = lookup_offset(index, segment.base_offset, offset)
-        whole = replace(whole, until=position_after(index, segment.base_offset, stop - 1))
-        if not 0 < hint.position < whole.end:
+        until = position_after(index, segment.base_offset, stop - 1)
+        whole = replace(whole, until=None if until is None else whole.start + until)
+        if not 0 < hint.position < whole.end - whole.start:
             return whole
-        span = replace(whole, start=hint.position, base_offset=None)
+        span = replace(whole, start=whole.start + hint.position, base_offset=None)
         try:
             first = next(walk(self._topic.storage, span))
             check(first, span)

@@ -14,6 +14,8 @@ import numpy as np
 
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
+from pyspark_commitlog.format.segment_object import INDEX
+from pyspark_commitlog.log.frames import segment_part
 from pyspark_commitlog.log.read.reader import View, read_view
 from pyspark_commitlog.log.read.unsettled import load_pending
 from pyspark_commitlog.log.settle_state import Active, Sealed
@@ -117,7 +119,7 @@ class StoredSizes:
         if self._view is None:
             return
         row = self._view.settle.partition(partition)
-        for sealed in self._topic.segments(self._id, row).not_before(-1, start):
+        for sealed in self._topic.segments(self._view.settle, partition).not_before(-1, start):
             yield Stretch(sealed.base_offset, sealed.end_offset, sealed.length, sealed)
         yield Stretch(row.active.base_offset, row.end_offset, row.active.length, row.active)
         for sequence in sorted(self._extents):
@@ -129,9 +131,9 @@ class StoredSizes:
         segment = stretch.segment
         if segment is None:
             return [stretch]
-        path = self._topic.paths(self._id).segment_file(partition, segment.stem, "index")
+        part = segment_part(self._topic.paths(self._id), partition, segment, INDEX)
         try:
-            index = self._topic.storage.map(path, 0, segment.offset_bytes)
+            index = self._topic.storage.map(part.path, part.start, part.length)
         except FileNotFoundError:  # a hint only
             return [stretch]
         slots = index.size // OFFSET_ENTRY_BYTES

@@ -17,6 +17,8 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
+from pyspark_commitlog.format.segment_object import TIMEINDEX
+from pyspark_commitlog.log.frames import segment_part
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
@@ -87,6 +89,11 @@ def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int,
         return []
 
 
+def _time_index(topic: TopicLog, topic_id: str, partition: int, segment: Sealed | Active) -> pa.Buffer:
+    part = segment_part(topic.paths(topic_id), partition, segment, TIMEINDEX)
+    return topic.storage.map(part.path, part.start, part.length)
+
+
 class _Search:
     def __init__(self, topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> None:
         self._topic, self._id, self._partition, self._time = topic, topic_id, partition, timestamp_ms
@@ -107,10 +114,10 @@ class _Search:
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
         settled_end = min(row.end_offset, high)
-        for sealed in self._topic.segments(self._id, row).not_before(self._time, low):
-            yield max(low, self._hint(sealed, sealed.time_bytes)), min(sealed.end_offset, high)
+        for sealed in self._topic.segments(view.settle, self._partition).not_before(self._time, low):
+            yield max(low, self._hint(sealed)), min(sealed.end_offset, high)
         if row.active.max_timestamp >= self._time and settled_end > low:
-            yield max(low, self._hint(row.active, row.active.time_bytes)), settled_end
+            yield max(low, self._hint(row.active)), settled_end
         if max(settled_end, low) < high:
             yield max(settled_end, low), high
 
@@ -120,41 +127,41 @@ class _Search:
         Timestamps need not ascend: after a frame whose largest is so far after ``last_ms`` as no record of its segment
         is late, all are after it.
         """
-        row = self._reader.view.settle.partition(self._partition)
-        for sealed in (Sealed(*fields) for fields in self._topic.segments(self._id, row).rows):
-            yield from self._outside(sealed, sealed.end_offset, sealed.time_bytes, last_ms)
-        yield from self._outside(row.active, row.end_offset, row.active.time_bytes, last_ms)
+        settle = self._reader.view.settle
+        row = settle.partition(self._partition)
+        for sealed in self._topic.segments(settle, self._partition).every():
+            yield from self._outside(sealed, sealed.end_offset, last_ms)
+        yield from self._outside(row.active, row.end_offset, last_ms)
 
-    def _outside(self, segment: Sealed | Active, end: int, time_bytes: int, last_ms: int) -> Iterator[tuple[int, int]]:
+    def _outside(self, segment: Sealed | Active, end: int, last_ms: int) -> Iterator[tuple[int, int]]:
         least, lateness = segment.min_timestamp, segment.lateness
         if segment.max_timestamp < self._time or (least is not None and least > last_ms):
             yield segment.base_offset, end
             return
         if self._time > 0 and (least is None or least < self._time):
-            yield segment.base_offset, self._hint(segment, time_bytes)
+            yield segment.base_offset, self._hint(segment)
         if lateness is not None and segment.max_timestamp > last_ms + lateness:
-            yield self._late_from(segment, end, time_bytes, last_ms + lateness), end
+            yield self._late_from(segment, end, last_ms + lateness), end
 
-    def _hint(self, segment: Sealed | Active, time_bytes: int) -> int:
+    def _hint(self, segment: Sealed | Active) -> int:
         """Return the offset from which on to look: all records of the segment before it are too early."""
         try:
-            entry = lookup_time(self._times(segment, time_bytes), segment.base_offset, self._time - 1)
+            entry = lookup_time(self._times(segment), segment.base_offset, self._time - 1)
             return entry.offset + 1 if entry.timestamp >= 0 and self._right(entry) else segment.base_offset
         except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
             return segment.base_offset
 
-    def _late_from(self, segment: Sealed | Active, end: int, time_bytes: int, after_ms: int) -> int:
+    def _late_from(self, segment: Sealed | Active, end: int, after_ms: int) -> int:
         """Return the offset after a frame with a record that is after ``after_ms``; ``end`` if the index has none."""
         low = self._reader.view.topic.log_start[self._partition]
         try:
-            entry = first_time(self._times(segment, time_bytes), segment.base_offset, after_ms, low)
+            entry = first_time(self._times(segment), segment.base_offset, after_ms, low)
             return entry.offset + 1 if entry is not None and self._right(entry) else end
         except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError):  # a hint only
             return end
 
-    def _times(self, segment: Sealed | Active, time_bytes: int) -> pa.Buffer:
-        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
-        return self._topic.storage.map(path, 0, time_bytes)
+    def _times(self, segment: Sealed | Active) -> pa.Buffer:
+        return _time_index(self._topic, self._id, self._partition, segment)
 
     def _right(self, entry: TimeEntry) -> bool:
         """Return whether the frame that a time-index entry leads to bears it out."""
@@ -209,9 +216,10 @@ class _Latest:
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
-        row = self._reader.view.settle.partition(self._partition)
+        settle = self._reader.view.settle
+        row = settle.partition(self._partition)
         settled_end = min(row.end_offset, self._high)
-        for sealed in self._topic.segments(self._id, row).not_before(-LONG_MAX, self._low):
+        for sealed in self._topic.segments(settle, self._partition).not_before(-LONG_MAX, self._low):
             end = min(sealed.end_offset, self._high)
             yield _Candidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
         if row.active.base_offset < settled_end:
@@ -238,8 +246,8 @@ class _Latest:
         """Return the last offset of the first frame with a segment's largest timestamp; None where nothing says it."""
         if isinstance(segment, Active):
             return segment.index.max_timestamp_offset
-        path = self._topic.paths(self._id).segment_file(self._partition, segment.stem, "timeindex")
-        entry = lookup_time(self._topic.storage.map(path, 0, segment.time_bytes), segment.base_offset, LONG_MAX)
+        times = _time_index(self._topic, self._id, self._partition, segment)
+        entry = lookup_time(times, segment.base_offset, LONG_MAX)
         return entry.offset if entry.timestamp == segment.max_timestamp else None
 
     def _in_range(self, start: int, end: int) -> OffsetAndTimestamp | None:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
+from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import segment_span
+from pyspark_commitlog.log.frames import segment_part, segment_span
 from pyspark_commitlog.log.read.damage import Fragment, fragments_of
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
@@ -36,9 +37,9 @@ def damaged_fragments(
         CorruptionError: a manifest is damaged.
     """
     fragments: dict[int, list[Fragment]] = {}
-    for partition, row in enumerate(settled.partitions):
+    for partition in range(len(settled.partitions)):
         wanted = None if ranges is None else ranges.get(partition, (0, 0))
-        for segment, end in _segments(topic, topic_id, row):
+        for segment, end in _segments(topic, settled, partition):
             if wanted is None or _overlap(wanted, (segment.base_offset, end)):
                 for fragment in _fragments(topic, topic_id, partition, segment, end):
                     if fragment.located is None or (
@@ -59,19 +60,20 @@ def salvaged(
     """
     partitions = list(settled.partitions)
     for partition, ranges in lost.items():
-        partitions[partition] = _row(topic, state, base, partition, partitions[partition], ranges)
+        partitions[partition] = _row(topic, state, base, partition, settled, ranges)
     return replace(settled, partitions=tuple(partitions))
 
 
 def _row(
-    topic: TopicLog, state: TopicState, base: Stored, partition: int, row: SettledPartition, lost: Sequence[Range]
+    topic: TopicLog, state: TopicState, base: Stored, partition: int, settled: SettleState, lost: Sequence[Range]
 ) -> SettledPartition:
+    row = settled.partition(partition)
     paths, number = topic.paths(state.topic_id), base.sequence + 1
     directory = SegmentDir(topic.storage, paths, partition)
     now_ms = topic.storage.clock.now_ms()
     rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
     sealed, active = list[Sealed](), row.active
-    for segment, end in _segments(topic, state.topic_id, row):
+    for segment, end in _segments(topic, settled, partition):
         if any(_overlap(offsets, (segment.base_offset, end)) for offsets in lost):
             left = _left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
@@ -99,9 +101,10 @@ def _left(
         yield frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
 
 
-def _segments(topic: TopicLog, topic_id: str, row: SettledPartition) -> Iterator[tuple[Active | Sealed, int]]:
+def _segments(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:
     """Yield the segments that hold frames, and where each ends."""
-    for sealed in topic.sealed(topic_id, row):
+    row = settled.partition(partition)
+    for sealed in topic.sealed(settled, partition):
         yield sealed, sealed.end_offset
     if row.active.length:
         yield row.active, row.end_offset
@@ -113,11 +116,13 @@ def _fragments(
     paths = topic.paths(topic_id)
     span = segment_span(paths, partition, segment)
     try:
-        data = topic.storage.read(paths.segment_file(partition, segment.stem, "index"), 0, segment.offset_bytes)
+        part = segment_part(paths, partition, segment, INDEX)
+        data = topic.storage.read(part.path, part.start, part.length)
     except FileNotFoundError:  # a hint only
         data = b""
     slots = range(len(data) // OFFSET_ENTRY_BYTES)
-    index: list[OffsetEntry] = [decode_offset(data, slot, segment.base_offset) for slot in slots]
+    entries = (decode_offset(data, slot, segment.base_offset) for slot in slots)
+    index = [OffsetEntry(entry.offset, span.start + entry.position) for entry in entries]
     return fragments_of(topic.storage, span, segment.base_offset, end, index)
 
 

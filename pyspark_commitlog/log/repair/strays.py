@@ -14,7 +14,7 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log.frames import crc_of
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
@@ -106,18 +106,19 @@ class Strays:
             self._guard(lambda entry=entry, still=still: self._settle(entry, still), still)  # type: ignore[misc]
 
     def _settle(self, entry: Entry, still: Callable[[], bool]) -> None:
-        for partition, row in enumerate(self.topic.settle_state(entry).partitions):
-            self._guard(lambda p=partition, r=row: self._row(p, r, still), still)  # type: ignore[misc]
+        settle = self.topic.settle_state(entry)
+        for partition in range(len(settle.partitions)):
+            self._guard(lambda p=partition: self._row(p, settle, still), still)  # type: ignore[misc]
 
-    def _row(self, partition: int, row: SettledPartition, still: Callable[[], bool]) -> None:
-        newest = self.settled.partition(partition)
+    def _row(self, partition: int, settle: SettleState, still: Callable[[], bool]) -> None:
+        row, newest = settle.partition(partition), self.settled.partition(partition)
         if row.active.base_offset < newest.active.base_offset or row.active.rewrite != newest.active.rewrite:
             self._named(partition, row.active, row.end_offset, still)
         self._segments.add((partition, row.active.stem))
         if row.manifest is None or row.manifest.name in self._manifests:
             return
         self._manifests.add(row.manifest.name)
-        for segment in self.topic.sealed(self.state.topic_id, row):
+        for segment in self.topic.sealed(settle, partition):
             self._named(partition, segment, segment.end_offset, still, current=row.manifest == newest.manifest)
 
     def _named(

@@ -13,7 +13,8 @@ from functools import partial
 from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
-from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_span, walk
+from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
+from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
 from pyspark_commitlog.log.repair.strays import Strays
@@ -160,7 +161,7 @@ class _Checker:
         self._guard(self._partition, partition, self._settled.partition(partition))
 
     def _partition(self, partition: int, row: SettledPartition) -> None:
-        sealed = self.topic.sealed(self._id, row)
+        sealed = self.topic.sealed(self._settled, partition)
         where = self._paths.partition(partition)
         start, end = self._state.log_start[partition], self._state.log_end[partition]
         first = sealed[0].base_offset if sealed else row.active.base_offset
@@ -178,13 +179,13 @@ class _Checker:
         self.segment_bytes += segment.length
         if segment.length == 0:
             return
-        path = self._paths.segment_file(partition, segment.stem, "log")
-        size = self.topic.storage.info(path).size
-        sealed = isinstance(segment, Sealed)
-        fault = f"{path} has {size} bytes, {segment.length} were published"
-        self._expect(size == segment.length if sealed else size >= segment.length, fault)
-        self._crc(path, segment.length, segment.crc)
         span = segment_span(self._paths, partition, segment)
+        path = span.path
+        size = self.topic.storage.info(path).size
+        whole_file = isinstance(segment, Sealed) and segment.place is None
+        fault = f"{path} has {size} bytes, {span.end} were published"
+        self._expect(size == span.end if whole_file else size >= span.end, fault)
+        self._crc(path, span.start, segment.length, segment.crc)
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp
         for located in walk(self.topic.storage, span):
@@ -198,7 +199,7 @@ class _Checker:
             fault = f"{path}: a record comes {late} ms late, the segment's published lateness is {segment.lateness}"
             self._expect(late is None or segment.lateness is None or late <= segment.lateness, fault)
             offset, latest = located.next_offset, max(latest, frame.max_timestamp)
-            frames[offset - 1] = (located.position, latest)
+            frames[offset - 1] = (located.position - span.start, latest)
         self.looked_at(segment.length)
         self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")
         self._indexes(partition, segment, frames)
@@ -210,14 +211,13 @@ class _Checker:
         faults, self.faults = self.faults, here
         return faults
 
-    def _crc(self, path: str, length: int, expected: int) -> None:
-        crc = crc_of(self.topic.storage, path, length)
+    def _crc(self, path: str, start: int, length: int, expected: int) -> None:
+        crc = crc_of(self.topic.storage, path, length, start)
         self._expect(crc == expected, f"{path}: CRC-32C of {length} bytes is {crc:08x}, expected {expected:08x}")
 
     def _indexes(self, partition: int, segment: Active | Sealed, frames: dict[int, tuple[int, int]]) -> None:
         """Check that every published index entry names a frame, in rising order."""
-        path = self._paths.segment_file(partition, segment.stem, "index")
-        data = self.topic.storage.read(path, 0, segment.offset_bytes)
+        path, data = self._part(partition, segment, INDEX)
         self._expect(len(data) == segment.offset_bytes, f"{path} is shorter than {segment.offset_bytes} bytes")
         last = -1
         for slot in range(len(data) // OFFSET_ENTRY_BYTES):
@@ -226,13 +226,16 @@ class _Checker:
             right = 0 < entry.position == frames.get(entry.offset, (-1, 0))[0] and entry.offset > last
             self._expect(right, f"{path} entry {slot} is {entry}, which names no frame")
             last = entry.offset
-        path = self._paths.segment_file(partition, segment.stem, "timeindex")
-        data = self.topic.storage.read(path, 0, segment.time_bytes)
+        path, data = self._part(partition, segment, TIMEINDEX)
         self._expect(len(data) == segment.time_bytes, f"{path} is shorter than {segment.time_bytes} bytes")
         for slot in range(len(data) // TIME_ENTRY_BYTES):
             time_entry = decode_time(data, slot, segment.base_offset)
             right = frames.get(time_entry.offset, (0, -1))[1] == time_entry.timestamp
             self._expect(right, f"{path} entry {slot} is {time_entry}, which names no frame")
+
+    def _part(self, partition: int, segment: Active | Sealed, suffix: str) -> tuple[str, bytes]:
+        part = segment_part(self._paths, partition, segment, suffix)
+        return part.path, self.topic.storage.read(part.path, part.start, part.length)
 
     # --- journal -----------------------------------------------------------------------------------------
 
@@ -273,7 +276,7 @@ class _Checker:
         size = self.topic.storage.info(path).size
         self._expect(size == chunk.length, f"{path} has {size} bytes, expected {chunk.length}")
         if size >= chunk.length:
-            self._crc(path, chunk.length, chunk.crc)
+            self._crc(path, 0, chunk.length, chunk.crc)
 
     def _extent(self, source: Source) -> None:
         """Walk an extent as the settler would, from its first offset."""

@@ -205,7 +205,7 @@ def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, rang
     for partition, wanted in ranges.items():
         check_partition(topic.name, state, partition)
         row = settled.partition(partition)
-        sealed = topic.sealed(state.topic_id, row)
+        sealed = topic.sealed(settled, partition)
         low = sealed[0].base_offset if sealed else row.active.base_offset
         high = state.log_end[partition]
         start, end = wanted

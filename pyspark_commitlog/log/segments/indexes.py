@@ -44,9 +44,10 @@ def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int
         ("index", expected.offset_bytes, offset_index_fault),
         ("timeindex", expected.time_bytes, time_index_fault),
     ):
-        path, sealed = directory.file(segment, suffix), isinstance(segment, Sealed)
-        try:  # one byte more than published is too long for a sealed one
-            data = directory.storage.read(path, 0, length + sealed) if segment.length or sealed else b""
+        part, sealed = directory.part(segment, suffix), isinstance(segment, Sealed)
+        path, whole_file = part.path, isinstance(segment, Sealed) and segment.place is None
+        try:  # one byte more than published is too long for a sealed one with files of its own
+            data = directory.storage.read(path, part.start, length + whole_file) if segment.length or sealed else b""
         except FileNotFoundError:
             return f"{path} is missing"
         why = fault(data, expected)

@@ -1,0 +1,126 @@
+"""A segment object: segments of one or several partitions in one write-once file, for storage without append.
+
+::
+
+    <.log of a slice><.index><.timeindex> …      parts, slice after slice, ascending by partition
+    {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}
+    <length of that JSON u32><its CRC-32C u32><"CLSEGOB1">                             big-endian
+
+A part is byte for byte one of Kafka's three files. The parts of a slice follow one another in the order in which they
+are listed, and the first slice begins at position 0: positions are sums of lengths. A settle entry names length and CRC
+of the footer; the trailer is for those who find the object alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import Checked, to_json_bytes
+from pyspark_commitlog.format.shape import Crc, Row, Shape, Timestamp, Whole, damage
+from pyspark_commitlog.format.shape import decode as decode_json
+
+LOG, INDEX, TIMEINDEX = "log", "index", "timeindex"
+#: The parts that every slice has, first and in this order.
+PARTS = (LOG, INDEX, TIMEINDEX)
+MAGIC = b"CLSEGOB1"
+_TRAILER = struct.Struct(">II8s")
+TRAILER_BYTES = _TRAILER.size
+
+
+class Part(Row):
+    """A named part of a slice: length in bytes, CRC-32C."""
+
+    name: Annotated[str, Meta(pattern="^[a-z0-9.-]{1,32}$")]
+    length: Whole
+    crc: Crc
+
+
+class Slice(Shape):
+    """The offsets [base_offset, end_offset) of a partition, and the parts that hold them.
+
+    ``min_timestamp`` and ``lateness`` (ms) as in ``log.settle_state.Active``.
+    """
+
+    partition: Whole
+    base_offset: Whole
+    end_offset: Whole
+    max_timestamp: Timestamp
+    min_timestamp: Timestamp | None
+    lateness: Timestamp | None
+    parts: list[Part]
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of all its parts."""
+        return sum(part.length for part in self.parts)
+
+
+class _Footer(Shape):
+    slices: list[Slice]
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What is in a segment object."""
+
+    slices: tuple[Slice, ...]
+
+    def of(self, partition: int) -> tuple[int, Slice] | None:
+        """Return a partition's slice and the position at which its first part begins; None where it has none."""
+        return next(((at, piece) for at, piece in self.positioned() if piece.partition == partition), None)
+
+    def positioned(self) -> Iterator[tuple[int, Slice]]:
+        """Yield each slice with the position at which its first part begins."""
+        position = 0
+        for piece in self.slices:
+            yield position, piece
+            position += piece.length
+
+
+def encode_footer(slices: Sequence[Slice]) -> tuple[bytes, Checked]:
+    """Return the bytes that end a segment object, and the length and CRC of the JSON in them."""
+    data = to_json_bytes(msgspec.to_builtins({"slices": list(slices)}))
+    named = Checked.of(data)
+    return data + _TRAILER.pack(named.length, named.crc, MAGIC), named
+
+
+def decode_footer(data: bytes, where: str) -> Footer:
+    """Return what the JSON of a footer says.
+
+    Raises:
+        CorruptionError: it is not what was written; names the object, the slice and what was expected.
+    """
+    slices = decode_json(data, _Footer, where).slices
+    for number, piece in enumerate(slices):
+        names = tuple(part.name for part in piece.parts)
+        if names[: len(PARTS)] != PARTS:
+            raise damage(where, f"parts of slice {number}", list(names), f"{', '.join(PARTS)} first")
+        if not piece.base_offset < piece.end_offset:
+            offsets = [piece.base_offset, piece.end_offset]
+            raise damage(where, f"offsets of slice {number}", offsets, "a range that is not empty")
+        if number and slices[number - 1].partition >= piece.partition:
+            raise damage(where, f"partition of slice {number}", piece.partition, "above that of the slice before")
+        if max(part.length for part in piece.parts[1:]) > piece.parts[0].length:
+            raise damage(where, f"indexes of slice {number}", [p.length for p in piece.parts], "no longer than the log")
+    return Footer(tuple(slices))
+
+
+def decode_trailer(data: bytes, where: str) -> Checked:
+    """Return length and CRC of the footer before a trailer, the last ``TRAILER_BYTES`` of an object.
+
+    Raises:
+        CorruptionError: this is no segment object.
+    """
+    if len(data) != TRAILER_BYTES:
+        raise CorruptionError(f"{where}: {len(data)} bytes are left, a segment object ends with {TRAILER_BYTES}")
+    length, crc, magic = _TRAILER.unpack(data)
+    if magic != MAGIC:
+        raise CorruptionError(f"{where}: it ends with {magic!r}, a segment object with {MAGIC!r}")
+    return Checked(length, crc)
