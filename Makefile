@@ -29,10 +29,10 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-kafka mutants soak check bench bench-quick bench-check bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-peers clean
 
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 # ---- set up ----
 
@@ -107,15 +107,15 @@ classes: java $(INSTALLED)
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores' $(ARGS)
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than 3 minutes on two idle cores
-	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores' $(ARGS)
 
 test-long: install classes ## Run the tests that take minutes
-	$(WITH_JAVA) .venv/bin/python -m pytest tests -m long $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'long and not object_stores' $(ARGS)
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
@@ -132,6 +132,12 @@ test-upserts: export PYSPARK_PYTHON = $(CURDIR)/.venv-upserts/bin/python
 test-upserts: java $(UPSERTS_INSTALLED) ## Run the examples of upserts into Postgres and Delta, in .venv-upserts (apt, Maven)
 	@scripts/install_postgres.sh
 	$(WITH_JAVA) .venv-upserts/bin/python -m pytest tests/upserts -m upserts $(ARGS)
+
+# Each is started on loopback: versitygw (S3; Go: github.com/versity/versitygw), Azurite (Azure; npm: azurite),
+# fake-gcs-server (Google; Go: github.com/fsouza/fake-gcs-server), and moto's server (S3; in the extra dev).
+test-object-stores: install ## Run the tests on object stores: versitygw, Azurite, fake-gcs-server (Go, npm), moto
+	@scripts/install_object_stores.sh
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/object_stores $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
@@ -152,5 +158,5 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports 
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients benchmarks/jars/.jars benchmarks/.clients
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

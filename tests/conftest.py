@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("tests.support", "pyspark_commitlog.testing")
 
 #: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
-_LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800}
+_LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800, "object_stores": 1800}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
