@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decod
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.settle_change import MARKS_A_RETENTION, Operation, begun_at, published_after
 from pyspark_commitlog.log.settle_state import (
     Damage,
     Manifest,
@@ -73,6 +75,12 @@ def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
     """Return the settle entry that publishes a state."""
     tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
     return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
+
+
+def side_files(entry: Entry) -> list[str]:
+    """Return the names of the side files that hold tables of a settle entry (pure)."""
+    tables = (entry.body.get(kind) for kind in ("partitions", "damaged"))
+    return [table["file"] for table in tables if isinstance(table, dict)]
 
 
 def _side_file(name: str, topic_id: str, file: str) -> str:
@@ -241,6 +249,40 @@ class TopicLog:
 
         return self.settle_journal(after.topic_id).append(plan).stored
 
+    def change(self, topic_id: str, operation: Operation) -> Stored | None:
+        """Change the settle state without a lock: plan on the newest entry, and again whenever another was first.
+
+        The preconditions of an operation are checked on every attempt, and cannot hold again once it has landed (rule
+        O2): where the outcome of a put is unknown, the newest entry is read again, and decides.
+
+        Args:
+            topic_id: whose settle journal.
+            operation: returns what to publish on top of the newest settle entry; None where its preconditions do not
+                hold (any more).
+
+        Returns:
+            The entry as stored; None where nothing was put: the operation gave up, what it made is below the floor
+            (rule O4), or it had landed already: ask ``is_named``.
+
+        Raises:
+            TopicChangedError: this incarnation of the topic is gone.
+            OutcomeUnknownError, ConflictError, StorageError: see ``Journal.append``; doing it again is safe.
+        """
+
+        def plan(newest: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+            if newest is None:
+                raise self._no_settle_journal(topic_id)
+            before = self.settle_state(newest.entry)
+            change = operation(newest, before)
+            if change is None or any(begun_at(path) < before.files_floor for path in change.made):
+                return Unchanged(None)
+            every = self.config(self.newest()[1]).number("staged.retention.ms") // MARKS_A_RETENTION
+            after = published_after(before, change, newest.sequence, newest.info.modified_ms, every)
+            sides = [f"side/{file}" for file in side_files(newest.entry)]
+            return settle_draft(replace(after, drops=(*after.drops, *sides)), slot)
+
+        return self.settle_journal(topic_id).append(plan).stored
+
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
         """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.
 
@@ -269,7 +311,10 @@ class TopicLog:
                         f"topic {self.name!r}: {error.filename or error} is missing, and the newest settle entry "
                         "names it: restore it from a copy"
                     ) from error
-        raise TopicChangedError(
+        raise self._no_settle_journal(topic_id)
+
+    def _no_settle_journal(self, topic_id: str) -> TopicChangedError:
+        return TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} has no settle journal: it was deleted"
         )
 

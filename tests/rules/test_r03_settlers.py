@@ -143,12 +143,13 @@ def test_the_lock_file_stays_the_same_file(world: World) -> None:
 
 
 def test_where_locks_can_be_lost_nothing_is_appended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3: on a network mount a settler does not append in place."""
+    """R3: on a network mount a settler puts an object in place of appending."""
     topic = world.create()
     append(topic, batch_of([b"a"]))
     monkeypatch.setattr(LocalStorage, "can_append", False)
-    assert settle(topic, topic_id(topic)).sequence is None
+    assert settle(topic, topic_id(topic)).records == 1
     assert world.files(".log") == []
+    assert len(world.files(".segment")) == 1
     assert world.values() == [b"a"]
 
 

@@ -241,7 +241,7 @@ def test_a_lost_entry_keeps_the_chunks_that_it_may_name_from_the_sweep(world: Wo
 
 def test_a_void_larger_than_a_frame_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """I3: several frames without rows, one behind the other; time index and rolls go by the time before them."""
-    monkeypatch.setattr("pyspark_commitlog.log.maintain.settle.MAX_ROWS", 2)
+    monkeypatch.setattr("pyspark_commitlog.log.settling.merger.MAX_ROWS", 2)
     topic = world.create(config={**CONFIG, "index.interval.bytes": 0, "segment.bytes": 4000, "segment.ms": 60_000})
     write(topic, 0)
     lost = chunk(world, write(topic, 3, count=5))

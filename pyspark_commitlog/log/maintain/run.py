@@ -12,7 +12,8 @@ from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_fo
 from pyspark_commitlog.log.maintain.compact import Compacted, compact
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
-from pyspark_commitlog.log.maintain.settle import Settled, settle_on
+from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.settling.run import Settled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder

@@ -7,52 +7,28 @@ settle entry is put. Interrupted anywhere, it leaves bytes beyond published leng
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-import pyarrow as pa
-
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import (
-    CommitLogError,
-    CorruptionError,
-    StorageFullError,
-    StorageReadOnlyError,
-    SyncFailedError,
-    as_reported,
-    together,
-)
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.encoding import empty_frame, encode_frame
-from pyspark_commitlog.log.frames import earliest_ms
 from pyspark_commitlog.log.last_maintained import start_note, warn_unless_maintained
-from pyspark_commitlog.log.read.unsettled import (
-    Hole,
-    Pending,
-    Source,
-    Unsettled,
-    read_pending,
-    sources_of,
-    unsettled_frames,
-)
+from pyspark_commitlog.log.objects.settle import settle_to_object
+from pyspark_commitlog.log.read.unsettled import Hole, Source, unsettled_frames
 from pyspark_commitlog.log.repair.void import void_unsynced
-from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
-from pyspark_commitlog.log.settle_state import Damage, Sealed, SettledPartition, SettleState, earliest
-from pyspark_commitlog.log.state import TopicState, Void
+from pyspark_commitlog.log.segments.writer import SegmentWriter
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
+from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import Clock, Holder
+from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.process import share_out
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-# Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
-# compared after compression, which the header knows), and decode to no more than ``most_decoded``.
-_SMALL = 8
-_MERGED = 2
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
@@ -61,8 +37,6 @@ _OVERDUE = 4
 _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
 _WARN_SECONDS = 60.0
-# Of what is damaged, characters that are published.
-_WHY = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +62,11 @@ class Due:
         ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
-
-    ``complete``: of all partitions that are not damaged everything is settled. ``rebuilt`` counts segments whose
-    indexes had to be rebuilt; ``failures`` says why partitions stayed as they are: damage, most times.
-    """
-
-    sequence: int | None
-    records: int = 0
-    complete: bool = True
-    rebuilt: int = 0
-    failures: tuple[Exception, ...] = ()
-
-
-class Budget:
-    """Time that a run may take; None for as long as it needs."""
-
-    def __init__(self, clock: Clock, seconds: float | None) -> None:
-        self._clock = clock
-        self._until = None if seconds is None else clock.monotonic() + seconds
-
-    def spent(self) -> bool:
-        """Return whether the time is over."""
-        return self._until is not None and self._clock.monotonic() >= self._until
-
-
 def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
     """Settle what is committed, as far as the budget goes.
 
     Returns:
-        What was moved; nothing when another settler is at work (``TopicLog.busy``) or the mount can't be appended to.
+        What was moved; nothing when another settler is at work (``TopicLog.busy``), or was first.
 
     Raises:
         CorruptionError: sources or active segments are damaged. The other partitions were settled, and those are
@@ -142,7 +89,7 @@ def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = 
 
 def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
     if not topic.storage.can_append:
-        return Settled(None)
+        return settle_to_object(topic, topic_id, budget_seconds, retry=retry)
     with topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
@@ -242,92 +189,30 @@ def _settle_locked(
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
-    run = _Run(topic, state, stored, topic.config(state), base, before, Budget(topic.storage.clock, budget_seconds))
-    marked = frozenset(damage.partition for damage in before.damaged)
-    others = run.move(before.others_from, [p for p in range(state.partitions) if p not in marked])
-    all_pending = [] if marked else others
-    if marked and retry:
-        all_pending = run.move(before.oldest_unsettled, sorted(marked))
+    run = _LocalRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds))
+    all_pending, others = run.pending(retry=retry)
     unsynced = state.unsynced_from is not None
-    after = run.after(all_pending, others, publish_damage=last or not unsynced)
-    ends_before = (before.partition(p).end_offset for p in range(state.partitions))
-    moved = sum(partition.end_offset for partition in run.partitions) - sum(ends_before)
+    after = run.after(before, run.partitions, all_pending, others, publish_damage=last or not unsynced)
     published = topic.publish(base, after) if after != before else None
     complete = after.others_from > stored.sequence
     failures = tuple(error for _, error in run.failures)
-    return Settled(published.sequence if published else None, moved, complete, len(run.rebuilt), failures), unsynced
+    return Settled(published.sequence if published else None, run.moved, complete, len(run.rebuilt), failures), unsynced
 
 
-class _Run:
-    """One run of the settler: ``partitions`` are as they are to be published, ``failures`` why some stay."""
+class _LocalRun(SettleRun):
+    """Appends to the partitions' active segments, under the lock."""
 
-    def __init__(
-        self,
-        topic: TopicLog,
-        state: TopicState,
-        stored: Stored,
-        config: TopicConfig,
-        base: Stored,
-        before: SettleState,
-        budget: Budget,
-    ) -> None:
-        self._topic, self._state, self._stored, self._config = topic, state, stored, config
-        self._base, self._before, self._budget = base, before, budget
-        self._start = [before.partition(p) for p in range(state.partitions)]
-        self._tried: set[int] = set()
-        self.partitions = list(self._start)
-        self.failures: list[tuple[int, Exception]] = []
-        self.rebuilt: list[int] = []
-
-    def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
-        """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
-        pending = read_pending(self._topic, self._before, self._state, self._stored, self._budget.spent, first=first)
-        unsettled = sources_of(pending, self._before, self._state.partitions)
-        sources = {partition: unsettled[partition] for partition in partitions if partition in unsettled}
-        self._tried.update(p for p in partitions if self.partitions[p].end_offset >= self._state.log_end[p])
+    def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # the longest wait first
         threads = _threads(chain.from_iterable(sources.values()))
         share_out(lambda p: self._move(p, sources[p]), waiting, threads)
-        return pending
 
-    def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
-        if self._budget.spent() and self.partitions != self._start:
-            return
-        try:
-            self.partitions[partition], mended = _settle_partition(
-                self._topic, self._state, self._config, partition, self.partitions[partition], sources, self._base,
-                self._before, self._budget,
-            )  # fmt: skip
-        except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
-            raise
-        except Exception as error:  # noqa: BLE001 handed out: no partition stops the others
-            self.failures.append((partition, as_reported(error)))
-        else:
-            self._tried.add(partition)
-            self.rebuilt.extend([partition] * mended)
-
-    def after(self, all_pending: Sequence[Pending], others: Sequence[Pending], *, publish_damage: bool) -> SettleState:
-        """Return the state to publish.
-
-        Args:
-            all_pending: entries from the oldest that is not settled on; none where those were not read.
-            others: entries from the first that partitions without damage need.
-            publish_damage: whether new damage is published; what was and is not mended stays.
-        """
-        before = self._before
-        kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
-        if publish_damage:
-            damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
-            for partition, error in damage:
-                kept[partition] = Damage(partition, self.partitions[partition].end_offset, str(error)[:_WHY])
-        oldest, through = _reached(all_pending, self.partitions, frozenset(), (before.oldest_unsettled, before.through))
-        ahead = None
-        if kept:
-            ahead, _ = _reached(all_pending, self.partitions, kept.keys(), (before.oldest_unsettled, before.through))
-            if not all_pending or ahead >= before.others_from:
-                ahead, _ = _reached(others, self.partitions, kept.keys(), (before.others_from, before.through))
-        damaged = tuple(kept[partition] for partition in sorted(kept))
-        return SettleState(before.topic_id, through, oldest, tuple(self.partitions), damaged, ahead)
+    def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
+        self.partitions[partition], mended = _settle_partition(
+            self._topic, self._state, self._config, partition, self.partitions[partition], sources, self._base,
+            self._before, self._budget,
+        )  # fmt: skip
+        return mended
 
 
 def _threads(sources: Iterable[Source | Hole]) -> int:
@@ -338,25 +223,6 @@ def _threads(sources: Iterable[Source | Hole]) -> int:
 
 def _waits_since(sources: Sequence[Source | Hole]) -> int:
     return min((source.entry.sequence for source in sources if isinstance(source, Source)), default=0)
-
-
-def _reached(
-    pending: Sequence[Pending],
-    partitions: Sequence[SettledPartition],
-    damaged: Collection[int],
-    start: tuple[int, tuple[int, str]],
-) -> tuple[int, tuple[int, str]]:
-    """Return how far all but the ``damaged`` partitions are settled, by the entries' own log ends (pure).
-
-    Returns:
-        The first entry that is needed, and the last below it with its write id; ``start`` where there is none.
-    """
-    oldest, through = start
-    for entry in pending:
-        if any(end > partitions[p].end_offset for p, end in enumerate(entry.log_end) if p not in damaged):
-            break
-        oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
-    return oldest, through
 
 
 # --- one partition ----------------------------------------------------------------------------------------
@@ -381,125 +247,10 @@ def _settle_partition(
 
     writer = SegmentWriter(topic.storage, paths, partition, row, sealed, config)
     merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
-    voids, epoch = state.voids_of(partition), state.leader_epoch
-    lost: list[Void] = []
+    frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, state.voids_of(partition))
     try:
-        for unsettled in unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids):
-            if isinstance(unsettled, Void):
-                _append(writer, merger.drain(epoch))
-                lost.append(unsettled)
-            else:
-                _fill(writer, merger, lost, unsettled.frame.max_timestamp, epoch)
-                _append(writer, merger.offer(unsettled, epoch))
-            if budget.spent():
-                break
-        _append(writer, merger.drain(epoch))
-        _fill(writer, merger, lost, topic.storage.clock.now_ms(), epoch)
+        now_ms = topic.storage.clock.now_ms()
+        append_unsettled(writer, merger, frames, epoch=state.leader_epoch, now_ms=now_ms, enough=budget.spent)
         return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms), writer.rebuilt
     finally:
         writer.close()
-
-
-def _append(writer: SegmentWriter, ready: Iterable[Stamped]) -> None:
-    for stamped in ready:
-        writer.append(stamped)
-
-
-def _fill(writer: SegmentWriter, merger: Merger, lost: list[Void], otherwise_ms: int, leader_epoch: int) -> None:
-    """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
-
-    Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is
-    none it is ``otherwise_ms``.
-    """
-    for void in lost:
-        latest = writer.latest_timestamp()
-        at_ms = latest if latest >= 0 else otherwise_ms
-        for start in range(void.start, void.end, MAX_ROWS):
-            rows = min(MAX_ROWS, void.end - start)
-            data = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
-            writer.append(_stamped(_parsed(data), start, leader_epoch, at_ms))
-    lost.clear()
-
-
-@dataclass
-class Merger:
-    """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
-
-    Only dense frames of one codec and one timestamp type join; anything else passes as it is, stamped.
-    """
-
-    frame_bytes: int
-    codec: str
-    topic_id: str
-    partition: int
-    _held: list[Unsettled] = field(default_factory=list)
-    _held_bytes: int = 0
-    _held_rows: int = 0
-    _held_decoded: int = 0
-
-    def offer(self, unsettled: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
-        """Take the next frame; yield what is ready to be appended, in order."""
-        small = self._small(unsettled.frame, unsettled.payload)
-        if self._held and not (small and self._joins(unsettled)):
-            yield from self.drain(leader_epoch)
-        if small:
-            self._held.append(unsettled)
-            self._held_bytes += unsettled.frame.length
-            self._held_rows += unsettled.frame.last_offset_delta + 1
-            self._held_decoded += unsettled.decoded
-        else:
-            yield _stamped(
-                unsettled.frame, unsettled.base_offset, leader_epoch, earliest_ms(unsettled.frame, unsettled.payload)
-            )
-
-    def _small(self, frame: Frame, payload: Payload) -> bool:
-        return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
-
-    def _joins(self, unsettled: Unsettled) -> bool:
-        """Return whether a small frame can be one with those held."""
-        frame, payload, first = unsettled.frame, unsettled.payload, self._held[0]
-        return (
-            payload.identity.codec == first.payload.identity.codec
-            and frame.log_append_time == first.frame.log_append_time
-            and self._held_decoded + unsettled.decoded <= columns.most_decoded(self.frame_bytes)
-            and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
-            and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
-        )
-
-    def drain(self, leader_epoch: int) -> Iterator[Stamped]:
-        """Yield what is held: joined when there are several."""
-        held, self._held = self._held, []
-        self._held_bytes = self._held_rows = self._held_decoded = 0
-        if held:
-            frame = held[0].frame if len(held) == 1 else self._join(held)
-            least = earliest(earliest_ms(unsettled.frame, unsettled.payload) for unsettled in held)
-            yield _stamped(frame, held[0].base_offset, leader_epoch, least)
-
-    def _join(self, held: Sequence[Unsettled]) -> Frame:
-        batches = [columns.decode(unsettled.payload.message, sparse=False) for unsettled in held]
-        for unsettled, batch in zip(held, batches, strict=True):
-            if batch.num_rows != unsettled.frame.last_offset_delta + 1:
-                raise CorruptionError(
-                    f"frame at offset {unsettled.base_offset} holds {batch.num_rows} rows, header says otherwise"
-                )
-        data = encode_frame(
-            pa.concat_batches(batches),
-            codec=held[0].payload.identity.codec,
-            topic_id=self.topic_id,
-            partition=self.partition,
-            log_append_time=held[0].frame.log_append_time,
-            base_offset=held[0].base_offset,
-        )
-        return _parsed(data)
-
-
-def _parsed(data: bytes) -> Frame:
-    frame = codec.parse(pa.py_buffer(data), 0)
-    assert frame is not None
-    return frame
-
-
-def _stamped(frame: Frame, base_offset: int, leader_epoch: int, min_timestamp: int | None) -> Stamped:
-    last = base_offset + frame.last_offset_delta
-    pieces = codec.stamp(frame, base_offset, leader_epoch)
-    return Stamped(pieces, frame.length, base_offset, last, frame.max_timestamp, min_timestamp)

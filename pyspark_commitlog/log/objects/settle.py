@@ -1,0 +1,163 @@
+"""Settle without a lock: what is committed goes into one new segment object, which one settle entry names.
+
+Any number of settlers may work at once: the one whose entry is first wins, the others' work is given up (rule O2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
+from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
+from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.settle_change import Change, Operation
+from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
+from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
+from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+#: A run ends with an object of about so many bytes at most; the next one goes on.
+OBJECT_BYTES = 256 * 2**20
+
+
+def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
+    """Settle what is committed, as far as the budget and the size of an object go.
+
+    Args:
+        topic, topic_id: whose.
+        budget_seconds: the time that it may take before it publishes; None for as long as it needs.
+        retry: whether partitions that are published as damaged are tried again.
+
+    Raises:
+        StorageError: nothing was published.
+        OutcomeUnknownError: it may have been published; doing it again is safe.
+    """
+    stored, state = topic.newest_durable(topic_id, fresh=True)
+    base, before = topic.settled(topic_id)
+    limits = SliceLimits.of(topic.config(state))
+    writer = ObjectWriter(topic.storage, topic.paths(topic_id), base.sequence, limits)
+    run = _ObjectRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds), writer)
+    try:
+        all_pending, others = run.pending(retry=retry)
+        written = _finish(topic, topic_id, run, writer)
+    except BaseException:
+        writer.discard()
+        raise
+    failures = tuple(error for _, error in run.failures)
+    published = topic.change(topic_id, run.operation(written, all_pending, others))
+    now = topic.settled(topic_id)[1]
+    complete = now.others_from > stored.sequence
+    return Settled(published.sequence if published else None, run.moved if published else 0, complete, 0, failures)
+
+
+def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:
+    """Put the object, unless another settler was first meanwhile: then its bytes would be in vain (rule O13)."""
+    _, now = topic.settled(topic_id)
+    if not run.may_publish_on(now):
+        writer.discard()
+        return None
+    return writer.finish(tier=0)
+
+
+class _ObjectRun(SettleRun):
+    """Moves partitions, one after the other, into the slices of one object."""
+
+    def __init__(
+        self,
+        topic: TopicLog,
+        stored: Stored,
+        state: TopicState,
+        base: Stored,
+        before: SettleState,
+        budget: Budget,
+        writer: ObjectWriter,
+    ) -> None:
+        super().__init__(topic, stored, state, base, before, budget)
+        self._writer = writer
+
+    def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
+        for partition in sorted(sources):
+            self._move(partition, sources[partition])
+
+    def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
+        """Move one partition up to where its slice, or the object, is full, or a frame is damaged."""
+        row, topic, state = self.partitions[partition], self._topic, self._state
+        config = self._config
+        merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
+        frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, state.voids_of(partition))
+        sink = _Sink(topic, self._before, partition, self._writer.slice(partition, row.end_offset))
+        now_ms = topic.storage.clock.now_ms()
+        try:
+            append_unsettled(
+                sink, merger, frames, epoch=state.leader_epoch, now_ms=now_ms, enough=lambda: self._enough(sink)
+            )
+        finally:
+            sink.slice.finish()
+            end = sink.slice.next_offset
+            self.partitions[partition] = replace(row, end_offset=end, active=Active(IndexState(end)))
+        return False
+
+    def _enough(self, sink: _Sink) -> bool:
+        return sink.is_full or self._writer.size_bytes >= OBJECT_BYTES or self._budget.spent()
+
+    def may_publish_on(self, now: SettleState) -> bool:
+        """Return whether what was moved begins where a state ends, in each partition (rule O2)."""
+        return all(
+            now.partition(p).end_offset == self._start[p].end_offset
+            for p, row in enumerate(self.partitions)
+            if row.end_offset > self._start[p].end_offset
+        )
+
+    def operation(
+        self, written: Written | None, all_pending: Sequence[Pending], others: Sequence[Pending]
+    ) -> Operation:
+        """Return the operation that publishes what was moved."""
+
+        def settle(_: Stored, now: SettleState) -> Change | None:
+            if not self.may_publish_on(now):
+                return None
+            after = self._after(now, all_pending, others)
+            if written is not None:
+                after = replace(after, tail=(*now.tail, written.shared))
+            if after == now:
+                return None
+            return Change(after, made=() if written is None else (f"objects/{written.shared.name}",))
+
+        return settle
+
+    def _after(self, now: SettleState, all_pending: Sequence[Pending], others: Sequence[Pending]) -> SettleState:
+        rows = [self._row(now, partition) for partition in range(max(len(now.partitions), len(self.partitions)))]
+        return self.after(now, rows, all_pending, others, publish_damage=True)
+
+    def _row(self, now: SettleState, partition: int) -> SettledPartition:
+        row = now.partition(partition)
+        if partition >= len(self.partitions) or self.partitions[partition] == self._start[partition]:
+            return row
+        end = self.partitions[partition].end_offset
+        return replace(row, end_offset=end, active=Active(IndexState(end)))
+
+
+class _Sink:
+    """A partition's slice, as a sink of frames that is full once a frame did not go in."""
+
+    def __init__(self, topic: TopicLog, before: SettleState, partition: int, into: SliceWriter) -> None:
+        self._topic, self._before, self._partition = topic, before, partition
+        self.slice = into
+        self.is_full = False
+
+    def append(self, frame: Stamped) -> None:
+        """Append a frame, unless one before did not go in: the next run begins with that one."""
+        self.is_full = self.is_full or self.slice.full(frame)
+        if not self.is_full:
+            self.slice.append(frame)
+
+    def latest_timestamp(self) -> int:
+        """Return the largest timestamp (ms) of the slice, or of the segment before it; -1 where there is none."""
+        if self.slice.length:
+            return self.slice.latest_timestamp
+        sealed = self._topic.sealed(self._before, self._partition)
+        return sealed[-1].max_timestamp if sealed else -1

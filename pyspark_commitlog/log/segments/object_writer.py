@@ -1,0 +1,220 @@
+"""Write a segment object: slices of partitions, each a segment with its indexes, in one write-once file.
+
+Nothing of it counts before a settle entry names it (rule O1). Frames go to storage while they come: memory holds a
+slice's indexes, not its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.config import LONG_MAX, TopicConfig
+from pyspark_commitlog.errors import CorruptionError, StorageError
+from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
+from pyspark_commitlog.format.paths import TopicPaths, object_name
+from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, TRAILER_BYTES, Part, Slice, encode_footer
+from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.settle_state import Sealed, Shared, earliest, later, sealed_slice
+from pyspark_commitlog.storage import Storage
+
+_WRITE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLimits:
+    """When a slice is full, as a segment is: bytes of its log and of its indexes; and an index entry's interval."""
+
+    segment_bytes: int
+    index_bytes: int
+    interval_bytes: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> SliceLimits:
+        """Return the limits in a topic's config."""
+        return cls(
+            config.number("segment.bytes"),
+            config.number("segment.index.bytes"),
+            config.number("index.interval.bytes"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A segment object that was written: how the tail would name it, and where its slices lie."""
+
+    shared: Shared
+    slices: tuple[tuple[int, Slice], ...]
+
+    def sealed(self) -> dict[int, Sealed]:
+        """Return the segment of each partition that has a slice."""
+        return {piece.partition: sealed_slice(self.shared.name, at, piece) for at, piece in self.slices}
+
+
+class ObjectWriter:
+    """Writes one segment object; partitions ascend, and each has one slice at most.
+
+    Args:
+        storage: the root.
+        paths: of the topic.
+        sequence: the newest settle entry when this work began: it is in the object's name (rule O1).
+        limits: when a slice is full.
+    """
+
+    def __init__(self, storage: Storage, paths: TopicPaths, sequence: int, limits: SliceLimits) -> None:
+        self.name = object_name(sequence, storage.new_id())
+        self._limits = limits
+        self._path = paths.object(self.name)
+        self._output = storage.create(self._path)
+        self._slices: list[Slice] = []
+        self._open: SliceWriter | None = None
+        self._broken = False
+        self.size_bytes = 0
+
+    def slice(self, partition: int, base_offset: int) -> SliceWriter:
+        """Begin the slice of a partition, the one before is finished; a slice without frames leaves nothing."""
+        assert self._open is None
+        assert not self._slices or self._slices[-1].partition < partition
+        self._open = SliceWriter(self, partition, base_offset, self._limits)
+        return self._open
+
+    def write(self, pieces: Sequence[bytes | pa.Buffer]) -> None:
+        """Append bytes; for a slice.
+
+        Raises:
+            StorageError, OSError: the object can't be finished any more.
+        """
+        self._broken = True
+        self._output.write(*pieces)
+        self._broken = False
+        self.size_bytes += sum(piece.size if isinstance(piece, pa.Buffer) else len(piece) for piece in pieces)
+
+    def ended(self, piece: Slice | None) -> None:
+        """Note what a slice came to; for a slice."""
+        self._open = None
+        if piece is not None:
+            self._slices.append(piece)
+
+    def finish(self, tier: int) -> Written | None:
+        """Put the object; None, and nothing is put, where it holds no frame.
+
+        Args:
+            tier: of the tail, see ``Shared``.
+
+        Raises:
+            StorageError, OSError: it may be there or not; nobody names it.
+        """
+        assert self._open is None
+        if not self._slices:
+            self._output.discard()
+            return None
+        footer, named = encode_footer(self._slices)
+        whole = not self._broken
+        self.write([footer])
+        length, _ = self._output.close() if whole else (-1, 0)
+        if length != self.size_bytes:
+            raise StorageError(f"{self._path}: {length} bytes were stored of {self.size_bytes}: it is given up")
+        assert len(footer) == named.length + TRAILER_BYTES
+        shared, position, placed = Shared(self.name, tier, self.size_bytes, named), 0, []
+        for piece in self._slices:
+            placed.append((position, piece))
+            position += piece.length
+        return Written(shared, tuple(placed))
+
+    def discard(self) -> None:
+        """Give up."""
+        self._output.discard()
+
+
+class SliceWriter:
+    """Appends frames to one partition's slice of an object."""
+
+    def __init__(self, target: ObjectWriter, partition: int, base_offset: int, limits: SliceLimits) -> None:
+        self._target, self._partition, self._limits = target, partition, limits
+        self._roll = RollLimits(limits.segment_bytes, LONG_MAX, limits.index_bytes, jitter_ms=0)
+        self._state = IndexState(base_offset)
+        self._crc = 0
+        self._least: int | None = None
+        self._lateness: int | None = 0
+        self._index, self._times = bytearray(), bytearray()
+        self._gathered: list[bytes | pa.Buffer] = []
+        self._gathered_bytes = 0
+        #: The offset after the last frame.
+        self.next_offset = base_offset
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of its log."""
+        return self._state.position
+
+    @property
+    def latest_timestamp(self) -> int:
+        """Return the largest timestamp (ms) of its frames; -1 where there is none."""
+        return self._state.max_timestamp
+
+    def full(self, frame: Stamped) -> bool:
+        """Return whether the frame must go to another segment."""
+        return should_roll(
+            self._state,
+            self._roll,
+            incoming_bytes=frame.length,
+            incoming_max_timestamp=frame.max_timestamp,
+            incoming_last_offset=frame.last_offset,
+            now_ms=0,
+        )
+
+    def append(self, frame: Stamped) -> None:
+        """Append a frame.
+
+        Raises:
+            CorruptionError: the frame does not continue the log.
+        """
+        if frame.base_offset != self.next_offset:
+            raise CorruptionError(
+                f"partition {self._partition}: frame at offset {frame.base_offset}, expected {self.next_offset}"
+            )
+        begun = self._state.position > 0
+        self._lateness = later(self._lateness, self._state.max_timestamp, frame.min_timestamp)
+        self._least = earliest((self._least, frame.min_timestamp)) if begun else frame.min_timestamp
+        indexed = index_frame(
+            self._state,
+            last_offset=frame.last_offset,
+            max_timestamp=frame.max_timestamp,
+            length=frame.length,
+            interval_bytes=self._limits.interval_bytes,
+        )
+        self._state = indexed.state
+        self._index += indexed.offset_entry
+        self._times += indexed.time_entry
+        for piece in frame.pieces:
+            self._crc = google_crc32c.extend(self._crc, piece)
+        self._gathered += frame.pieces
+        self._gathered_bytes += frame.length
+        self.next_offset = frame.last_offset + 1
+        if self._gathered_bytes >= _WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._target.write(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+
+    def finish(self) -> None:
+        """Write its indexes after its log."""
+        if not self._state.position:
+            self._target.ended(None)
+            return
+        state = self._state
+        self._times += seal_time(state)
+        self._flush()
+        index, times = bytes(self._index), bytes(self._times)
+        self._target.write([index, times])
+        parts = [
+            Part(LOG, state.position, self._crc),
+            Part(INDEX, len(index), google_crc32c.value(index)),
+            Part(TIMEINDEX, len(times), google_crc32c.value(times)),
+        ]
+        base, latest = state.base_offset, state.max_timestamp
+        self._target.ended(Slice(self._partition, base, self.next_offset, latest, self._least, self._lateness, parts))

@@ -1,0 +1,78 @@
+"""What an operation on the settle state changes, where there is no lock (rules O2, O4, O6). Values; no I/O.
+
+Paths are below the topic id's directory: ``objects/…``, ``manifests/…``, ``side/…``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.format.paths import parse_manifest, parse_object, parse_side
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import Mark
+
+#: Marks of earlier settle entries that a state keeps, and how many of them a retention time holds.
+MAX_MARKS = 16
+MARKS_A_RETENTION = 8
+#: Paths that one entry drops at most: what lets go of more goes on in another.
+MAX_DROPS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to publish on top of a settle entry.
+
+    Args:
+        after: the state; ``drops`` and ``marks`` are added to it.
+        made: paths of the objects and manifests that were made for it.
+        dropped: paths of objects that partitions had of their own, which ``after`` does not name any more. What the
+            tail and the rows name no more is found without that.
+    """
+
+    after: SettleState
+    made: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+#: Plans a change on top of an entry and its state; None where its preconditions do not hold.
+Operation = Callable[[Stored, SettleState], Change | None]
+
+
+def begun_at(path: str) -> int:
+    """Return the settle number in the name of an object, manifest or table (rule O1; pure)."""
+    directory, _, name = path.partition("/")
+    if directory == "manifests":
+        parsed = parse_manifest(name)
+        number = None if parsed is None else parsed[1]
+    else:
+        number = parse_object(name) if directory == "objects" else parse_side(name)
+    assert number is not None, path
+    return number
+
+
+def named_by(state: SettleState) -> set[str]:
+    """Return the objects of the tail and the manifests that a state names, as paths (pure)."""
+    manifests = {f"manifests/{row.manifest.name}" for row in state.partitions if row.manifest is not None}
+    return manifests | {f"objects/{shared.name}" for shared in state.tail}
+
+
+def is_named(state: SettleState, change: Change) -> bool:
+    """Return whether a state names something that was made for a change: then it landed (rule O2; pure)."""
+    return not named_by(state).isdisjoint(change.made)
+
+
+def published_after(before: SettleState, change: Change, sequence: int, at_ms: int, mark_every_ms: int) -> SettleState:
+    """Return the state to publish on top of entry ``sequence``, which carries ``before`` (pure).
+
+    Args:
+        before, change: what it is made of.
+        sequence, at_ms: of the entry that carries ``before``: its storage time, -1 where it is not known.
+        mark_every_ms: how much time lies between two marks, at least.
+    """
+    gone = sorted(named_by(before) - named_by(change.after))
+    marks = before.marks
+    if at_ms >= 0 and not (marks and 0 <= at_ms - marks[-1].at_ms < mark_every_ms):
+        marks = (*marks, Mark(sequence, at_ms))[-MAX_MARKS:]
+    return replace(change.after, drops=(*gone, *change.dropped), marks=marks)

@@ -1,0 +1,1 @@
+"""What settlers have in common, whether they append to segments or put segment objects."""

@@ -1,0 +1,173 @@
+"""Turn unsettled frames into those of a segment: small neighbours joined, each stamped with its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
+from pyspark_commitlog.log.encoding import empty_frame, encode_frame
+from pyspark_commitlog.log.frames import earliest_ms
+from pyspark_commitlog.log.read.unsettled import Unsettled
+from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.settle_state import earliest
+from pyspark_commitlog.log.state import Void
+
+# Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
+# compared after compression, which the header knows), and decode to no more than ``most_decoded``.
+_SMALL = 8
+_MERGED = 2
+
+
+class FrameSink(Protocol):
+    """Where frames go: a partition's active segment, or its slice of a segment object."""
+
+    def append(self, frame: Stamped) -> None:
+        """Append a frame."""
+
+    def latest_timestamp(self) -> int:
+        """Return the largest timestamp (ms) of the last segment that has frames; -1 where there is none."""
+
+
+def append_unsettled(
+    sink: FrameSink,
+    merger: Merger,
+    frames: Iterable[Unsettled | Void],
+    *,
+    epoch: int,
+    now_ms: int,
+    enough: Callable[[], bool],
+) -> None:
+    """Append a partition's unsettled frames, until all are or ``enough`` says so.
+
+    Args:
+        sink: where to.
+        merger: of that partition.
+        frames: from ``unsettled_frames``.
+        epoch: the leader epoch of the topic.
+        now_ms: the timestamp of what stands for voided records where nothing is before or after it.
+        enough: is asked after each frame.
+    """
+    lost: list[Void] = []
+    for unsettled in frames:
+        if isinstance(unsettled, Void):
+            _append(sink, merger.drain(epoch))
+            lost.append(unsettled)
+        else:
+            _fill(sink, merger, lost, unsettled.frame.max_timestamp, epoch)
+            _append(sink, merger.offer(unsettled, epoch))
+        if enough():
+            break
+    _append(sink, merger.drain(epoch))
+    _fill(sink, merger, lost, now_ms, epoch)
+
+
+def _append(sink: FrameSink, ready: Iterable[Stamped]) -> None:
+    for stamped in ready:
+        sink.append(stamped)
+
+
+def _fill(sink: FrameSink, merger: Merger, lost: list[Void], otherwise_ms: int, leader_epoch: int) -> None:
+    """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
+
+    Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is
+    none it is ``otherwise_ms``.
+    """
+    for void in lost:
+        latest = sink.latest_timestamp()
+        at_ms = latest if latest >= 0 else otherwise_ms
+        for start in range(void.start, void.end, MAX_ROWS):
+            rows = min(MAX_ROWS, void.end - start)
+            data = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
+            sink.append(_stamped(_parsed(data), start, leader_epoch, at_ms))
+    lost.clear()
+
+
+@dataclass
+class Merger:
+    """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
+
+    Only dense frames of one codec and one timestamp type join; anything else passes as it is, stamped.
+    """
+
+    frame_bytes: int
+    codec: str
+    topic_id: str
+    partition: int
+    _held: list[Unsettled] = field(default_factory=list)
+    _held_bytes: int = 0
+    _held_rows: int = 0
+    _held_decoded: int = 0
+
+    def offer(self, unsettled: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
+        """Take the next frame; yield what is ready to be appended, in order."""
+        small = self._small(unsettled.frame, unsettled.payload)
+        if self._held and not (small and self._joins(unsettled)):
+            yield from self.drain(leader_epoch)
+        if small:
+            self._held.append(unsettled)
+            self._held_bytes += unsettled.frame.length
+            self._held_rows += unsettled.frame.last_offset_delta + 1
+            self._held_decoded += unsettled.decoded
+        else:
+            yield _stamped(
+                unsettled.frame, unsettled.base_offset, leader_epoch, earliest_ms(unsettled.frame, unsettled.payload)
+            )
+
+    def _small(self, frame: Frame, payload: Payload) -> bool:
+        return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
+
+    def _joins(self, unsettled: Unsettled) -> bool:
+        """Return whether a small frame can be one with those held."""
+        frame, payload, first = unsettled.frame, unsettled.payload, self._held[0]
+        return (
+            payload.identity.codec == first.payload.identity.codec
+            and frame.log_append_time == first.frame.log_append_time
+            and self._held_decoded + unsettled.decoded <= columns.most_decoded(self.frame_bytes)
+            and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
+            and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
+        )
+
+    def drain(self, leader_epoch: int) -> Iterator[Stamped]:
+        """Yield what is held: joined when there are several."""
+        held, self._held = self._held, []
+        self._held_bytes = self._held_rows = self._held_decoded = 0
+        if held:
+            frame = held[0].frame if len(held) == 1 else self._join(held)
+            least = earliest(earliest_ms(unsettled.frame, unsettled.payload) for unsettled in held)
+            yield _stamped(frame, held[0].base_offset, leader_epoch, least)
+
+    def _join(self, held: Sequence[Unsettled]) -> Frame:
+        batches = [columns.decode(unsettled.payload.message, sparse=False) for unsettled in held]
+        for unsettled, batch in zip(held, batches, strict=True):
+            if batch.num_rows != unsettled.frame.last_offset_delta + 1:
+                raise CorruptionError(
+                    f"frame at offset {unsettled.base_offset} holds {batch.num_rows} rows, header says otherwise"
+                )
+        data = encode_frame(
+            pa.concat_batches(batches),
+            codec=held[0].payload.identity.codec,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            log_append_time=held[0].frame.log_append_time,
+            base_offset=held[0].base_offset,
+        )
+        return _parsed(data)
+
+
+def _parsed(data: bytes) -> Frame:
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    return frame
+
+
+def _stamped(frame: Frame, base_offset: int, leader_epoch: int, min_timestamp: int | None) -> Stamped:
+    last = base_offset + frame.last_offset_delta
+    pieces = codec.stamp(frame, base_offset, leader_epoch)
+    return Stamped(pieces, frame.length, base_offset, last, frame.max_timestamp, min_timestamp)
