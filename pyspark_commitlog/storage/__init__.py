@@ -39,6 +39,7 @@ __all__ = [
 
 
 _LOCAL_PROTOCOLS = ("file", "local")
+_OBJECT_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 #: ``bootstrap.servers``: ``host:port``, several of them with commas.
 _BROKERS = re.compile(r"[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
 
@@ -52,11 +53,11 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
     """Return the door to ``root``; touches nothing.
 
     Args:
-        root: a path, or a URL that fsspec knows.
-        storage_options: handed to the fsspec filesystem.
+        root: a path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``memory://``.
+        storage_options: as the fsspec filesystem for the URL takes them (``key``, ``secret``, ``endpoint_url``, …).
 
     Raises:
-        UsageError: no root was given, or options for a path that has no filesystem of fsspec.
+        UsageError: no root was given, options for a path, or a URL without a bucket.
         UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here; or Windows.
     """
     if sys.platform == "win32":
@@ -77,9 +78,14 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
             )
         return LocalStorage(root)
     protocol = root.partition(":")[0]
+    if protocol in _OBJECT_PROTOCOLS:
+        from pyspark_commitlog.storage.object_store import ObjectStorage
+
+        return ObjectStorage(root, storage_options)
     if protocol not in _LOCAL_PROTOCOLS:
         raise UnsupportedError(
-            f"{protocol}:// is not supported by this version (root {root!r}): use a local directory or a file:// URL"
+            f"{protocol}:// is not supported by this version (root {root!r}): use s3://, gs://, az:// or abfs://, or a "
+            "local directory"
         )
     from fsspec.core import url_to_fs
 

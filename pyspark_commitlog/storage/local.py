@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
+from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
 from pyspark_commitlog.storage.directories import changing, sync_names
 from pyspark_commitlog.storage.events import Events
@@ -56,22 +56,6 @@ _LOCAL_TYPES = frozenset(
         "hfs",
     ]
 )
-
-
-class SystemClock:
-    """This machine's clock; on a local disk also the clock of the files."""
-
-    def now_ms(self) -> int:
-        """Return milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
 
 class LocalStorage(Storage):

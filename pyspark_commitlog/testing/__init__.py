@@ -2,7 +2,8 @@
 
 - ``clock.ManualClock``: time that a test moves by hand.
 - ``faults.FaultyStorage``: a storage that fails, blocks or dies at the operation that a hook chooses.
-- ``storage_contract.StorageContract``: what every ``Storage`` must do, as a class of tests; needs pytest.
+- ``storage_contract``: what a ``Storage`` must do, as classes of tests (``StorageContract``, ``ObjectContract`` where
+  nothing is appended to); needs pytest.
 
 A log whose first commit gets no answer, under a clock that stands still::
 

@@ -17,6 +17,13 @@ WAIT_SECONDS = 60
 class StorageCase(ABC):
     """Raw access bypasses the code under test; fixtures to give: ``opener``."""
 
+    #: Whether a directory is there apart from what lies in it; object stores have none.
+    has_directories = True
+    #: Milliseconds that a file's time may be before the clock's, and that may be the same for two files.
+    tick_ms = 20
+    #: Whether other processes see the same root.
+    is_shared = True
+
     @abstractmethod
     def raw_write(self, storage: Storage, path: str, data: bytes) -> None:
         """Store a file, and its directories."""
@@ -31,17 +38,9 @@ class StorageCase(ABC):
 
     @abstractmethod
     def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
-        """Leave a temporary file, as a killed writer does, last written at that time."""
+        """Leave a temporary file, as a killed writer does, last written at that time (now, without directories)."""
 
     @pytest.fixture
     def storage(self, opener: Opener) -> Storage:
         """Return a storage that is opened."""
         return opener()
-
-    @pytest.fixture
-    def appending(self, storage: Storage) -> Storage:
-        """Return a storage that appends in place, with a directory; skip where it does not."""
-        if not storage.can_append:
-            pytest.skip("this storage does not append in place")
-        storage.make_directory("0")
-        return storage

@@ -67,7 +67,16 @@ class FileContract(StorageCase):
 
         assert self.raw_names(storage, "staged") == []
 
-    # --- files that are appended to -----------------------------------------------------------------------
+
+class AppendContract(StorageCase):
+    """Files that are appended to in place, where a storage does (``can_append``)."""
+
+    @pytest.fixture
+    def appending(self, storage: Storage) -> Storage:
+        """Return a storage with a directory."""
+        assert storage.can_append
+        storage.make_directory("0")
+        return storage
 
     def test_pieces_are_written_where_they_belong(self, appending: Storage) -> None:
         self.raw_write(appending, "0/1.log", b"published, then a long torn tail")

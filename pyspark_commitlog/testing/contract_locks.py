@@ -20,8 +20,8 @@ class _OwnError(OSError):
     """What a block under a lock raises."""
 
 
-class LockContract(StorageCase):
-    """Turns, which may not come, and locks, which one holds."""
+class TurnContract(StorageCase):
+    """Turns, which may not come."""
 
     def test_a_turn_never_fails_whether_it_comes_or_not(self, storage: Storage, opener: Opener) -> None:
         storage.make_directory("d")
@@ -31,12 +31,16 @@ class LockContract(StorageCase):
         with pytest.raises(_OwnError), storage.turn("d", 0.01):
             raise _OwnError
 
-    # --- locks --------------------------------------------------------------------------------------------
+
+class LockContract(StorageCase):
+    """Locks, which one holds; only where files are appended to in place is there something to lock."""
 
     @pytest.fixture
-    def locking(self, appending: Storage) -> Storage:
-        """Only where files are appended to in place is there something to lock."""
-        return appending
+    def locking(self, storage: Storage) -> Storage:
+        """Return a storage with a directory."""
+        assert storage.can_append
+        storage.make_directory("0")
+        return storage
 
     def test_a_lock_is_held_by_one(self, locking: Storage, opener: Opener) -> None:
         with locking.try_lock("0/lock") as held:

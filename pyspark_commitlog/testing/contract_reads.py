@@ -61,13 +61,13 @@ class ReadContract(StorageCase):
 
         for name in ("journal/1", "journal/2"):
             modified = storage.info(name).modified_ms
-            assert before - 20 <= modified <= after, "kernels stamp with the time of the last tick"
+            assert before - self.tick_ms <= modified <= after, "stamped with the time of the last tick"
 
     def test_a_file_that_nobody_touches_keeps_its_identity(self, storage: Storage, opener: Opener) -> None:
         storage.make_directory("journal")
         storage.put_if_absent("journal/1", b"1")
         identity = storage.info("journal/1").identity
-        storage.put_if_absent("journal/2", b"1")
+        storage.put_if_absent("journal/2", b"2")
         storage.read("journal/1")
 
         assert opener().info("journal/1").identity == identity
@@ -116,7 +116,7 @@ class ReadContract(StorageCase):
             one.make_directory("a/b/c")
             one.sync_directory("a/b/c")
 
-        assert storage.names("a/b") == ["c"]
+        assert storage.names("a/b") == (["c"] if self.has_directories else [])
 
     def test_a_directory_removed_by_others_is_made_again(self, storage: Storage, opener: Opener) -> None:
         storage.make_directory("a/b")
@@ -146,6 +146,10 @@ class ReadContract(StorageCase):
 
     def test_only_old_temporary_files_are_abandoned(self, storage: Storage) -> None:
         now = storage.clock.now_ms()
+        if not self.has_directories:  # nothing is written under such a name, so that none is a writer's
+            self.raw_temporary(storage, "d", now)
+            assert storage.remove_abandoned("d", now + 60_000) == 0
+            return
         self.raw_write(storage, "d/1", b"1")
         for age in (10_000, 5_000, 0):
             self.raw_temporary(storage, "d", now - age)

@@ -1,15 +1,37 @@
-"""What every ``Storage`` must do: subclass ``StorageContract``, and say how to open one and look at what it stored."""
+"""What a ``Storage`` must do: subclass one of these, and say how to open one and look at what it stored."""
 
 from __future__ import annotations
 
+import pytest
+
+from pyspark_commitlog.errors import UnsupportedError
+from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.testing.contract_base import Opener
-from pyspark_commitlog.testing.contract_files import FileContract
-from pyspark_commitlog.testing.contract_locks import LockContract
+from pyspark_commitlog.testing.contract_files import AppendContract, FileContract
+from pyspark_commitlog.testing.contract_locks import LockContract, TurnContract
 from pyspark_commitlog.testing.contract_puts import PutContract
 from pyspark_commitlog.testing.contract_reads import ReadContract
 
-__all__ = ["Opener", "StorageContract"]
+__all__ = ["ObjectContract", "Opener", "StorageContract"]
 
 
-class StorageContract(PutContract, FileContract, ReadContract, LockContract):
-    """The tests. To give: the fixture ``opener`` (an ``Opener``), and raw access to what is stored."""
+class _EveryContract(PutContract, FileContract, ReadContract, TurnContract):
+    """The tests of all storages."""
+
+
+class StorageContract(_EveryContract, AppendContract, LockContract):
+    """The tests of a storage that appends in place. To give: the fixture ``opener`` (an ``Opener``), and raw access."""
+
+
+class ObjectContract(_EveryContract):
+    """The tests of a storage that does not. To give: the fixture ``opener`` (an ``Opener``), and raw access."""
+
+    has_directories = False
+
+    def test_nothing_is_appended_to_and_nothing_locked(self, storage: Storage) -> None:
+        with pytest.raises(UnsupportedError, match="can't be appended to"):
+            storage.open_append("0/1.log")
+        with storage.try_lock("0/lock") as held:
+            assert not held
+        assert not storage.can_append
+        assert self.raw_names(storage, "") == []

@@ -36,7 +36,7 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str,
         assert "there is no commit log at" in run(verb, none, *once, code=1)[1]
     for words in (["maintain", "--once"], ["verify"], ["void", "orders"], ["topics", "list"], ["probe"]):
         verb = words[: 2 if words[0] == "topics" else 1]
-        lines, told = run(*verb, "s3://bucket/root", *words[len(verb) :], code=1)
+        lines, told = run(*verb, "hdfs://namenode/root", *words[len(verb) :], code=1)
         assert lines == []
         assert told.startswith("error: ")
         assert "Traceback" not in told

@@ -162,7 +162,7 @@ FAULTS = {
     "below a file": Fault(root="ROOT/commitlog.json/root"),
     "no root": Fault(root="ROOT/nothing"),
     "no topic": Fault(topic="ordres"),
-    "no such scheme": Fault(root="s3://bucket/root"),
+    "no such scheme": Fault(root="hdfs://namenode/root"),
 }
 
 READABLE = r"cannot (read|list) \S+ under {root}\S*: Permission denied; make it readable for this user"
@@ -182,7 +182,7 @@ TOLD = {
     "no topic": ("UnknownTopicError", "unknown topic 'ordres' in {root}: create it with {create}"),
     "no such scheme": (
         "UnsupportedError",
-        "s3:// is not supported by this version .*: use a local directory or a file:// URL",
+        "hdfs:// is not supported by this version .*: use s3://",
     ),
 }
 #: In the terms of a call, and of a command.

@@ -84,7 +84,7 @@ FAULTS = {
     "below a file": ("root/commitlog.json/root", "orders", NO_ROOT),
     "no root": ("nothing", "orders", NO_ROOT),
     "no topic": ("root", "ordres", "unknown topic 'ordres' in {root}: create it with"),
-    "no such scheme": ("s3://bucket/root", "orders", "s3:// is not supported by this version"),
+    "no such scheme": ("hdfs://namenode/root", "orders", "hdfs:// is not supported by this version"),
 }
 
 

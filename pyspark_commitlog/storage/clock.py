@@ -1,0 +1,21 @@
+"""This machine's clock."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemClock:
+    """This machine's clock; on a local disk also the clock of the files."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)

@@ -1,0 +1,107 @@
+"""What an object store's error means: whether it is certain, whether to ask again, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    StorageError,
+    StorageReadOnlyError,
+    StorageUnreadableError,
+)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+#: What stands after a URL's path (signatures, tokens), and in front of its host.
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
+_LOGIN = re.compile(r"(https?://)[^\s/@]+@")
+_WORDS = 300
+
+#: Answers that another try may not get.
+_PASSING = frozenset([408, 429, 500, 502, 503, 504])
+#: The store says that the name is taken: 412 of S3 and GCS, 409 with this code of Azure. Any other 409 (two puts at
+#: once) is no answer.
+_TAKEN_CODES = frozenset(["BlobAlreadyExists"])
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that the library's error reports; None where there was no answer."""
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else None
+
+
+def code_of(error: BaseException) -> str:
+    """Return the store's own code of an error (``NoSuchBucket``); empty where there is none."""
+    found = _CODE.search(str(error))
+    return found[1] if found else ""
+
+
+def says_taken(error: BaseException) -> bool:
+    """Return whether an answer to a conditional put says with certainty that the name is taken."""
+    status = status_of(error)
+    return status in (None, 412) or code_of(error) in _TAKEN_CODES
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether the same request may be answered next time: too many, a server's fault, or no answer at all."""
+    from obstore import exceptions as theirs
+
+    if not isinstance(error, theirs.GenericError):
+        return False
+    status, text = status_of(error), str(error)
+    return status in _PASSING if status is not None else "Error performing" in text or "HTTP error" in text
+
+
+def is_beyond_the_end(error: BaseException) -> bool:
+    """Return whether a range begins after the last byte of the object."""
+    return status_of(error) == 416 or "StartTooLarge" in str(error)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without what a URL has after its path, and without the store's page."""
+    line = str(error).partition("\n")[0].partition("<?xml")[0].rstrip(": ")
+    line = _LOGIN.sub(r"\1", _QUERY.sub(r"\1", line))[:_WORDS]
+    code = code_of(error)
+    return f"{line} ({code})" if code else line
+
+
+@contextmanager
+def explained(url: str, action: str) -> Iterator[None]:
+    """Raise the errors of ``storage.base`` in place of the library's; "not found" and "exists" stay what they are."""
+    from obstore import exceptions as theirs
+
+    try:
+        yield
+    except CommitLogError:
+        raise
+    except FileNotFoundError as error:
+        if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
+            raise _no_bucket(url, action) from None
+        raise FileNotFoundError(f"{url}: cannot {action}: it is not there") from None
+    except theirs.BaseError as error:
+        raise explain(error, url, action) from None
+
+
+def explain(error: Exception, url: str, action: str) -> StorageError:
+    """Return our error for one of the library's: what was asked, where, and what to do next."""
+    from obstore import exceptions as theirs
+
+    where, reading = f"{url}: cannot {action}", action.startswith(("read ", "list "))
+    if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
+        return _no_bucket(url, action)
+    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
+        denied = StorageUnreadableError if reading else StorageReadOnlyError
+        return denied(
+            f"{where}: the store refuses it to these credentials: {first_line(error)}. Check the key, whether it has "
+            "expired, and what it allows"
+        )
+    if status_of(error) is None and is_passing(error):
+        return StorageError(f"{where}: no answer: {first_line(error)}. Check the endpoint and the network")
+    return StorageError(f"{where}: {first_line(error)}")
+
+
+def _no_bucket(url: str, action: str) -> StorageError:
+    return StorageError(f"{url}: cannot {action}: there is no such bucket: check the URL, or make the bucket")

@@ -1,0 +1,51 @@
+"""An object that is being written: one put, or an upload in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.storage.object_errors import explained
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+#: What is written is held until a part has so many bytes.
+PART_BYTES = 8 * 2**20
+_PARTS_AT_ONCE = 4
+
+
+class ObjectOutputFile:
+    """See ``storage.base.OutputFile``. Memory: the parts that are being sent, and one that fills."""
+
+    def __init__(self, client: ObjectStore, name: str, url: str, count: Callable[[str, int], None]) -> None:
+        import obstore
+
+        self._name, self._url, self._count = name, url, count
+        self._writer: Any = obstore.open_writer(client, name, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        self._length = self._crc = 0
+
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """Append pieces; parts are sent while the caller goes on."""
+        with explained(self._url, f"write {self._name}"):
+            for piece in pieces:
+                data = pa.py_buffer(piece)
+                self._crc = google_crc32c.extend(self._crc, data)
+                self._length += data.size
+                self._writer.write(memoryview(data).cast("B"))
+
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """See ``OutputFile.close``; always durable."""
+        with explained(self._url, f"write {self._name}"):
+            self._writer.close()
+        parts = -(-self._length // PART_BYTES)
+        self._count("PUT", max(1, parts))
+        self._count("POST", 2 if parts > 1 else 0)
+        return self._length, self._crc
+
+    def discard(self) -> None:
+        """Leave it: an upload that is not completed is no object."""
+        self._writer = None

@@ -1,0 +1,203 @@
+"""Where an object store's root is, and how its client is made: URLs and ``storage_options`` as fsspec takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark_commitlog.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+#: scheme of a URL -> the kind of store, which is also the name of the extra.
+KINDS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "memory": "memory",
+}
+
+#: Seconds. A request that has not ended by then is given up: it may have landed.
+_CONNECT_SECONDS = 5
+_REQUEST_SECONDS = 60
+#: Of the client that sends parts of an upload: each may be sent again.
+_PART_RETRIES = 8
+
+_AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<domain>.+)")
+
+#: kind -> fsspec's names of options (s3fs, gcsfs, adlfs) -> obstore's.
+_NAMES = {
+    "s3": {
+        "key": "access_key_id",
+        "username": "access_key_id",
+        "secret": "secret_access_key",
+        "password": "secret_access_key",
+        "token": "session_token",
+        "endpoint_url": "endpoint",
+        "region_name": "region",
+        "anon": "skip_signature",
+        "requester_pays": "request_payer",
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+    },
+    "gcs": {"endpoint_url": "base_url"},
+    "azure": {"sas_token": "sas_key", "anon": "skip_signature", "endpoint_url": "endpoint"},
+    "memory": {},
+}
+#: Options of fsspec's own caches and threads: nothing here has any.
+_IGNORED = frozenset(
+    ["asynchronous", "use_listings_cache", "skip_instance_cache", "listings_expiry_time", "max_paths", "use_ssl"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A prefix in a bucket or container."""
+
+    kind: str
+    bucket: str
+    prefix: str
+    account: dict[str, str] = field(default_factory=dict)  # what an abfss:// URL says
+
+
+def parse_url(url: str) -> Location:
+    """Return where a URL points.
+
+    Raises:
+        UsageError: it names no bucket, or holds credentials.
+    """
+    scheme, _, rest = url.partition("://")
+    kind = KINDS[scheme]
+    bucket, _, prefix = rest.partition("/")
+    prefix = "/".join(part for part in prefix.split("/") if part)
+    account: dict[str, str] = {}
+    if kind == "azure" and (host := _AZURE_HOST.fullmatch(bucket)):
+        bucket, account = host["container"], {"account_name": host["account"]}
+        if not host["domain"].endswith("core.windows.net"):
+            account["endpoint"] = f"https://{host['account']}.{host['domain']}"
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(f"{scheme}:// URLs hold no credentials: give them as storage options, or in the environment")
+    if not bucket and kind != "memory":
+        raise UsageError(f"{url!r} names no bucket: write {scheme}://BUCKET/PATH")
+    return Location(kind, bucket, prefix, account)
+
+
+def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the store's configuration and the HTTP client's, for options as fsspec's filesystems take them.
+
+    Names of obstore's are taken as they are.
+    """
+    flat = {name: value for name, value in options.items() if name not in _IGNORED}
+    for nested in ("client_kwargs", "config_kwargs"):
+        inner = flat.pop(nested, None)
+        if isinstance(inner, Mapping):
+            flat |= inner
+    seconds = {
+        name: flat.pop(name, default) for name, default in (("connect_timeout", _CONNECT_SECONDS), ("timeout", None))
+    }
+    seconds["timeout"] = seconds["timeout"] or flat.pop("read_timeout", None) or _REQUEST_SECONDS
+    style = flat.pop("s3", None)
+    if isinstance(style, Mapping) and style.get("addressing_style") == "virtual":
+        flat["virtual_hosted_style_request"] = True
+    store = {_NAMES[kind].get(name, name): value for name, value in flat.items() if value is not None}
+    if kind == "gcs":
+        _name_gcs_token(store)
+    if kind == "azure":
+        store |= _connection(store.pop("connection_string", None))
+    http: dict[str, Any] = {name: timedelta(seconds=float(str(value))) for name, value in seconds.items()}
+    return store, http | {"allow_http": True}
+
+
+def _name_gcs_token(store: dict[str, Any]) -> None:
+    """Put gcsfs's ``token`` under the names that say what it is."""
+    token = store.pop("token", None)
+    if token == "anon":
+        store["skip_signature"] = True
+    elif isinstance(token, str) and token not in ("google_default", "cloud"):
+        store["application_credentials"] = token
+    elif isinstance(token, Mapping):
+        import json
+
+        store["service_account_key"] = json.dumps(dict(token))
+    store.pop("project", None)
+
+
+def _connection(text: object) -> dict[str, str]:
+    """Return what a connection string of Azure says, under obstore's names."""
+    if not isinstance(text, str):
+        return {}
+    parts = dict(part.partition("=")[::2] for part in text.split(";") if part)
+    names = {"AccountName": "account_name", "AccountKey": "account_key", "BlobEndpoint": "endpoint",
+             "SharedAccessSignature": "sas_key"}  # fmt: skip
+    return {ours: parts[theirs] for theirs, ours in names.items() if theirs in parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Makes a store's clients in the process that uses them: it can be pickled, they can't.
+
+    ``repr`` shows no option's value.
+    """
+
+    url: str
+    options: Mapping[str, object] = field(repr=False)
+
+    def __call__(self, *, retries: bool = False) -> ObjectStore:
+        """Return a client; without ``retries`` it sends each request once.
+
+        Raises:
+            UsageError: an option that nobody knows.
+            UnsupportedError: the extra is not installed.
+        """
+        place = parse_url(self.url)
+        try:
+            import obstore.store as stores
+            from obstore import exceptions
+        except ImportError as error:
+            extra = place.kind if place.kind != "memory" else "s3"
+            raise UnsupportedError(
+                f"cannot open {self.url!r}: that takes a package that is not installed: "
+                f"pip install 'pyspark-commitlog[{extra}]'"
+            ) from error
+        if place.kind == "memory":
+            return _in_memory(self.url)
+        store, http = client_options(place.kind, self.options)
+        made: Any = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore}[place.kind]
+        try:
+            client: ObjectStore = made(
+                place.bucket,
+                prefix=place.prefix or None,
+                config=place.account | store,
+                client_options=http,
+                retry_config={"max_retries": _PART_RETRIES if retries else 0},
+            )
+        except (exceptions.BaseError, TypeError, ValueError) as error:
+            names = ", ".join(sorted(self.options))
+            raise UsageError(f"cannot open {self.url!r} with the storage options {names}: {_why(error)}") from None
+        return client
+
+
+def _why(error: Exception) -> str:
+    """Return the first line of what is wrong; of an unknown option its name, never a value."""
+    line = str(error).partition("\n")[0]
+    return line if len(line) <= 200 else f"{line[:200]}…"
+
+
+#: URL -> what is stored there: as long as the process lives.
+_memory: dict[str, Any] = {}
+
+
+def _in_memory(url: str) -> ObjectStore:
+    import obstore.store as stores
+
+    store: ObjectStore = _memory.setdefault(url.rstrip("/"), stores.MemoryStore())
+    return store

@@ -1,0 +1,324 @@
+"""The door to an object store: S3, Google Cloud Storage, Azure, or memory, by ``obstore``.
+
+A put if absent is one conditional request (``If-None-Match: *`` or its like) and is never repeated here: the caller
+decides what a lost reply means. Nothing is appended or locked, and there are no directories: a name is there while an
+object has it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
+from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.object_errors import (
+    explain,
+    explained,
+    first_line,
+    is_beyond_the_end,
+    is_passing,
+    says_taken,
+)
+from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
+from pyspark_commitlog.storage.object_options import Opener, parse_url
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_Result = TypeVar("_Result")
+
+#: Tries of a request that may be repeated, and the longest pause between two, seconds.
+_TRIES = 8
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+#: Names that a page of a listing has.
+_PAGE = 1000
+
+
+class _Process:
+    """Whether the library was used: its threads do not live on in a forked child, which would wait for them."""
+
+    used = False
+    cut_off = False
+
+    @classmethod
+    def forked(cls) -> None:
+        """Remember, in a child, whether its parent had used the library."""
+        cls.cut_off = cls.used
+
+
+os.register_at_fork(after_in_child=_Process.forked)
+
+
+class ObjectStorage(Storage):
+    """A root below a prefix of a bucket or container.
+
+    Args:
+        url: ``s3://bucket/prefix`` and the like.
+        options: as fsspec's filesystem for the URL takes them.
+        clock: this process's time.
+    """
+
+    can_append = False
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.clock = clock or SystemClock()
+        self._kind = parse_url(url).kind
+        self._opener = Opener(self.url, dict(options or {}))
+        self._clients: dict[bool, ObjectStore] = {}
+        self._counting = Lock()
+        #: Requests made, by verb (GET, HEAD, PUT, POST, LIST, DELETE); a repeated one counts again.
+        self.requests: Counter[str] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "options": self._opener.options, "clock": self.clock}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ObjectStorage.__init__(self, state["url"], state["options"], clock=state["clock"])
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.url!r})"
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def _client(self, *, retries: bool = False) -> ObjectStore:
+        """Return this process's client.
+
+        Raises:
+            UnsupportedError: a forked child of a process that has used one, which would hang in it.
+        """
+        if _Process.cut_off:
+            raise UnsupportedError(
+                f"{self.url}: this process was forked from one that has used an object store, whose client does not "
+                "live on in it: start processes with multiprocessing's 'spawn' or 'forkserver', or use object stores "
+                "in the children only"
+            )
+        client = self._clients.get(retries)
+        if client is None:
+            client = self._clients[retries] = self._opener(retries=retries)
+            _Process.used = True
+        return client
+
+    def _count(self, verb: str, times: int = 1) -> None:
+        with self._counting:
+            self.requests[verb] += times
+
+    def _repeated(self, verb: str, act: Callable[[ObjectStore], _Result]) -> _Result:
+        """Make a request that may be repeated until it is answered: pauses double, are drawn by chance, and end."""
+        from obstore import exceptions as theirs
+
+        client = self._client()
+        for done in range(1, _TRIES):
+            self._count(verb)
+            try:
+                return act(client)
+            except theirs.GenericError as error:
+                if not is_passing(error):
+                    raise
+            self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
+        self._count(verb)
+        return act(client)
+
+    def _path(self, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise UsageError(f"path {path!r} leaves the root {self.url}")
+        return path
+
+    def _object(self, path: str) -> str:
+        if not self._path(path):
+            raise FileNotFoundError(f"{self.url} is no object")
+        return path
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        """See ``Storage.put_if_absent``: one conditional request; "exists" only where the store says so."""
+        import obstore
+        from obstore import exceptions as theirs
+
+        name, action = self._object(path), f"write {path}"
+        client = self._client()
+        self._count("PUT")
+        try:
+            result = obstore.put(client, name, data, mode="create", use_multipart=False)
+        except theirs.AlreadyExistsError as error:
+            if says_taken(error):
+                raise FileExistsError(f"{self.url}/{path} exists") from None
+            raise explain(error, self.url, action) from None
+        except FileNotFoundError as error:
+            raise NotPutError(f"{self.url}: cannot {action}: {first_line(error)}") from None
+        except theirs.BaseError as error:
+            raise explain(error, self.url, action) from None
+        version, e_tag = result["version"], result["e_tag"]
+        return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
+
+    def write_once(self, path: str, data: bytes) -> None:
+        """See ``Storage.write_once``: one put, or an upload in parts of what is larger than a part."""
+        import obstore
+
+        if len(data) > PART_BYTES:
+            output = self.create(path)
+            try:
+                output.write(data)
+                output.close()
+            except BaseException:
+                output.discard()
+                raise
+            return
+        name = self._object(path)
+        with explained(self.url, f"write {path}"):
+            self._repeated("PUT", lambda client: obstore.put(client, name, data, use_multipart=False))
+
+    def create(self, path: str) -> ObjectOutputFile:
+        """See ``Storage.create``: an upload in parts once there is more than one."""
+        return ObjectOutputFile(self._client(retries=True), self._object(path), self.url, self._count)
+
+    def open_append(self, path: str) -> AppendFile:
+        """Refuse: nothing is appended here (``can_append``)."""
+        raise UnsupportedError(f"{self.url}/{self._path(path)}: objects can't be appended to")
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``Storage.read``: one ranged request."""
+        return bytes(self._get(path, start, length)[0])
+
+    def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
+        """See ``Storage.fetch``: one ranged request."""
+        data, info = self._get(path, 0, length)
+        return bytes(data), info
+
+    def map(self, path: str, start: int, length: int) -> pa.Buffer:
+        """See ``Storage.map``: read, as there is nothing to map."""
+        return pa.py_buffer(self._get(path, start, length)[0])
+
+    def _get(self, path: str, start: int, length: int | None) -> tuple[Any, FileInfo]:
+        """Return a range's bytes (fewer at the end of the object) and what the reply says of the object."""
+        import obstore
+        from obstore import exceptions as theirs
+
+        name, end = self._object(path), None if length is None else start + length
+        if end is not None and end <= start:
+            return b"", self.info(path)
+        options: Any = {"range": {"offset": start} if end is None else (start, end)}
+
+        def get(client: ObjectStore) -> tuple[Any, FileInfo]:
+            got = obstore.get(client, name, options=options)
+            return got.bytes(), self._info(got.meta)
+
+        with explained(self.url, f"read {path}"):
+            try:
+                return self._repeated("GET", get)
+            except theirs.GenericError as error:
+                if not is_beyond_the_end(error):
+                    raise
+        info = self.info(path)
+        if info.size > start:  # it is another one by now
+            raise StorageError(f"{self.url}: cannot read {path} from byte {start}: it changed meanwhile; read it again")
+        return b"", info
+
+    def info(self, path: str) -> FileInfo:
+        """See ``Storage.info``."""
+        import obstore
+
+        name = self._object(path)
+        with explained(self.url, f"read {path}"):
+            return self._info(self._repeated("HEAD", lambda client: obstore.head(client, name)))
+
+    def _info(self, meta: Any) -> FileInfo:
+        modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
+
+    def names(self, directory: str) -> list[str]:
+        """See ``Storage.names``: a listing, 1,000 names a request."""
+        import obstore
+
+        prefix = self._path(directory)
+        with explained(self.url, f"list {directory}"):
+            listed = self._repeated(
+                "LIST", lambda client: obstore.list_with_delimiter(client, f"{prefix}/" if prefix else None)
+            )
+        found = {*listed["common_prefixes"], *(one["path"] for one in listed["objects"])}
+        self._count("LIST", (len(found) - 1) // _PAGE if found else 0)
+        names = (path.rstrip("/").rpartition("/")[2] for path in found)
+        return sorted(name for name in names if name and not name.startswith(TEMPORARY))
+
+    # --- directories, and what object stores have no need of ---------------------------------------------
+
+    def make_directory(self, directory: str) -> None:
+        """Do nothing: a name makes its directories."""
+        self._path(directory)
+
+    def sync_file(self, path: str) -> None:
+        """See ``Storage.sync_file``: what is there is durable."""
+        self.info(path)
+
+    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
+        """Do nothing: what is there is durable."""
+        self._path(directory)
+
+    def delete(self, path: str) -> None:
+        """See ``Storage.delete``."""
+        import obstore
+
+        name = self._path(path)
+        with suppress(FileNotFoundError), explained(self.url, f"delete {path}"):
+            self._repeated("DELETE", lambda client: obstore.delete(client, name))
+
+    def delete_tree(self, directory: str) -> None:
+        """See ``Storage.delete_tree``: by pages of its listing."""
+        import obstore
+
+        prefix = self._path(directory)
+
+        def pages(client: ObjectStore) -> list[list[str]]:
+            listing = obstore.list(client, f"{prefix}/" if prefix else None, chunk_size=_PAGE)
+            return [[one["path"] for one in page] for page in listing]
+
+        with explained(self.url, f"delete {directory}"):
+            for paths in self._repeated("LIST", pages):
+                with suppress(FileNotFoundError):
+                    self._repeated("DELETE", lambda client, paths=paths: obstore.delete(client, paths))  # type: ignore[misc]
+
+    def remove_abandoned(self, directory: str, before_ms: int) -> int:
+        """Return 0: nothing is written under a temporary name."""
+        self._path(directory)
+        return 0
+
+    @contextmanager
+    def try_lock(self, path: str) -> Iterator[bool]:
+        """Yield False: there are no locks here."""
+        self._path(path)
+        yield False
+
+    def new_id(self) -> str:
+        """See ``Storage.new_id``."""
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        """See ``Storage.jitter``."""
+        return random.random()
+
+
+def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:
+    """Return what distinguishes an object from all that ever had its name (pure).
+
+    The version or generation; Azure's ETag; of S3 without versions the ETag and the time (docs/explanation/design/
+    settling-on-object-stores.md, O7), which the reply to a put does not have: see ``FileInfo``.
+    """
+    if version and version != "null":
+        return version
+    if kind in ("azure", "memory") and e_tag:
+        return e_tag
+    return f"{e_tag}@{'' if modified_ms is None else modified_ms}"

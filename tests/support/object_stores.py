@@ -1,0 +1,60 @@
+"""What tests of object stores share: how to look at what is stored, and a walk through all that a log does."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import obstore
+
+from pyspark_commitlog import CommitLog, Consumer, Producer
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.testing.storage_contract import ObjectContract
+from tests.support.records import append, batch_of
+
+
+class Objects(ObjectContract):
+    """Raw access by the library's own client; to give: ``raw_store``, and the fixture ``opener``."""
+
+    def raw_store(self, storage: Storage) -> Any:
+        """Return a client of the root."""
+        raise NotImplementedError
+
+    def raw_write(self, storage: Storage, path: str, data: bytes) -> None:
+        obstore.put(self.raw_store(storage), path, data)
+
+    def raw_read(self, storage: Storage, path: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.raw_store(storage), path).bytes())
+        except FileNotFoundError:
+            return None
+
+    def raw_names(self, storage: Storage, directory: str) -> list[str]:
+        listed = obstore.list_with_delimiter(self.raw_store(storage), f"{directory}/" if directory else None)
+        found = {*listed["common_prefixes"], *(one["path"] for one in listed["objects"])}
+        return sorted(path.rpartition("/")[2] for path in found)
+
+    def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
+        self.raw_write(storage, f"{directory}/.tmp-{uuid.uuid4()}", b"half")
+
+
+def walk(url: str, options: dict[str, Any]) -> None:
+    """Make a root, write to it and read, by clients that share nothing but the URL."""
+    log = CommitLog(url, options)
+    log.create_topic("t", 2)
+    append(log.topic("t"), batch_of([b"a", b"b", b"c"]))
+    append(log.topic("t"), batch_of([b"d"]))
+    log.maintain("t")
+
+    again = CommitLog(url, dict(options))
+    assert again.topics() == ["t"]
+    assert again.verify("t").faults == ()
+    with Consumer(url, storage_options=options, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        seen = list[bytes | None]()
+        while len(seen) < 4:
+            seen += [record.value for record in consumer.poll(10)]
+        consumer.commit()
+    assert sorted(seen) == [b"a", b"b", b"c", b"d"]
+    with Producer(url, storage_options=options) as producer:
+        assert producer.send("t", b"e", partition=0).result().offset >= 0
