@@ -167,6 +167,15 @@ class SealedRow(Row):
 
 
 SealedRows = list[SealedRow]
+#: file, length, crc, base offset of its first segment, segments
+LeafRow = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Whole, Whole]
+
+
+class LongManifest(Shape):
+    """A manifest in parts."""
+
+    leaves: list[LeafRow]
+    segments: SealedRows
 
 
 #: Members of a row of a segment with files of its own, and of one in a segment object.

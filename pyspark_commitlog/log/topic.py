@@ -17,6 +17,7 @@ from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decod
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.leaves import LEAF_SEGMENTS, Leaf
 from pyspark_commitlog.log.settle_change import MARKS_A_RETENTION, Operation, begun_at, published_after
 from pyspark_commitlog.log.settle_state import (
     Damage,
@@ -32,6 +33,7 @@ from pyspark_commitlog.log.shapes import (
     Chunks,
     DamagedRows,
     Extents,
+    LongManifest,
     SealedRows,
     SettledRows,
     WriterRows,
@@ -59,6 +61,12 @@ from pyspark_commitlog.storage.caches import Shelf
 HANDLE_BYTES = 2**15
 #: How many times the memory of its JSON a parsed table takes, about.
 _PARSED = 6
+#: About how many bytes of JSON a segment's row takes.
+_ROW_BYTES = 100
+
+
+#: How a file is named whose parsed content is remembered.
+_Table = str | Manifest | Shared | Leaf
 
 
 def check_partition(topic: str, state: TopicState, partition: int) -> None:
@@ -99,7 +107,7 @@ class TopicLog:
         self._side = partial(_side_file, name)  # no method: journals would hold their handle, and it them, as a cycle
         self.journal = Journal(storage, paths.journal(name), "topic", self._side, check_topic_entry)
         self._settles: dict[str, Journal] = {}
-        self._tables: Shelf[str | Manifest | Shared, Mapping[str, WriterRow] | Segments | Footer] = Shelf()
+        self._tables: Shelf[_Table, Mapping[str, WriterRow] | Segments | Footer | list[list[Any]]] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
@@ -278,10 +286,18 @@ class TopicLog:
                 return Unchanged(None)
             every = self.config(self.newest()[1]).number("staged.retention.ms") // MARKS_A_RETENTION
             after = published_after(before, change, newest.sequence, newest.info.modified_ms, every)
-            sides = [f"side/{file}" for file in side_files(newest.entry)]
-            return settle_draft(replace(after, drops=(*after.drops, *sides)), slot)
+            more = [f"side/{file}" for file in side_files(newest.entry)]
+            leaves = self._leaves_of(before, after) - self._leaves_of(after, before)
+            more += [f"manifests/{name}" for name in sorted(leaves)]
+            return settle_draft(replace(after, drops=(*after.drops, *more)), slot)
 
         return self.settle_journal(topic_id).append(plan).stored
+
+    def _leaves_of(self, settle: SettleState, other: SettleState) -> set[str]:
+        """Return the names of the leaves of the manifests that a state names and the other one does not."""
+        same = {row.manifest for row in other.partitions}
+        manifests = (row.manifest for row in settle.partitions if row.manifest not in same)
+        return {leaf.name for manifest in manifests for leaf in self.leaves(settle.topic_id, manifest)}
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
         """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.
@@ -364,6 +380,17 @@ class TopicLog:
         own = [] if row.manifest is None else self._rows(settle.topic_id, row.manifest)
         return tuple(Sealed.from_json(segment) for segment in (*own, *self._slices(settle, partition)))
 
+    def leaves(self, topic_id: str, manifest: Manifest | None) -> tuple[Leaf, ...]:
+        """Return the leaves of a manifest, none of a short one.
+
+        Raises:
+            FileNotFoundError: it is collected.
+            CorruptionError: it is not what the settle entry names.
+        """
+        if manifest is None or manifest.segments <= LEAF_SEGMENTS:
+            return ()
+        return self._manifest_parts(topic_id, manifest)[0]
+
     def segments(self, settle: SettleState, partition: int) -> Segments:
         """Return a partition's sealed segments for look-ups; raises as ``sealed`` does.
 
@@ -389,8 +416,9 @@ class TopicLog:
             return Segments((), ())
         segments = self._tables.get(manifest)
         if segments is None:
-            segments = Segments.of(self._rows(settle.topic_id, manifest))
-            self._tables.put(manifest, segments, manifest.checked.length * _PARSED)
+            rows = self._rows(settle.topic_id, manifest)
+            segments = Segments.of(rows)
+            self._tables.put(manifest, segments, manifest.segments * _ROW_BYTES * _PARSED)
         return cast(Segments, segments)
 
     def footer(self, topic_id: str, shared: Shared) -> Footer:
@@ -419,11 +447,32 @@ class TopicLog:
         return rows
 
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[Any]]:
+        leaves, last = self._manifest_parts(topic_id, manifest)
+        rows = [row for leaf in leaves for row in self._leaf(topic_id, leaf)] + last
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
-        data = self.storage.read(path, 0, manifest.checked.at_most)
-        rows: list[list[Any]] = checked_json(manifest.checked.check(data, path), SealedRows, path)
         check_sealed(rows, path)
+        if len(rows) != manifest.segments:
+            raise CorruptionError(f"{path}: {len(rows)} segments, expected {manifest.segments}; restore the file")
         return rows
+
+    def _manifest_parts(self, topic_id: str, manifest: Manifest) -> tuple[tuple[Leaf, ...], list[list[Any]]]:
+        """Return a manifest's leaves, and the rows of the segments after them."""
+        path = f"{self.paths(topic_id).manifests}/{manifest.name}"
+        data = manifest.checked.check(self.storage.read(path, 0, manifest.checked.at_most), path)
+        if manifest.segments <= LEAF_SEGMENTS:
+            return (), checked_json(data, SealedRows, path)
+        parts = checked_json(data, LongManifest, path)
+        return tuple(map(Leaf.from_json, parts["leaves"])), parts["segments"]
+
+    def _leaf(self, topic_id: str, leaf: Leaf) -> list[list[Any]]:
+        """Return the rows of a leaf; one that was read is remembered: it is written once."""
+        rows = self._tables.get(leaf)
+        if rows is None:
+            path = f"{self.paths(topic_id).manifests}/{leaf.name}"
+            data = leaf.checked.check(self.storage.read(path, 0, leaf.checked.at_most), path)
+            rows = checked_json(data, SealedRows, path)
+            self._tables.put(leaf, rows, leaf.checked.length * _PARSED)
+        return cast(list[list[Any]], rows)
 
     def config(self, state: TopicState) -> TopicConfig:
         """Return the topic's config: what is set for it, else for the root, else the built-in default.

@@ -6,7 +6,10 @@ import pytest
 
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
+from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import OutputFile
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
@@ -86,3 +89,40 @@ def test_an_object_that_could_not_be_written_is_named_by_nobody(unlocked: Object
     assert unlocked.settled().tail == ()
     assert run(unlocked.handle()) == 1
     assert unlocked.values() == [b"a"]
+
+
+def test_an_object_with_bytes_that_could_not_be_written_is_given_up(unlocked: ObjectWorld) -> None:
+    """A write that failed once leaves a hole, though the next one succeeds."""
+    topic = unlocked.create()
+    append(topic, batch_of([b"a"]))
+    _, state = topic.newest()
+    writer = ObjectWriter(unlocked.storage(), topic.paths(state.topic_id), 1, SliceLimits(2**30, 2**20, 4096))
+    frame = Stamped((b"x" * 5_000_000,), 5_000_000, 0, 0, 0)
+    inner, writer._output = writer._output, FailsOnce(writer._output)  # type: ignore[assignment]
+    part = writer.slice(0, 0)
+    with pytest.raises(StorageError, match="injected"):
+        part.append(frame)
+    part.finish()
+    with pytest.raises(StorageError, match="given up"):
+        writer.finish(tier=0)
+    inner.discard()
+    assert unlocked.objects() == []
+
+
+class FailsOnce:
+    """An output file whose first write fails."""
+
+    def __init__(self, inner: OutputFile) -> None:
+        self._inner, self._failed = inner, False
+
+    def write(self, *pieces: bytes) -> None:
+        if not self._failed:
+            self._failed = True
+            raise StorageError("injected")
+        self._inner.write(*pieces)
+
+    def close(self) -> tuple[int, int]:
+        return self._inner.close()
+
+    def discard(self) -> None:
+        self._inner.discard()

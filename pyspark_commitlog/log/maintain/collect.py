@@ -6,7 +6,7 @@ once an entry that did not need it either is older than the delay (rule R13).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CorruptionError
@@ -219,7 +219,10 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
         return 0
     named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
     states = (settle_state(topic, stored) for stored in settles)
-    manifests = {row.manifest.name for state in states if state for row in state.partitions if row.manifest is not None}
+    try:
+        manifests = {name for state in states if state for name in _manifest_files(topic, state)}
+    except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
+        return 0
     stale = _stale(sides, named, entries[-1].sequence, settles[-1].sequence)
     doomed = [f"{paths.side}/{name}" for name in stale]
     doomed += [
@@ -230,6 +233,14 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
     for path in doomed:
         storage.delete(path)
     return len(doomed)
+
+
+def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
+    """Yield the names of the manifests that a state names, and of their leaves."""
+    for row in state.partitions:
+        if row.manifest is not None:
+            yield row.manifest.name
+            yield from (leaf.name for leaf in topic.leaves(state.topic_id, row.manifest))
 
 
 def _side_files(stored: Stored) -> list[str]:

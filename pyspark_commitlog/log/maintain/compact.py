@@ -219,7 +219,8 @@ def _compact_locked(
         )
     at = sealed.index(plan.segments[0])
     every = [*sealed[:at], *fresh, *sealed[at + len(plan.segments) :]]
-    manifest = write_manifest(topic.storage, job.directory.paths, partition, job.number, every)
+    leaves = topic.leaves(topic_id, row.manifest)
+    manifest = write_manifest(topic.storage, job.directory.paths, partition, job.number, every, leaves)
     partitions = list(settled.partitions)
     partitions[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
     if topic.publish(base, replace(settled, partitions=tuple(partitions))) is None:

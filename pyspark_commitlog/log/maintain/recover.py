@@ -104,7 +104,12 @@ class _Mender:
         return replace(
             row,
             manifest=write_manifest(
-                directory.storage, directory.paths, directory.partition, self._base.sequence + 1, after
+                directory.storage,
+                directory.paths,
+                directory.partition,
+                self._base.sequence + 1,
+                after,
+                self._topic.leaves(self._settled.topic_id, row.manifest),
             ),
         )
 

@@ -213,7 +213,9 @@ def _let_go(
         manifest = row.manifest
         if dropped:
             paths = topic.paths(state.topic_id)
-            manifest = write_manifest(topic.storage, paths, partition, base.sequence + 1, stay) if stay else None
+            leaves = topic.leaves(state.topic_id, row.manifest)
+            number = base.sequence + 1
+            manifest = write_manifest(topic.storage, paths, partition, number, stay, leaves) if stay else None
         active = Active(IndexState(row.end_offset)) if below else row.active
         partitions[partition] = replace(row, active=active, manifest=manifest)
     if gone:

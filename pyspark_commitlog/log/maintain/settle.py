@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from pyspark_commitlog.config import TopicConfig
@@ -245,7 +246,8 @@ def _settle_partition(
     def sealed() -> Sequence[Sealed]:
         return topic.sealed(before.with_row(partition, row), partition)
 
-    writer = SegmentWriter(topic.storage, paths, partition, row, sealed, config)
+    leaves = partial(topic.leaves, state.topic_id, row.manifest)
+    writer = SegmentWriter(topic.storage, paths, partition, row, sealed, config, leaves)
     merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
     frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, state.voids_of(partition))
     try:

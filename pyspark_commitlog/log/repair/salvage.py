@@ -82,7 +82,9 @@ def _row(
             active = Active(IndexState(row.end_offset)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
-    return replace(row, active=active, manifest=write_manifest(topic.storage, paths, partition, number, sealed))
+    leaves = topic.leaves(state.topic_id, row.manifest)
+    manifest = write_manifest(topic.storage, paths, partition, number, sealed, leaves)
+    return replace(row, active=active, manifest=manifest)
 
 
 def _left(

@@ -117,7 +117,8 @@ class Strays:
         self._segments.add((partition, row.active.stem))
         if row.manifest is None or row.manifest.name in self._manifests:
             return
-        self._manifests.add(row.manifest.name)
+        leaves = self.topic.leaves(settle.topic_id, row.manifest)
+        self._manifests |= {row.manifest.name, *(leaf.name for leaf in leaves)}
         for segment in self.topic.sealed(settle, partition):
             self._named(partition, segment, segment.end_offset, still, current=row.manifest == newest.manifest)
 

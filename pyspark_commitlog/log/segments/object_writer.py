@@ -16,7 +16,7 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, StorageError
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
 from pyspark_commitlog.format.paths import TopicPaths, object_name
-from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, TRAILER_BYTES, Part, Slice, encode_footer
+from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, Part, Slice, encode_footer
 from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.settle_state import Sealed, Shared, earliest, later, sealed_slice
 from pyspark_commitlog.storage import Storage
@@ -87,9 +87,9 @@ class ObjectWriter:
         Raises:
             StorageError, OSError: the object can't be finished any more.
         """
-        self._broken = True
+        whole, self._broken = not self._broken, True
         self._output.write(*pieces)
-        self._broken = False
+        self._broken = not whole
         self.size_bytes += sum(piece.size if isinstance(piece, pa.Buffer) else len(piece) for piece in pieces)
 
     def ended(self, piece: Slice | None) -> None:
@@ -112,12 +112,10 @@ class ObjectWriter:
             self._output.discard()
             return None
         footer, named = encode_footer(self._slices)
-        whole = not self._broken
         self.write([footer])
-        length, _ = self._output.close() if whole else (-1, 0)
+        length = -1 if self._broken else self._output.close()[0]
         if length != self.size_bytes:
-            raise StorageError(f"{self._path}: {length} bytes were stored of {self.size_bytes}: it is given up")
-        assert len(footer) == named.length + TRAILER_BYTES
+            raise StorageError(f"{self._path}: not all of its {self.size_bytes} bytes could be written: it is given up")
         shared, position, placed = Shared(self.name, tier, self.size_bytes, named), 0, []
         for piece in self._slices:
             placed.append((position, piece))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.entry import Checked, to_json_bytes
+from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.frame import HEADER_BYTES
 from pyspark_commitlog.format.index import (
     OFFSET_ENTRY_BYTES,
@@ -30,6 +30,7 @@ from pyspark_commitlog.format.index import (
     usable_bytes,
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
+from pyspark_commitlog.log.leaves import Leaf, manifest_bytes, plan_manifest
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.indexes import mended
 from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, earliest, later
@@ -213,6 +214,7 @@ class SegmentWriter:
         row: the partition as published.
         sealed: reads its sealed segments; asked only when the segment rolls.
         config: of the topic.
+        leaves: reads the leaves of its manifest; asked only then, too.
     """
 
     def __init__(
@@ -223,8 +225,10 @@ class SegmentWriter:
         row: SettledPartition,
         sealed: Callable[[], Sequence[Sealed]],
         config: TopicConfig,
+        leaves: Callable[[], Sequence[Leaf]] = tuple,
     ) -> None:
         self._storage, self._paths, self._partition = storage, paths, partition
+        self._leaves_before = leaves
         self._row = row
         self._sealed_before = sealed
         self._sealed: list[Sealed] = []
@@ -311,7 +315,8 @@ class SegmentWriter:
         manifest = self._row.manifest
         if self._sealed:
             sealed = [*self._sealed_before(), *self._sealed]
-            manifest = write_manifest(self._storage, self._paths, self._partition, settle_sequence, sealed)
+            leaves = self._leaves_before()
+            manifest = write_manifest(self._storage, self._paths, self._partition, settle_sequence, sealed, leaves)
         return replace(self._row, end_offset=self._next, active=self._files.active, manifest=manifest)
 
     def close(self) -> None:
@@ -320,10 +325,27 @@ class SegmentWriter:
 
 
 def write_manifest(
-    storage: Storage, paths: TopicPaths, partition: int, settle_sequence: int, sealed: Sequence[Sealed]
+    storage: Storage,
+    paths: TopicPaths,
+    partition: int,
+    settle_sequence: int,
+    sealed: Sequence[Sealed],
+    before: Sequence[Leaf] = (),
 ) -> Manifest:
-    """Write a partition's sealed segments for the settle entry ``settle_sequence``; return how it names them."""
-    name = manifest_name(partition, settle_sequence, storage.new_id())
-    data = to_json_bytes([segment.to_json() for segment in sealed])
-    storage.write_once(f"{paths.manifests}/{name}", data)
-    return Manifest(name, Checked.of(data), len(sealed), sum(segment.length for segment in sealed))
+    """Write a partition's sealed segments for the settle entry ``settle_sequence``; return how it names them.
+
+    Args:
+        storage, paths, partition, settle_sequence: where, and for which entry.
+        sealed: all of them, by base offset.
+        before: the leaves of the manifest before: those that have not changed are named again.
+    """
+
+    def write(data: bytes) -> str:
+        name = manifest_name(partition, settle_sequence, storage.new_id())
+        storage.write_once(f"{paths.manifests}/{name}", data)
+        return name
+
+    parts = plan_manifest(sealed, before)
+    leaves = [leaf if isinstance(leaf, Leaf) else leaf.named(write(leaf.data)) for leaf in parts.leaves]
+    data = manifest_bytes(leaves, parts.last)
+    return Manifest(write(data), Checked.of(data), len(sealed), sum(segment.length for segment in sealed))
