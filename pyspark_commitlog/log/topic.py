@@ -397,20 +397,21 @@ class TopicLog:
         Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
         it is written once, under a name with a uuid, and the key holds its CRC too.
         """
-        return self._own_segments(settle, partition).followed_by(self._slices(settle, partition))
+        return self.own_segments(settle, partition).followed_by(self._slices(settle, partition))
 
     def holding(self, settle: SettleState, partition: int, offset: int) -> Sealed | None:
         """Return the last sealed segment that does not start after an offset; raises as ``sealed`` does.
 
         Of the tail nothing is read where a segment of the partition's own holds the offset.
         """
-        own = self._own_segments(settle, partition)
+        own = self.own_segments(settle, partition)
         found = own.holding(offset)
         if found is not None and offset < found.end_offset:
             return found
         return own.followed_by(self._slices(settle, partition)).holding(offset)
 
-    def _own_segments(self, settle: SettleState, partition: int) -> Segments:
+    def own_segments(self, settle: SettleState, partition: int) -> Segments:
+        """Return the sealed segments of a partition's own, without its slices of the tail; raises as ``sealed``."""
         manifest = settle.partition(partition).manifest
         if manifest is None:
             return Segments((), ())
