@@ -136,7 +136,7 @@ def make(root: Path) -> dict[str, dict[str, list[Row]]]:
     """Make the golden root; return what its topics must hold."""
     clock = ManualClock(FIRST_US // 1000 + HOUR_MS)
     log = CommitLog.on(FixedStorage(root, clock))
-    made = {"again": make_again(log, clock), "golden": make_golden(log, clock)}
+    made = {"again": make_again(log, clock), "golden": make_golden(log, clock), "objects": make_objects(log, clock)}
     make_group(log)
     return made
 
@@ -181,6 +181,20 @@ def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     second = Maker(log.topic("again"), clock, made=100)
     second.write({0: 3})
     return {str(partition): rows for partition, rows in second.partitions.items()}
+
+
+def make_objects(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
+    """Make a topic as it lies where nothing can be appended: in segment objects that partitions share."""
+    with mock.patch.object(FixedStorage, "can_append", False):
+        log.create_topic("objects", 3, {**CONFIG, "file.delete.delay.ms": 60_000})
+        maker = Maker(log.topic("objects"), clock, made=200)
+        topic_id = maker.topic.newest()[1].topic_id
+        for counts in ({0: 12, 1: 3}, {1: 5, 2: 2}, {0: 1, 2: 4}):
+            maker.write(counts)
+            clock.advance(1000)
+            settle(maker.topic, topic_id)
+        maker.write({1: 2})
+    return {str(partition): rows for partition, rows in sorted(maker.partitions.items())}
 
 
 def make_group(log: CommitLog) -> None:

@@ -77,24 +77,40 @@ def rows(data: bytes, topic_id: str, partition: int, shift: int = 0, voids: Any 
             yield [offset, row["key"], row["value"], row["timestamp"], headers]
 
 
+def segments(home: Path, partition: int, row: Any, tail: Any) -> Iterator[tuple[str, int, int, int]]:
+    listed = load(home / "manifests" / row[1][0], *row[1][1:3]) if row[1] else []
+    leaves = listed["leaves"] if isinstance(listed, dict) else []
+    sealed = [each for leaf in leaves for each in load(home / "manifests" / leaf[0], *leaf[1:3])]
+    for base, _, rewrite, length, crc, *more in [*sealed, *(listed["segments"] if leaves else listed)]:
+        name = f"{partition}/{base:020}{f'.{rewrite}' if rewrite else ''}.log"
+        yield (f"objects/{more[5]}", more[6], length, crc) if len(more) > 5 else (name, 0, length, crc)
+    for name, _, size, length, crc in tail:
+        footer, position = (home / "objects" / name).read_bytes()[size - 16 - length : size - 16], 0
+        for piece in json.loads(checked(footer, crc, length))["slices"]:
+            if piece["partition"] == partition:
+                yield f"objects/{name}", position, *piece["parts"][0][1:]
+            position += sum(part[1] for part in piece["parts"])
+    if row[2]:
+        base, rewrite, length, crc = row[2][:4]
+        yield f"{partition}/{base:020}{f'.{rewrite}' if rewrite else ''}.log", 0, length, crc
+
+
 def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
     _, (logical, _) = entry(root / "commitlog.json"), entry(max((root / "topics" / topic / "journal").glob("*.json")))
     topic_id, state = logical["topicId"], logical["state"]
     home = root / "topics" / topic / topic_id
     settle, _ = entry(max((home / "settle").glob("*.json")))
     known = dict(enumerate(table(home, settle["partitions"])))
-    settled, manifest, active = known.get(partition, [0, None, None])[:3]
-    sealed = load(home / "manifests" / manifest[0], *manifest[1:3]) if manifest else []
+    row = known.get(partition, [0, None, None])
     found, voids = list[Any](), {o for p, *v in state["voids"] if p == partition for o in range(*v)}
-    for base, rewrite, length, crc in [*((s[0], *s[2:5]) for s in sealed), *([active[:4]] if active else [])]:
-        log = home / f"{partition}" / (f"{base:020}.{rewrite}.log" if rewrite else f"{base:020}.log")
-        data = log.read_bytes()[:length] if length else b""
+    for file, start, length, crc in segments(home, partition, row, settle.get("tail", ())):
+        data = (home / file).read_bytes()[start : start + length] if length else b""
         found += rows(checked(data, crc, length), topic_id, partition)
     for sequence in range(max(settle["oldestUnsettled"], state["created"] + 1), logical["sequence"] + 1):
         fields, inline = entry(root / "topics" / topic / "journal" / f"{sequence:020}.json")
         for chunk, owner, position, length, count, base in table(home, fields.get("extents", [])):
-            if owner == partition and base + count > settled and not voids.issuperset(range(base, base + count)):
+            if owner == partition and base + count > row[0] and not voids.issuperset(range(base, base + count)):
                 file = home / "staged" / table(home, fields["chunks"])[chunk]["name"] if chunk >= 0 else None
                 data = (file.read_bytes() if file else inline)[position : position + length]
-                found += (row for row in rows(data, topic_id, partition, base, voids) if row[0] >= settled)
+                found += (each for each in rows(data, topic_id, partition, base, voids) if each[0] >= row[0])
     return [row for row in found if state["logStart"][partition] <= row[0] < state["logEnd"][partition]]
