@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,12 +122,12 @@ def _name_gcs_token(store: dict[str, Any]) -> None:
     """Put gcsfs's ``token`` under the names that say what it is."""
     token = store.pop("token", None)
     if token == "anon":
-        store["skip_signature"] = True
+        # the library's puts sign all the same, but for a key that says that there is nothing to sign with
+        none = {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
+        store |= {"skip_signature": True, "service_account_key": json.dumps(none)}
     elif isinstance(token, str) and token not in ("google_default", "cloud"):
         store["application_credentials"] = token
     elif isinstance(token, Mapping):
-        import json
-
         store["service_account_key"] = json.dumps(dict(token))
     store.pop("project", None)
 
