@@ -260,6 +260,14 @@ class Storage(ABC):
         """
         return None
 
+    def now_ms(self) -> int:
+        """Return what storage's own time is at least, for a comparison with ``FileInfo.modified_ms``.
+
+        On a local disk the clock's; elsewhere this machine's clock says nothing of it. It may take requests, a few in
+        10 minutes. 0 where nothing is known.
+        """
+        return self.clock.now_ms()
+
     @abstractmethod
     def new_id(self) -> str:
         """Return a fresh uuid."""

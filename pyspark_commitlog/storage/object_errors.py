@@ -22,6 +22,8 @@ _WORDS = 300
 
 #: Answers that another try may not get.
 _PASSING = frozenset([408, 429, 500, 502, 503, 504])
+#: S3 answers 400 to a session token that has expired, as if the request were wrong.
+_EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"])
 #: The store says that the name is taken: 412 of S3 and GCS, 409 with this code of Azure. Any other 409 (two puts at
 #: once) is no answer.
 _TAKEN_CODES = frozenset(["BlobAlreadyExists"])
@@ -79,7 +81,7 @@ def explained(url: str, action: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
-            raise _no_bucket(url, action) from None
+            raise no_bucket(url, action) from None
         raise FileNotFoundError(f"{url}: cannot {action}: it is not there") from None
     except theirs.BaseError as error:
         raise explain(error, url, action) from None
@@ -91,8 +93,9 @@ def explain(error: Exception, url: str, action: str) -> StorageError:
 
     where, reading = f"{url}: cannot {action}", action.startswith(("read ", "list "))
     if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
-        return _no_bucket(url, action)
-    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
+        return no_bucket(url, action)
+    refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
+    if refused or code_of(error) in _EXPIRED_CODES:
         denied = StorageUnreadableError if reading else StorageReadOnlyError
         return denied(
             f"{where}: the store refuses it to these credentials: {first_line(error)}. Check the key, whether it has "
@@ -103,5 +106,6 @@ def explain(error: Exception, url: str, action: str) -> StorageError:
     return StorageError(f"{where}: {first_line(error)}")
 
 
-def _no_bucket(url: str, action: str) -> StorageError:
+def no_bucket(url: str, action: str) -> StorageError:
+    """Return the error of a bucket or container that is not there."""
     return StorageError(f"{url}: cannot {action}: there is no such bucket: check the URL, or make the bucket")

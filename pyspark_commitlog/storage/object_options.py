@@ -153,7 +153,7 @@ class Opener:
     options: Mapping[str, object] = field(repr=False)
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
-        """Return a client; without ``retries`` it sends each request once.
+        """Return a client; without ``retries`` it sends each request once, and deletes objects one by one.
 
         Raises:
             UsageError: an option that nobody knows.
@@ -172,6 +172,9 @@ class Opener:
         if place.kind == "memory":
             return _in_memory(self.url)
         store, http = client_options(place.kind, self.options)
+        provider = store.pop("credential_provider", None)
+        if place.kind == "s3":
+            store = {"disable_bulk_delete": not retries} | store
         made: Any = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore}[place.kind]
         try:
             client: ObjectStore = made(
@@ -180,6 +183,7 @@ class Opener:
                 config=place.account | store,
                 client_options=http,
                 retry_config={"max_retries": _PART_RETRIES if retries else 0},
+                **({} if provider is None else {"credential_provider": provider}),
             )
         except (exceptions.BaseError, TypeError, ValueError) as error:
             names = ", ".join(sorted(self.options))

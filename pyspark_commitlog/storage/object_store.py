@@ -21,12 +21,13 @@ import pyarrow as pa
 from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, NotPutError, Storage
 from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
 from pyspark_commitlog.storage.object_errors import (
     explain,
     explained,
-    first_line,
     is_beyond_the_end,
     is_passing,
+    no_bucket,
     says_taken,
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _Result = TypeVar("_Result")
+
+#: Where objects lie for a moment that storage's time is read from; one that lies there longer is a killed process's.
+CLOCK = "clock"
+_LEFT_MS = 3_600_000
 
 #: Tries of a request that may be repeated, and the longest pause between two, seconds.
 _TRIES = 8
@@ -77,6 +82,8 @@ class ObjectStorage(Storage):
         self._kind = parse_url(url).kind
         self._opener = Opener(self.url, dict(options or {}))
         self._clients: dict[bool, ObjectStore] = {}
+        self._time = StoreTime()
+        self._asked_at = float("-inf")
         self._counting = Lock()
         #: Requests made, by verb (GET, HEAD, PUT, POST, LIST, DELETE); a repeated one counts again.
         self.requests: Counter[str] = Counter()
@@ -148,7 +155,7 @@ class ObjectStorage(Storage):
         from obstore import exceptions as theirs
 
         name, action = self._object(path), f"write {path}"
-        client = self._client()
+        client, began = self._client(), self.clock.monotonic()
         self._count("PUT")
         try:
             result = obstore.put(client, name, data, mode="create", use_multipart=False)
@@ -156,10 +163,11 @@ class ObjectStorage(Storage):
             if says_taken(error):
                 raise FileExistsError(f"{self.url}/{path} exists") from None
             raise explain(error, self.url, action) from None
-        except FileNotFoundError as error:
-            raise NotPutError(f"{self.url}: cannot {action}: {first_line(error)}") from None
+        except FileNotFoundError:
+            raise NotPutError(str(no_bucket(self.url, action))) from None
         except theirs.BaseError as error:
             raise explain(error, self.url, action) from None
+        self._time.put(path, began)
         version, e_tag = result["version"], result["e_tag"]
         return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
 
@@ -176,9 +184,10 @@ class ObjectStorage(Storage):
                 output.discard()
                 raise
             return
-        name = self._object(path)
+        name, began = self._object(path), self.clock.monotonic()
         with explained(self.url, f"write {path}"):
             self._repeated("PUT", lambda client: obstore.put(client, name, data, use_multipart=False))
+        self._time.put(path, began)
 
     def create(self, path: str) -> ObjectOutputFile:
         """See ``Storage.create``: an upload in parts once there is more than one."""
@@ -215,7 +224,10 @@ class ObjectStorage(Storage):
 
         def get(client: ObjectStore) -> tuple[Any, FileInfo]:
             got = obstore.get(client, name, options=options)
-            return got.bytes(), self._info(got.meta)
+            data, (first, last) = got.bytes(), got.range
+            if len(data) != last - first:
+                raise theirs.GenericError(f"Error performing GET: {len(data)} bytes of {last - first} came")
+            return data, self._info(path, got.meta)
 
         with explained(self.url, f"read {path}"):
             try:
@@ -234,10 +246,11 @@ class ObjectStorage(Storage):
 
         name = self._object(path)
         with explained(self.url, f"read {path}"):
-            return self._info(self._repeated("HEAD", lambda client: obstore.head(client, name)))
+            return self._info(path, self._repeated("HEAD", lambda client: obstore.head(client, name)))
 
-    def _info(self, meta: Any) -> FileInfo:
+    def _info(self, path: str, meta: Any) -> FileInfo:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        self._time.seen(path, modified_ms, self.clock.monotonic())
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
     def names(self, directory: str) -> list[str]:
@@ -288,8 +301,9 @@ class ObjectStorage(Storage):
 
         with explained(self.url, f"delete {directory}"):
             for paths in self._repeated("LIST", pages):
+                self._count("POST" if self._kind == "s3" else "DELETE")
                 with suppress(FileNotFoundError):
-                    self._repeated("DELETE", lambda client, paths=paths: obstore.delete(client, paths))  # type: ignore[misc]
+                    obstore.delete(self._client(retries=True), paths)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """Return 0: nothing is written under a temporary name."""
@@ -301,6 +315,25 @@ class ObjectStorage(Storage):
         """Yield False: there are no locks here."""
         self._path(path)
         yield False
+
+    def now_ms(self) -> int:
+        """See ``Storage.now_ms``: from replies; where none is near, an object is put and looked at."""
+        seconds = self.clock.monotonic()
+        if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
+            self._asked_at = seconds
+            with suppress(StorageError, FileNotFoundError):  # who may only read has what replies say
+                self._ask_time(f"{CLOCK}/{self.new_id()}")
+        return self._time.at_least(self.clock.monotonic())
+
+    def _ask_time(self, path: str) -> None:
+        self.write_once(path, b"")
+        try:
+            now_ms = self.info(path).modified_ms
+        finally:
+            self.delete(path)
+        for name in self.names(CLOCK):
+            if self.info(f"{CLOCK}/{name}").modified_ms + _LEFT_MS < now_ms:
+                self.delete(f"{CLOCK}/{name}")
 
     def new_id(self) -> str:
         """See ``Storage.new_id``."""

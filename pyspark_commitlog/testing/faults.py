@@ -62,6 +62,10 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.holder(path)
 
+    def now_ms(self) -> int:
+        """As the inner one."""
+        return self._inner.now_ms()
+
     def new_id(self) -> str:
         """As the inner one."""
         return self._inner.new_id()

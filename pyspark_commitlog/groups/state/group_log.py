@@ -430,7 +430,7 @@ class GroupLog:
         Returns:
             How many went.
         """
-        sequences, now = self.journal.sequences(), self.storage.clock.now_ms()
+        sequences, now = self.journal.sequences(), self.storage.now_ms()
         proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
         gone = [sequence for sequence in sequences[:-_KEPT_ENTRIES] if sequence < proof]
         for sequence in gone:

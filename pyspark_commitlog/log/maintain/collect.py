@@ -88,7 +88,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     sequences = journal.sequences()
     retained = _read_all(journal, sequences, damaged_too=True)
     storage.sync_directory(paths.settle, fresh=True)
-    now, delay = storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
+    now, delay = storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
     if proof is None:
         return Collected()
@@ -273,7 +273,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     Returns:
         The number of chunks deleted.
     """
-    now = topic.storage.clock.now_ms()
+    now = topic.storage.now_ms()
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         stored, state = topic.newest_at(base, topic_id)
@@ -321,7 +321,7 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
         The number of directories removed.
     """
     state = topic.state_of(newest.entry)
-    now, delay = topic.storage.clock.now_ms(), topic.config(state).number("file.delete.delay.ms")
+    now, delay = topic.storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     removed, over_ms = 0, newest.info.modified_ms
     for topic_id, ended_ms in reversed(former_incarnations(newest, state)):
         home = topic.paths(topic_id).home

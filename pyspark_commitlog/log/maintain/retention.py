@@ -232,7 +232,7 @@ def _keeps_files(
     whose manifest is ``sound`` are asked.
     """
     delay = topic.config(state).number("file.delete.delay.ms")
-    if base.info.modified_ms + delay > topic.storage.clock.now_ms():
+    if base.info.modified_ms + delay > topic.storage.now_ms():
         return False
     try:
         before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))

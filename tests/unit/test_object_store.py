@@ -1,0 +1,438 @@
+"""The door to object stores: what it asks, how often, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import uuid
+from collections.abc import Callable
+from multiprocessing import get_context
+from typing import Any
+
+import obstore
+import pytest
+from obstore import exceptions as theirs
+
+from pyspark_commitlog.errors import (
+    StorageError,
+    StorageReadOnlyError,
+    StorageUnreadableError,
+    UnsupportedError,
+    UsageError,
+)
+from pyspark_commitlog.storage import NotPutError, object_options, open_storage
+from pyspark_commitlog.storage.object_clock import StoreTime
+from pyspark_commitlog.storage.object_errors import first_line
+from pyspark_commitlog.storage.object_options import client_options, parse_url
+from pyspark_commitlog.storage.object_store import CLOCK, ObjectStorage, identity
+from pyspark_commitlog.testing.clock import ManualClock
+
+BUSY = "Generic S3 error: Error performing PUT http://h/b/x in 1ms - Server returned non-2xx status code: {}: <?xml…"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def storage(clock: ManualClock) -> ObjectStorage:
+    return ObjectStorage(f"memory://{uuid.uuid4()}", clock=clock)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException, times: int = 1) -> None:
+    """Let the library's next calls of a function fail."""
+    real, left = getattr(obstore, name), [times]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise error
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(obstore, name, call)
+
+
+def generic(status: str) -> theirs.GenericError:
+    return theirs.GenericError(BUSY.format(status))
+
+
+# --- requests that are repeated, and those that never are -------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "500 Internal Server Error", "503 Slow Down"])
+def test_what_may_be_asked_again_is_asked_again(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, status: str
+) -> None:
+    storage.put_if_absent("d/1", b"1")
+    calls: list[tuple[str, str, Callable[[], Any]]] = [
+        ("get", "GET", lambda: storage.read("d/1")),
+        ("head", "HEAD", lambda: storage.info("d/1")),
+        ("list_with_delimiter", "LIST", lambda: storage.names("d")),
+        ("put", "PUT", lambda: storage.write_once("d/2", b"2")),
+        ("delete", "DELETE", lambda: storage.delete("d/2")),
+    ]
+    for function, verb, call in calls:
+        before, began = storage.requests[verb], clock.monotonic()
+        failing(monkeypatch, function, generic(status), times=2)
+        call()
+        assert storage.requests[verb] == before + 3
+        assert 0.3 <= clock.monotonic() - began <= 0.6, "pauses of 0.2 and 0.4 seconds, each cut by up to half"
+
+
+def test_pauses_are_bounded_and_so_are_tries(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    failing(monkeypatch, "head", generic("503 Slow Down"), times=100)
+    monkeypatch.setattr(storage, "jitter", lambda: 1.0)
+    began = clock.monotonic()
+
+    with pytest.raises(StorageError, match=r"cannot read d/1: .*503"):
+        storage.info("d/1")
+
+    assert storage.requests["HEAD"] == 8
+    assert clock.monotonic() - began < 20
+
+
+def test_no_answer_is_asked_for_again_but_a_refusal_is_not(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put_if_absent("d/1", b"1")
+    reset = "Generic S3 error: Error performing GET http://h/b/x in 1ms - HTTP error: error sending request"
+    failing(monkeypatch, "get", theirs.GenericError(reset), times=3)
+    assert storage.read("d/1") == b"1"
+    assert storage.requests["GET"] == 4
+    failing(monkeypatch, "get", theirs.PermissionDeniedError(BUSY.format("403 Forbidden")))
+    with pytest.raises(StorageUnreadableError, match="refuses it to these credentials"):
+        storage.read("d/1")
+    assert storage.requests["GET"] == 5
+
+
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Slow Down", "409 Conflict"])
+def test_a_put_if_absent_is_never_repeated(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """It may have landed: a second one would be refused for the first one's sake."""
+    failing(monkeypatch, "put", generic(status))
+
+    with pytest.raises(StorageError) as raised:
+        storage.put_if_absent("d/1", b"1")
+
+    assert not isinstance(raised.value, FileExistsError | NotPutError)
+    assert storage.requests == {"PUT": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "certain"),
+    [
+        (BUSY.format("412 Precondition Failed"), True),
+        (BUSY.format("409 Conflict") + "<Code>BlobAlreadyExists</Code>", True),
+        (BUSY.format("409 Conflict") + "<Code>ConditionalRequestConflict</Code>", False),
+        (BUSY.format("409 Conflict"), False),
+    ],
+)
+def test_a_name_is_taken_only_where_the_store_says_so(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, text: str, certain: bool
+) -> None:
+    """S3's 409 says that another put is under way; the library calls that "exists" too."""
+    failing(monkeypatch, "put", theirs.AlreadyExistsError(text))
+
+    with pytest.raises(OSError) as raised:  # noqa: PT011 which one is what this is about
+        storage.put_if_absent("d/1", b"1")
+
+    assert isinstance(raised.value, FileExistsError) == certain
+
+
+def test_a_put_into_no_bucket_is_certainly_not_there(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "put", FileNotFoundError(BUSY.format("404 Not Found") + "<Code>NoSuchBucket</Code>"))
+    with pytest.raises(NotPutError, match="there is no such bucket"):
+        storage.put_if_absent("d/1", b"1")
+
+
+def test_a_body_that_is_cut_is_asked_for_again(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put_if_absent("d/1", b"0123456789")
+    real, cut = obstore.get, [True]
+
+    class Cut:
+        def __init__(self, got: Any) -> None:
+            self.meta, self.range, self._got = got.meta, got.range, got
+
+        def bytes(self) -> Any:
+            data = bytes(self._got.bytes())
+            return data[: 3 if cut and cut.pop() else None]
+
+    monkeypatch.setattr(obstore, "get", lambda *args, **kwargs: Cut(real(*args, **kwargs)))
+
+    assert storage.read("d/1", 2, 5) == b"23456"
+    assert storage.requests["GET"] == 2
+
+
+def test_reads_after_the_end_are_asked_for_once(storage: ObjectStorage) -> None:
+    storage.put_if_absent("d/1", b"1")
+    assert storage.read("d/1", 5, 10) == b""
+    assert storage.requests == {"PUT": 1, "GET": 1, "HEAD": 1}
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_by_verb(storage: ObjectStorage) -> None:
+    storage.put_if_absent("d/1", b"1")
+    storage.write_once("d/2", b"2")
+    storage.read("d/1")
+    storage.fetch("d/1", 10)
+    storage.map("d/1", 0, 10)
+    storage.exists("d/3")
+    storage.names("d")
+    storage.delete("d/1")
+    assert storage.requests == {"PUT": 2, "GET": 3, "HEAD": 1, "LIST": 1, "DELETE": 1}
+
+
+def test_the_pages_of_a_listing_are_counted(storage: ObjectStorage) -> None:
+    for number in range(2001):
+        storage.write_once(f"d/{number}", b"")
+    assert len(storage.names("d")) == 2001
+    assert storage.requests["LIST"] == 3
+
+
+def test_the_parts_of_an_upload_are_counted(storage: ObjectStorage) -> None:
+    storage.write_once("d/1", bytes(8 * 2**20 + 1))
+    assert storage.requests == {"PUT": 2, "POST": 2}
+    assert storage.info("d/1").size == 8 * 2**20 + 1
+
+
+# --- storage's time ---------------------------------------------------------------------------------------
+
+
+def test_storages_time_is_a_lower_bound_that_moves_on() -> None:
+    time = StoreTime()
+    assert time.at_least(5.0) == 0
+    time.seen("old", 1_000_000, 10.0)
+    assert time.at_least(10.0) == 1_000_000
+    time.seen("newer", 1_500_000, 11.0)
+    time.seen("older", 900_000, 12.0)
+    assert time.at_least(13.5) == 1_502_500
+
+
+def test_a_bound_is_near_after_a_prompt_look_at_an_own_put_only() -> None:
+    time = StoreTime()
+    time.seen("theirs", 1_000_000, 10.0)
+    assert not time.is_near(10.0)
+    time.put("slow", 10.0)
+    time.seen("slow", 1_000_000, 15.5)
+    assert not time.is_near(15.5)
+    time.put("own", 20.0)
+    time.seen("own", 1_010_000, 21.0)
+    assert time.is_near(621.0)
+    assert not time.is_near(621.5)
+
+
+def test_a_bound_does_not_outlive_the_drift_of_clocks() -> None:
+    """A machine whose seconds are short is ahead of storage after days."""
+    time = StoreTime()
+    time.seen("a", 1_000_000_000, 0.0)
+    for second in range(0, 3600, 60):
+        time.seen("b", 1_000_000_000 + second * 999, float(second))
+    assert time.at_least(3600.0) <= 1_000_000_000 + 3600 * 999 + 1300
+
+
+def test_storages_time_is_asked_for_once_in_ten_minutes(clock: ManualClock) -> None:
+    storage = ObjectStorage(f"memory://{uuid.uuid4()}", clock=clock)
+    first = storage.now_ms()
+    asked = dict(storage.requests)
+    clock.advance(500_000)
+    assert storage.now_ms() == first + 500_000
+    assert storage.requests == asked
+    clock.advance(101_000)
+    storage.now_ms()
+    assert storage.requests["PUT"] == 2
+    assert storage.names(CLOCK) == []
+
+
+def test_storages_time_is_that_of_the_store(storage: ObjectStorage, clock: ManualClock) -> None:
+    """This machine's clock is years behind."""
+    assert storage.now_ms() > clock.now_ms() + 10**9
+    assert open_storage("/tmp").now_ms() == pytest.approx(open_storage("/tmp").clock.now_ms(), abs=60_000)
+
+
+def test_who_may_not_write_has_what_replies_say(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    failing(monkeypatch, "put", theirs.PermissionDeniedError(BUSY.format("403 Forbidden")), times=9)
+    assert storage.now_ms() == 0
+    storage.now_ms()
+    assert storage.requests["PUT"] == 1
+
+
+def test_what_a_killed_process_left_there_goes(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.write_once(f"{CLOCK}/left", b"")
+    storage.now_ms()
+    assert storage.names(CLOCK) == ["left"], "it may be another process's"
+    real = storage.info
+    monkeypatch.setattr(
+        storage, "info", lambda path: type(real(path))(0, real(path).modified_ms - 3_700_000 * ("left" in path), "")
+    )
+    storage._asked_at = storage._time._near_at = float("-inf")
+    storage.now_ms()
+    assert storage.names(CLOCK) == []
+
+
+# --- identity ---------------------------------------------------------------------------------------------
+
+
+def test_an_identity_has_the_time_where_nothing_else_tells_two_puts_apart() -> None:
+    assert identity("s3", None, '"e"', 5000) == '"e"@5000'
+    assert identity("s3", "null", '"e"', 5000) == '"e"@5000'
+    assert identity("s3", None, '"e"', None) == '"e"@'
+    assert identity("s3", "v1", '"e"', 5000) == identity("s3", "v1", '"e"', None) == "v1"
+    assert identity("gcs", "17", '"e"', 5000) == "17"
+    assert identity("azure", None, '"0x8"', None) == '"0x8"'
+
+
+# --- URLs and options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("s3://b", ("s3", "b", "")),
+        ("s3://b/", ("s3", "b", "")),
+        ("s3a://b/some//path/", ("s3", "b", "some/path")),
+        ("gs://b/p", ("gcs", "b", "p")),
+        ("az://c/p", ("azure", "c", "p")),
+        ("abfs://c@account.dfs.core.windows.net/p", ("azure", "c", "p")),
+    ],
+)
+def test_a_url_names_a_prefix_of_a_bucket(url: str, place: tuple[str, str, str]) -> None:
+    parsed = parse_url(url)
+    assert (parsed.kind, parsed.bucket, parsed.prefix) == place
+    assert parsed.account == ({"account_name": "account"} if "@" in url else {})
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///path", "s3://key:secret@bucket/x", "gs://user@bucket/x"])
+def test_a_url_without_a_bucket_or_with_credentials_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        open_storage(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_options_are_fsspecs_names_or_the_librarys() -> None:
+    given = {"key": "K", "secret": "S", "token": "T", "endpoint_url": "http://h", "anon": False, "use_ssl": False,
+             "client_kwargs": {"region_name": "eu-west-1"}, "config_kwargs": {"read_timeout": 7},
+             "sse_kms_key_id": "id"}  # fmt: skip
+    store, http = client_options("s3", given)
+    assert store == {
+        "access_key_id": "K", "secret_access_key": "S", "session_token": "T", "endpoint": "http://h",
+        "skip_signature": False, "region": "eu-west-1", "sse_kms_key_id": "id",
+    }  # fmt: skip
+    assert {name: http[name].total_seconds() for name in ("connect_timeout", "timeout")} == {
+        "connect_timeout": 5, "timeout": 7,
+    }  # fmt: skip
+    azure, _ = client_options("azure", {"connection_string": "AccountName=n;AccountKey=a==;BlobEndpoint=http://h/n"})
+    assert azure == {"account_name": "n", "account_key": "a==", "endpoint": "http://h/n"}
+
+
+def test_an_option_that_nobody_knows_is_named_without_its_value() -> None:
+    storage = open_storage("s3://b/x", {"secret": "s3cr3t", "sekret": "0ther"})
+    with pytest.raises(UsageError, match="sekret") as raised:
+        storage.names("")
+    assert "s3cr3t" not in str(raised.value)
+    assert "0ther" not in str(raised.value)
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'pyspark-commitlog\[gcs\]'"):
+        open_storage("gs://b/x").names("")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------
+
+
+def test_no_secret_is_shown_and_only_the_options_travel() -> None:
+    options = {"key": "AKIA", "secret": "s3cr3t"}
+    storage = open_storage("s3://b/x", options)
+    assert isinstance(storage, ObjectStorage)
+    assert "s3cr3t" not in repr(storage) + str(storage._opener) + repr(storage.__dict__)
+    again = pickle.loads(pickle.dumps(storage))
+    assert (again.url, again._opener) == (storage.url, storage._opener)
+    assert again._clients == {}
+
+
+def test_a_storage_that_was_used_travels(storage: ObjectStorage) -> None:
+    storage.put_if_absent("1", b"1")
+    again = pickle.loads(pickle.dumps(ObjectStorage(storage.url)))
+    used = open_storage(storage.url)
+    used.names("")
+    assert pickle.loads(pickle.dumps(used)).read("1") == again.read("1") == b"1"
+
+
+def test_an_error_has_no_signature_and_no_page_in_it() -> None:
+    error = theirs.GenericError(
+        "Generic S3 error: Error performing GET https://u:p@h/b/x?X-Amz-Signature=abc&sig=def in 1ms - Server returned "
+        "non-2xx status code: 400 Bad Request: <?xml version><Error><Code>Odd</Code><Secret>s3cr3t</Secret>\n\nDebug"
+    )
+    assert first_line(error) == (
+        "Generic S3 error: Error performing GET https://h/b/x in 1ms - Server returned non-2xx status code: "
+        "400 Bad Request (Odd)"
+    )
+
+
+def test_what_the_store_refuses_is_told_by_what_was_tried(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = theirs.PermissionDeniedError(BUSY.format("403 Forbidden") + "<Code>ExpiredToken</Code>")
+    failing(monkeypatch, "put", denied, times=2)
+    for act in (storage.put_if_absent, storage.write_once):
+        with pytest.raises(StorageReadOnlyError, match=r"cannot write d/1: .*ExpiredToken.*has expired"):
+            act("d/1", b"1")
+
+
+# --- forks ------------------------------------------------------------------------------------------------
+
+
+def _use(url: str, line: Any) -> None:
+    signal.alarm(20)
+    try:
+        open_storage(url).put_if_absent(f"{os.getpid()}", b"1")
+        line.send("done")
+    except UnsupportedError as error:
+        line.send(str(error))
+
+
+def _forked(url: str) -> str:
+    context = get_context("fork")
+    ours, theirs_ = context.Pipe()
+    child = context.Process(target=_use, args=(url, theirs_))
+    child.start()
+    answered = ours.poll(30)
+    child.join()
+    return str(ours.recv()) if answered and child.exitcode == 0 else "hangs"
+
+
+def _parent(url: str, uses: bool, line: Any) -> None:
+    if uses:
+        open_storage(url).names("")
+    line.send(_forked(url))
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_a_forked_child_may_use_a_store_if_its_parent_has_not(uses: bool) -> None:
+    context = get_context("spawn")
+    ours, theirs_ = context.Pipe()
+    parent = context.Process(target=_parent, args=("memory://fork", uses, theirs_))
+    parent.start()
+    assert ours.poll(60)
+    said = ours.recv()
+    parent.join()
+    if uses:
+        assert "was forked from one that has used an object store" in said
+    else:
+        assert said == "done"
+
+
+def test_memory_is_of_this_process(storage: ObjectStorage) -> None:
+    storage.put_if_absent("1", b"1")
+    assert open_storage(storage.url).read("1") == b"1"
+    assert object_options._memory[storage.url] is not None
