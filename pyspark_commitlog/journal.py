@@ -241,7 +241,10 @@ class Journal:
             head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
         entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
         self._check(entry.body, path)
-        self._tail = entry.write_id, head[entry.line_bytes :] if len(head) <= _TAIL_BYTES else None
+        kept = len(head) <= (
+            _TAIL_BYTES if self._storage.can_append else _HEAD_BYTES - 1
+        )  # elsewhere a look is a request
+        self._tail = entry.write_id, head[entry.line_bytes :] if kept else None
         return Stored(entry, info)
 
     def inline(self, entry: Entry) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import google_crc32c
@@ -16,6 +17,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.read_ahead import Range, ReadAhead, ahead_of
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
 WINDOW_BYTES = 16 * 2**20
@@ -99,8 +101,14 @@ class Located:
         return self.base_offset + self.frame.last_offset_delta + 1
 
 
-def walk(storage: Storage, span: Span) -> Iterator[Located]:
+def walk(storage: Storage, span: Span, ahead: ReadAhead | None = None) -> Iterator[Located]:
     """Yield the frames of a span, headers checked for continuity; ``check`` does the rest.
+
+    Args:
+        storage: the root.
+        span: the frames.
+        ahead: what reads ahead, where files can't be mapped, for a caller that walks more than this span; None: an
+            own one, which does not read far beyond what was asked for.
 
     Raises:
         FileNotFoundError: the file is gone.
@@ -109,12 +117,21 @@ def walk(storage: Storage, span: Span) -> Iterator[Located]:
     """
     if span.rewritten is not None:
         _check_rewritten(storage, span.path, *span.rewritten)
+    if ahead is not None or span.data is not None or storage.can_append:
+        yield from _walk(storage, span, ahead)
+        return
+    expected = [Range(span.path, span.start, span.until or span.end)]
+    with closing(ReadAhead(storage, lambda: [expected.pop()] if expected else (), careful=True)) as own:
+        yield from _walk(storage, span, own)
+
+
+def _walk(storage: Storage, span: Span, ahead: ReadAhead | None) -> Iterator[Located]:
     position, expected = span.start, span.base_offset
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
         frame = _parse(window, inside, span, position)
-        if frame is None:  # after the window's last whole frame: map on from here
-            window, inside = _window_for(storage, span, position), 0
+        if frame is None:  # after the window's last whole frame: go on from here
+            window, inside = _window_for(storage, span, position, ahead), 0
             frame = _parse(window, inside, span, position)
         if frame is None:
             raise _short(span, position)
@@ -140,8 +157,10 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
         )
 
 
-def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
+def _window_for(storage: Storage, span: Span, position: int, ahead: ReadAhead | None) -> pa.Buffer:
     """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
+    if ahead is not None and span.data is None:
+        return _window_ahead(ahead, span, position)
     likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position
     size = min(max(likely, codec.HEADER_BYTES), WINDOW_BYTES)  # a header has the length
     window = _window(storage, span, position, size)
@@ -149,6 +168,16 @@ def _window_for(storage: Storage, span: Span, position: int) -> pa.Buffer:
     if window.size < needed <= span.end - position:
         window = _window(storage, span, position, needed)
     return window
+
+
+def _window_ahead(ahead: ReadAhead, span: Span, position: int) -> pa.Buffer:
+    """Do as ``_window_for`` by reading ahead: for a frame that goes on after a block nothing is fetched again."""
+    left, until = span.end - position, span.end if span.until is None else span.until
+    window = ahead.window(span.path, position, min(codec.HEADER_BYTES, left), until)
+    needed = codec.needed_bytes(window, 0)
+    if window.size < needed <= left:
+        window = ahead.window(span.path, position, needed, until)
+    return window.slice(0, min(window.size, left))
 
 
 def _window(storage: Storage, span: Span, position: int, size: int) -> pa.Buffer:
@@ -231,10 +260,40 @@ def earliest_of(batch: pa.RecordBatch) -> int:
 
 def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
     """Return the CRC-32C of ``length`` bytes of a file, read in windows."""
-    crc, end = 0, start + length
-    for position in range(start, end, WINDOW_BYTES):
-        crc = google_crc32c.extend(crc, storage.map(path, position, min(WINDOW_BYTES, end - position)))
+    crc = 0
+    for window in windows(storage, path, start, start + length):
+        crc = google_crc32c.extend(crc, window)
     return crc
+
+
+def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Buffer]:
+    """Yield the bytes [start, end) of a file in order, in windows; less where it ends before.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    whole = [Range(path, start, end)]
+    with closing(ahead_of(storage, lambda: [whole.pop()] if whole else ()) or _Mapped(storage)) as ahead:
+        while start < end:
+            window = ahead.window(path, start, 1, end)
+            if not window.size:
+                return
+            yield window.slice(0, min(window.size, end - start))
+            start += window.size
+
+
+class _Mapped:
+    """Windows of files that can be mapped."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
+        """Return bytes of a file from ``position`` on; none where it ends before."""
+        return self._storage.map(path, position, min(max(needed, WINDOW_BYTES), end - position))
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 def _where(span: Span, position: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pyspark_commitlog.errors import OptionError
 
 #: The least of each that anything works with.
-LEAST = {"threads": 8, "files": 16, "cache_bytes": 0}
+LEAST = {"threads": 8, "files": 16, "cache_bytes": 0, "read_ahead_bytes": 0}
 _VARIABLE = "COMMITLOG_MAX_"
 
 
@@ -24,11 +24,14 @@ class ProcessLimits:
         threads: threads that the package runs. Default: 32. Minimum: 8.
         files: files that it keeps open between two calls. Default: 256. Minimum: 16.
         cache_bytes: bytes of decoded frames, entries and tables that it remembers. Default: 64 MiB. Minimum: 0.
+        read_ahead_bytes: bytes that readers hold of what they have fetched and not read yet, where files can't be
+            mapped. Default: 128 MiB. Minimum: 0; each reader gets 256 KiB, and the frame it reads, whatever is left.
     """
 
     threads: int = 32
     files: int = 256
     cache_bytes: int = 64 * 2**20
+    read_ahead_bytes: int = 128 * 2**20
 
     def check(self) -> ProcessLimits:
         """Return these limits.
@@ -44,7 +47,7 @@ class ProcessLimits:
 
 
 def from_environment() -> ProcessLimits:
-    """Return the limits that ``COMMITLOG_MAX_THREADS``, ``…_FILES`` and ``…_CACHE_BYTES`` set, else the defaults.
+    """Return the limits that ``COMMITLOG_MAX_THREADS``, ``…_FILES`` and so on set, else the defaults.
 
     Raises:
         OptionError: names the variable, its value and what is allowed.
@@ -80,7 +83,11 @@ def limits() -> ProcessLimits:
 
 
 def set_limits(
-    *, threads: int | None = None, files: int | None = None, cache_bytes: int | None = None
+    *,
+    threads: int | None = None,
+    files: int | None = None,
+    cache_bytes: int | None = None,
+    read_ahead_bytes: int | None = None,
 ) -> ProcessLimits:
     """Set limits of this process, and of those forked from it later; those that are not given stay.
 
@@ -88,6 +95,7 @@ def set_limits(
         threads: see ``ProcessLimits``. Threads beyond a lower one end when they have done what they are at.
         files: see ``ProcessLimits``.
         cache_bytes: see ``ProcessLimits``. What is cached beyond a lower one goes with the next that is put.
+        read_ahead_bytes: see ``ProcessLimits``.
 
     Returns:
         What holds from now on.
@@ -96,6 +104,8 @@ def set_limits(
         OptionError: one is not allowed; nothing was changed.
     """
     global _limits
-    given = {"threads": threads, "files": files, "cache_bytes": cache_bytes}
+    given = {
+        "threads": threads, "files": files, "cache_bytes": cache_bytes, "read_ahead_bytes": read_ahead_bytes,
+    }  # fmt: skip
     _limits = replace(limits(), **{name: value for name, value in given.items() if value is not None}).check()
     return _limits

@@ -52,7 +52,7 @@ class Aside:
         thing = _Thing(act)
         with self._changed:
             self._waiting.append(thing)
-            start = not self._idle and self._running < _share(self._part)
+            start = len(self._waiting) > self._idle and self._running < _share(self._part)
             self._running += start
             self._changed.notify()
         if start:

@@ -113,6 +113,19 @@ class SharedEntries(Entries):
                     self._pending.put(sequence, pending, _weight(pending))
             return pending
 
+    def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
+        """Return entries, those that are not in memory read at once; without those that can't be read."""
+        with self._lock:
+            known = {sequence: self._pending.get(sequence) for sequence in sequences}
+            found = {sequence: pending for sequence, pending in known.items() if pending is not None}
+            missing = super().read_many([sequence for sequence in sequences if sequence not in found])
+            for sequence, pending in missing.items():
+                self._pending.put(sequence, pending, _weight(pending))
+            for write_id, inline in self._read_ahead.items():
+                self._inline.put(write_id, inline, len(inline))
+            self._read_ahead = {}
+            return {**found, **missing}
+
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, from memory where they were read; raises as ``Journal.inline`` does."""
         with self._lock:
@@ -177,7 +190,7 @@ class SharedPartition:
         if rows is None:  # no reader stands here, or it is at the end of what was there when it began
             if view.newest.sequence > self._reader.view.newest.sequence:
                 self._reader.follow(view)
-            cursor = self._reader.read(start, end)
+            cursor = self._reader.read(start, end, careful=True)
             rows = next(cursor, None)
         if rows is None or cursor is None:
             return Fetched(None, end)

@@ -28,7 +28,7 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
             f"{low} and high watermark {high}; start from an offset between them"
         )
     records: list[Record] = []
-    for rows in reader.read(offset, high):
+    for rows in reader.read(offset, high, careful=True):
         records += records_of(topic.name, partition, rows, max_records - len(records))
         if len(records) == max_records:
             break

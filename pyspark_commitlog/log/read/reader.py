@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,9 +25,12 @@ from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.format.segment_object import INDEX
-from pyspark_commitlog.log.frames import Located, Span, check, segment_part, segment_span, walk
+from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.log.read.coming import Coming, Lies
+from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.unsettled import (
+    AT_ONCE,
     WAY_OUT,
     Entries,
     Pending,
@@ -42,6 +46,7 @@ from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Reported
+from pyspark_commitlog.storage.read_ahead import Range
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
@@ -134,14 +139,20 @@ class PartitionReader:
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
         self._known: dict[int, _Unsettled] = {}
+        self._genuine: set[int] = set()
         self._last = 0  # number of the unsettled entry that was read last
+        self._many = 1  # entries to read at a time
         self._view = read_view(topic, topic_id) if view is None else view
         self._warned = Reported()
         self._stored = entries or Entries(topic)
         self._check_history(Lineage.of_position(planned))
 
-    def read(self, start: int, end: int) -> Iterator[Rows]:
+    def read(self, start: int, end: int, *, careful: bool = False) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
+
+        Args:
+            start, end: the offsets.
+            careful: the caller may well stop before the end: don't read far ahead (see ``ReadAhead``).
 
         Raises:
             OffsetOutOfRangeError: the range reaches outside [log start offset, high watermark).
@@ -150,14 +161,18 @@ class PartitionReader:
             TopicChangedError: the topic was deleted or made again.
         """
         self._check_range(start, end)
+        with closing(self._coming(start, end, careful=careful)) as coming:
+            yield from self._read(start, end, coming)
+
+    def _read(self, start: int, end: int, coming: Coming) -> Iterator[Rows]:
         position, failed, looks = start, "", 0
         while position < end:
             position, stop = self._pass_voids(position, end)
             if position == end:
                 return
-            span, before = self._resolve(position, stop), position
+            span, before = self._resolve(position, stop, coming), position
             try:
-                for located in walk(self._topic.storage, span):
+                for located in walk(self._topic.storage, span, coming.ahead):
                     if located.next_offset > position:
                         yield from self._decode(located, span, position, stop)
                         position, looks = min(located.next_offset, stop), 0
@@ -206,9 +221,10 @@ class PartitionReader:
         Raises:
             CorruptionError: no frame there holds it.
         """
-        for located in walk(self._topic.storage, self._resolve(offset, offset + 1)):
-            if located.next_offset > offset:
-                return located
+        with closing(self._coming(offset, offset + 1, careful=True)) as coming:
+            for located in walk(self._topic.storage, self._resolve(offset, offset + 1, coming), coming.ahead):
+                if located.next_offset > offset:
+                    return located
         raise CorruptionError(f"topic {self._topic.name!r} partition {self._partition}: no frame holds offset {offset}")
 
     def _check_range(self, start: int, end: int) -> None:
@@ -231,6 +247,7 @@ class PartitionReader:
 
     def _look_again(self) -> None:
         self._known.clear()
+        self._genuine.clear()
         seen, self._view = self._view.topic.lineage, read_view(self._topic, self._id)
         self._check_history(seen)
 
@@ -245,13 +262,38 @@ class PartitionReader:
 
     # --- where an offset lies ----------------------------------------------------------------------------
 
-    def _resolve(self, offset: int, stop: int) -> Span:
+    def _coming(self, start: int, stop: int, *, careful: bool) -> Coming:
+        return Coming(self._topic.storage, self._lies, start, stop, careful=careful)
+
+    def _lies(self, offset: int, stop: int) -> Lies | None:
+        """Return where an offset lies as far as that is known; nothing rests on it."""
+        row = self._row()
+        try:
+            if offset < row.end_offset:
+                segment, end = self._segment_at(row, offset)
+                span, _ = self._placed(segment, end, offset, stop)
+                return Lies(Range(span.path, span.start, span.until or span.end), min(end, stop))
+        except (FileNotFoundError, CorruptionError):  # the reader will find it out
+            return None
+        for entry in self._known.values():
+            at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
+            if at >= 0 and offset < (extent := entry.extents[at]).end_offset:
+                if extent.chunk == INLINE:
+                    return Lies(None, extent.end_offset)
+                path = self._paths.chunk(entry.chunks[extent.chunk].name)
+                return Lies(Range(path, extent.position, extent.position + extent.length), extent.end_offset)
+        return None
+
+    def _resolve(self, offset: int, stop: int, coming: Coming) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""
         self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
+            coming.reach(offset, self._view)
             try:
-                return self._segment_span(row, offset, stop) if offset < row.end_offset else self._extent_span(offset)
+                if offset < row.end_offset:
+                    return self._hinted(*self._segment_at(row, offset), offset, stop, coming)
+                return self._extent_span(offset)
             except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
                 missing = error
                 if look and isinstance(error, CorruptionError):
@@ -283,36 +325,48 @@ class PartitionReader:
             raise FileNotFoundError(f"no segment holds offset {offset}")
         return segment
 
-    def _segment_span(self, row: SettledPartition, offset: int, stop: int) -> Span:
-        active = row.active
-        if offset >= active.base_offset:
-            return self._hinted(active, offset, stop)
+    def _segment_at(self, row: SettledPartition, offset: int) -> tuple[Active | Sealed, int]:
+        """Return the segment that holds a settled offset, and the offset after it."""
+        if offset >= row.active.base_offset:
+            return row.active, row.end_offset
         sealed = self._sealed_at(offset)
-        return self._hinted(sealed, offset, stop)
+        return sealed, sealed.end_offset
 
-    def _hinted(self, segment: Active | Sealed, offset: int, stop: int) -> Span:
+    def _hinted(self, segment: Active | Sealed, end: int, offset: int, stop: int, coming: Coming) -> Span:
         """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
 
-        Where it ends matters less: no more than it takes up to ``stop`` is mapped at first.
+        Where it ends matters less: no more than it takes up to ``stop`` is fetched at first.
+        """
+        span, named = self._placed(segment, end, offset, stop)
+        if named is None:
+            return span
+        whole = replace(segment_span(self._paths, self._partition, segment), until=span.until)
+        try:
+            first = next(walk(self._topic.storage, span, coming.ahead))
+            check(first, span)
+        except CorruptionError:
+            return whole
+        return span if first.frame.last_offset == named <= offset else whole
+
+    def _placed(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
+        """Return the span from the frame that the offset index names for ``offset``, and that frame's last offset.
+
+        It ends about where ``stop`` is. All of the segment (and None) where the index names no frame, or is missing: it
+        is a hint only; and where all is read, it is not looked at.
         """
         whole = segment_span(self._paths, self._partition, segment)
-        part = segment_part(self._paths, self._partition, segment, INDEX)
+        if offset <= segment.base_offset and stop >= end:
+            return whole, None
         try:
-            index = self._topic.storage.map(part.path, part.start, part.length)
-        except FileNotFoundError:  # a hint only
-            return whole
+            index = part_of(self._topic.storage, self._paths, self._partition, segment, INDEX)
+        except FileNotFoundError:
+            return whole, None
         hint = lookup_offset(index, segment.base_offset, offset)
         until = position_after(index, segment.base_offset, stop - 1)
         whole = replace(whole, until=None if until is None else whole.start + until)
         if not 0 < hint.position < whole.end - whole.start:
-            return whole
-        span = replace(whole, start=whole.start + hint.position, base_offset=None)
-        try:
-            first = next(walk(self._topic.storage, span))
-            check(first, span)
-        except CorruptionError:
-            return whole
-        return span if first.frame.last_offset == hint.offset <= offset else whole
+            return whole, None
+        return replace(whole, start=whole.start + hint.position, base_offset=None), hint.offset
 
     def _extent_span(self, offset: int) -> Span:
         entry = self._entry_of(offset)
@@ -328,7 +382,8 @@ class PartitionReader:
         span = span_of(self._topic, self._id, source, self._stored)
         if overlaps(self._view.topic.voids_of(self._partition), extent.base_offset, extent.end_offset):
             span = self._behind_damage(source, span, offset)
-        self._check_genuine(entry.head.sequence)
+        if entry.head.sequence not in self._genuine:
+            self._check_genuine(entry.head.sequence)
         return span
 
     def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
@@ -345,6 +400,7 @@ class PartitionReader:
         _, settle = self._topic.settled(self._id)
         if sequence < settle.oldest_unsettled:
             raise FileNotFoundError(f"entry {sequence} was settled meanwhile")
+        self._genuine = {number for number in self._known if number >= settle.oldest_unsettled}
 
     def _entry_of(self, offset: int) -> _Unsettled:
         """Return the unsettled entry that appended ``offset``: the next one, mostly.
@@ -354,28 +410,46 @@ class PartitionReader:
         low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
         high = self._view.newest.sequence
         last, self._last = self._last, self._last + 1
-        if low <= last < high and self._load(last).log_end <= offset < self._load(last + 1).log_end:
-            return self._load(last + 1)
+        if low <= last < high and self._load(last).log_end <= offset:
+            self._load_more(last + 1, high)
+            low = last + 1
+            while offset >= self._load(low).log_end and low + 1 in self._known:
+                low += 1
+            if offset < self._load(low).log_end:
+                self._last = low
+                return self._load(low)
         candidates = range(low, high + 1)
         at = bisect_right(candidates, offset, key=lambda sequence: self._load(sequence).log_end)
         if at == len(candidates):
             raise FileNotFoundError(f"no entry from {low} to {high} holds offset {offset}")
-        self._last = candidates[at]
+        self._last, self._many = candidates[at], 1
         return self._load(self._last)
+
+    def _load_more(self, sequence: int, high: int) -> None:
+        """Read some entries from a number on in one go, ever more of them, where each is a request."""
+        if self._topic.storage.can_append or sequence in self._known or sequence >= high:
+            return
+        found = self._stored.read_many(range(sequence, min(sequence + self._many, high)))
+        self._many = min(self._many * 2, AT_ONCE)
+        for number, pending in found.items():
+            self._keep(number, pending)
 
     def _load(self, sequence: int) -> _Unsettled:
         if sequence not in self._known:
-            if len(self._known) >= _KNOWN:
-                del self._known[next(iter(self._known))]
-            pending = self._pending(sequence)
-            self._known[sequence] = _Unsettled(
-                head=pending.entry,
-                log_end=pending.log_end[self._partition] if self._partition < len(pending.log_end) else 0,
-                extents=tuple(e for e in pending.extents if e.partition == self._partition),
-                chunks=pending.chunks,
-                why=pending.why,
-            )
+            self._keep(sequence, self._pending(sequence))
         return self._known[sequence]
+
+    def _keep(self, sequence: int, pending: Pending) -> None:
+        if len(self._known) >= _KNOWN:
+            del self._known[next(iter(self._known))]
+        self._genuine.discard(sequence)
+        self._known[sequence] = _Unsettled(
+            head=pending.entry,
+            log_end=pending.log_end[self._partition] if self._partition < len(pending.log_end) else 0,
+            extents=tuple(e for e in pending.extents if e.partition == self._partition),
+            chunks=pending.chunks,
+            why=pending.why,
+        )
 
     def _pending(self, sequence: int) -> Pending:
         """Return an entry; of a lost one what those after it say, as it need not hold anything of this partition."""

@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from pyspark_commitlog.errors import CorruptionError, TopicChangedError
+from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
-from pyspark_commitlog.log.frames import segment_part
+from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import View, read_view
-from pyspark_commitlog.log.read.unsettled import load_pending
+from pyspark_commitlog.log.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.state import Extent
 from pyspark_commitlog.log.topic import TopicLog
@@ -86,13 +86,12 @@ class StoredSizes:
             return
         wanted = range(max(view.settle.oldest_unsettled, view.topic.created + 1), view.newest.sequence + 1)
         self._extents = {sequence: extents for sequence, extents in self._extents.items() if sequence in wanted}
-        for sequence in wanted:
-            if sequence not in self._extents:
-                try:
-                    entry = self._topic.journal.read(sequence).entry
-                except (FileNotFoundError, CorruptionError):  # settled meanwhile, or lost: no limit rests on it
-                    continue
-                self._extents[sequence] = load_pending(self._topic, entry).extents
+        missing = [sequence for sequence in wanted if sequence not in self._extents]
+        for first in range(
+            0, len(missing), AT_ONCE
+        ):  # what is settled meanwhile, or lost, is missing: no limit rests on it
+            for sequence, pending in read_many(self._topic, missing[first : first + AT_ONCE], inline=False).items():
+                self._extents[sequence] = pending[0].extents
 
     def between(self, partition: int, start: int, end: int) -> int:
         """Return about how many bytes the records in [start, end) take."""
@@ -131,9 +130,8 @@ class StoredSizes:
         segment = stretch.segment
         if segment is None:
             return [stretch]
-        part = segment_part(self._topic.paths(self._id), partition, segment, INDEX)
         try:
-            index = self._topic.storage.map(part.path, part.start, part.length)
+            index = part_of(self._topic.storage, self._topic.paths(self._id), partition, segment, INDEX)
         except FileNotFoundError:  # a hint only
             return [stretch]
         slots = index.size // OFFSET_ENTRY_BYTES

@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.format.segment_object import TIMEINDEX
-from pyspark_commitlog.log.frames import segment_part
+from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
@@ -90,8 +90,7 @@ def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int,
 
 
 def _time_index(topic: TopicLog, topic_id: str, partition: int, segment: Sealed | Active) -> pa.Buffer:
-    part = segment_part(topic.paths(topic_id), partition, segment, TIMEINDEX)
-    return topic.storage.map(part.path, part.start, part.length)
+    return part_of(topic.storage, topic.paths(topic_id), partition, segment, TIMEINDEX)
 
 
 class _Search:
@@ -102,7 +101,7 @@ class _Search:
 
     def run(self) -> OffsetAndTimestamp | None:
         for start, end in self._ranges():
-            for rows in self._reader.read(start, end):
+            for rows in self._reader.read(start, end, careful=True):
                 record = self._in_rows(rows)
                 if record is not None:
                     return record

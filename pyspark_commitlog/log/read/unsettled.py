@@ -25,9 +25,12 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.process import share_out
 
 #: Entries that are looked at in one go.
 MAX_ENTRIES = 10_000
+#: Where each is a request: entries that are read in one go, by so many threads, and inline bytes of one that are kept.
+AT_ONCE, _THREADS, _INLINE_BYTES = 32, 8, 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +90,55 @@ class Entries:
 
     def __init__(self, topic: TopicLog) -> None:
         self._topic = topic
+        self._read_ahead: dict[str, bytes] = {}
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
         """Return an entry, but without the topic's whole state and history, from ``entry`` if that was read already.
 
         Raises as ``Journal.read`` does.
         """
-        pending = load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
-        return replace(pending, entry=pending.entry and replace(pending.entry, body={}, lineage=NO_LINEAGE))
+        return _lean(load_pending(self._topic, entry or self._topic.journal.read(sequence).entry))
+
+    def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
+        """Return entries that were read at once, with what is inline in them; without those that can't be read."""
+        found, self._read_ahead = read_many(self._topic, sequences), {}
+        for _, inline in found.values():
+            self._read_ahead |= inline
+        return {sequence: _lean(pending) for sequence, (pending, _) in found.items()}
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes; raises as ``Journal.inline`` does."""
-        return self._topic.journal.inline(entry)
+        inline = self._read_ahead.get(entry.write_id)
+        return self._topic.journal.inline(entry) if inline is None else inline
+
+
+def _lean(pending: Pending) -> Pending:
+    return replace(pending, entry=pending.entry and replace(pending.entry, body={}, lineage=NO_LINEAGE))
+
+
+def read_many(
+    topic: TopicLog, sequences: Sequence[int], *, inline: bool = True
+) -> dict[int, tuple[Pending, dict[str, bytes]]]:
+    """Return entries by number, each with its inline bytes by write id; without those that can't be read.
+
+    At most ``AT_ONCE`` of them, several at a time where each is a request or two. Inline bytes that would take much
+    memory are left out.
+    """
+    found: dict[int, tuple[Pending, dict[str, bytes]]] = {}
+    alone = topic.storage.can_append
+
+    def read(sequence: int) -> None:
+        own = topic if alone else TopicLog(topic.storage, topic.name)  # a handle is for one thread at a time
+        try:
+            pending = load_pending(own, own.journal.read(sequence).entry)
+            entry = pending.entry
+            few = inline and entry is not None and entry.inline is not None and entry.inline.length <= _INLINE_BYTES
+            found[sequence] = pending, {entry.write_id: own.journal.inline(entry)} if entry and few else {}
+        except (FileNotFoundError, CorruptionError):
+            return
+
+    share_out(read, sequences[:AT_ONCE], 1 if alone else _THREADS)
+    return found
 
 
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
@@ -122,18 +162,42 @@ def read_pending(
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []
+    ahead = _Ahead(topic, newest.sequence)
     for sequence in range(oldest, newest.sequence + 1):
         if entries and isinstance(entries[-1], Pending) and (len(entries) >= MAX_ENTRIES or enough()):
             break
         try:
-            stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
-            entries.append(load_pending(topic, stored.entry))
+            pending = ahead.take(sequence)
+            if pending is None:
+                stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
+                pending = load_pending(topic, stored.entry)
+            entries.append(pending)
         except (FileNotFoundError, CorruptionError) as error:
             entries.append((sequence, error))
-    pending: list[Pending] = []
+    found: list[Pending] = []
     for entry in reversed(entries):
-        pending.append(entry if isinstance(entry, Pending) else lost_entry(*entry, pending[-1]))
-    return pending[::-1]
+        found.append(entry if isinstance(entry, Pending) else lost_entry(*entry, found[-1]))
+    return found[::-1]
+
+
+class _Ahead:
+    """Reads entries that are asked for in order, ever more of them at a time, where each is a request."""
+
+    def __init__(self, topic: TopicLog, end: int) -> None:
+        self._topic, self._end, self._many = topic, end, 1
+        self._found: dict[int, Pending] = {}
+
+    def take(self, sequence: int) -> Pending | None:
+        """Return an entry below ``end``; None where the caller has to read it."""
+        if self._topic.storage.can_append or sequence >= self._end:
+            return None
+        if sequence not in self._found:
+            wanted = range(sequence, min(sequence + self._many, self._end))
+            self._found = {
+                number: pending for number, (pending, _) in read_many(self._topic, wanted, inline=False).items()
+            }
+            self._many = min(self._many * 2, AT_ONCE)
+        return self._found.pop(sequence, None)
 
 
 def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:

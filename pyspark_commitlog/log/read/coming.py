@@ -1,0 +1,61 @@
+"""What a reader of a range will ask storage for, in order, so that it can be fetched ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.read_ahead import Range, ReadAhead, ahead_of
+
+
+class Lies(NamedTuple):
+    """Where the records from an offset on lie, up to ``next_offset``; ``range`` is None for what is in memory."""
+
+    range: Range | None
+    next_offset: int
+
+
+#: Returns where the records of an offset lie, those up to another one being read; None where nobody knows yet.
+WhereIs = Callable[[int, int], Lies | None]
+
+
+class Coming:
+    """Reads ahead for one read of the offsets [start, stop).
+
+    Args:
+        storage: the root.
+        where_is: says what lies where.
+        start, stop: the offsets.
+        careful: see ``ReadAhead``.
+    """
+
+    def __init__(self, storage: Storage, where_is: WhereIs, start: int, stop: int, *, careful: bool) -> None:
+        self._where_is, self._offset, self._stop = where_is, start, stop
+        self._seen: object = None
+        #: None on local disks.
+        self.ahead: ReadAhead | None = ahead_of(storage, self._more, careful=careful)
+
+    def reach(self, offset: int, view: object) -> None:
+        """Say which offset is read next, by which view of the topic: by another one, what comes lies elsewhere."""
+        if self._seen is not view:
+            if self._seen is not None and self.ahead is not None:
+                self.ahead.forget()
+                self._offset = offset
+            self._seen = view
+        self._offset = max(self._offset, offset)
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self.ahead is not None:
+            self.ahead.close()
+
+    def _more(self) -> Sequence[Range]:
+        while self._offset < self._stop:
+            lies = self._where_is(self._offset, self._stop)
+            if lies is None or lies.next_offset <= self._offset:
+                return ()
+            self._offset = lies.next_offset
+            if lies.range is not None:
+                return (lies.range,)
+        return ()
