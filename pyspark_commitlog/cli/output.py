@@ -73,6 +73,8 @@ def fault_lines(report: Report) -> Iterator[str]:
         yield f"{report.topic}: FAULT {fault}"
     for file in report.unnamed:
         yield f"{report.topic}: nothing refers to {file}"
+    for file in report.under_way:
+        yield f"{report.topic}: no entry names {file} yet: work under way, or given up; the sweep of `maintain` decides"
     what = counted(len(report.faults), "fault") if report.faults else "no fault"
     yield (
         f"{report.topic}: {what} in {counted(report.segments, 'segment')} ({counted(report.segment_bytes, 'byte')}), "

@@ -22,14 +22,16 @@ from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import FrameRows, Rules, encode_rows, rewrite, rows_of
 from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.storage.local import LocalStorage
+from tests.support.objects import UnknownMount
 
 ID = "00000000-0000-4000-8000-000000000001"
 MAX = 2**31
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> SegmentDir:
-    return SegmentDir(LocalStorage(tmp_path), TopicPaths("t", ID), 0)
+@pytest.fixture(params=[LocalStorage, UnknownMount])
+def directory(tmp_path: Path, request: pytest.FixtureRequest) -> SegmentDir:
+    """Where segments have files of their own, and where each is an object."""
+    return SegmentDir(request.param(tmp_path), TopicPaths("t", ID), 0)
 
 
 def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:

@@ -7,13 +7,14 @@ was deleted meanwhile nothing is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark_commitlog.errors import fault_of
+from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.log.frames import crc_of
+from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.topic import TopicLog
@@ -27,6 +28,8 @@ _NOTES = {"lock", "lock.holder", "maintained"}
 class Strays:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
+    Segment objects that no entry names are ``under_way`` where one still may (rule O4).
+
     ``segment`` returns the faults of a segment of a partition, as published up to an offset, and reports progress; the
     caller also checks what the newest entries name, and need.
     """
@@ -38,10 +41,13 @@ class Strays:
     progress: Watched
     faults: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
     _sides: set[str] = field(default_factory=set)
     _chunks: dict[str, ChunkRef] = field(default_factory=dict)
     _manifests: set[str] = field(default_factory=set)
     _segments: set[tuple[int, str]] = field(default_factory=set)
+    _objects: set[str] = field(default_factory=set)
+    _unread: set[int] = field(default_factory=set)
 
     def look(self) -> None:
         """Look at everything."""
@@ -71,6 +77,7 @@ class Strays:
                 entry = journal.read(sequence).entry
             except Exception as error:  # noqa: BLE001 a fault
                 if still():
+                    self._unread.add(sequence)
                     self.faults.append(fault_of(error, f"entry {sequence} of {self.topic.name}"))
                 continue
             yield entry, still
@@ -99,14 +106,32 @@ class Strays:
             self.topic.journal.side(entry.topic_id, tables[-1])
 
     def _settles(self) -> None:
-        """Check all settle entries, their tables and manifests, and the segments that only older ones name."""
+        """Check all settle entries, their tables and manifests, and the segments that only older ones name.
+
+        One that the next was not built on is a ghost (rule O6): what it names may be gone, and nobody believes it.
+        """
+        above, settles = None, self.topic.paths(self.state.topic_id).settle
+        self._unread.clear()
+        self._objects |= {shared.name for shared in self.settled.tail}
         for entry, still in self._readable(self.topic.settle_journal(self.state.topic_id)):
+            if not self.topic.storage.can_append and self._is_ghost(entry, above):
+                self._name(settles, names.entry_name(entry.sequence))
+                continue
+            above = entry
             tables = (entry.body.get(kind) for kind in ("partitions", "damaged"))
             self._sides |= {table["file"] for table in tables if isinstance(table, dict)}
             self._guard(lambda entry=entry, still=still: self._settle(entry, still), still)  # type: ignore[misc]
 
+    def _is_ghost(self, entry: Entry, above: Entry | None) -> bool:
+        """Return whether an entry is not what the one above it was built on, as far as what is between can be read."""
+        if above is None or entry.sequence + 1 in self._unread:
+            return False
+        return (above.sequence, above.prev) != (entry.sequence + 1, entry.write_id)
+
     def _settle(self, entry: Entry, still: Callable[[], bool]) -> None:
         settle = self.topic.settle_state(entry)
+        for shared in settle.tail:
+            self._guard(lambda one=shared: self._object(one.name, NamedObject(one), still), still)  # type: ignore[misc]
         for partition in range(len(settle.partitions)):
             self._guard(lambda p=partition: self._row(p, settle, still), still)  # type: ignore[misc]
 
@@ -119,17 +144,35 @@ class Strays:
             return
         leaves = self.topic.leaves(settle.topic_id, row.manifest)
         self._manifests |= {row.manifest.name, *(leaf.name for leaf in leaves)}
-        for segment in self.topic.sealed(settle, partition):
+        for segment in self.topic.sealed(replace(settle, tail=()), partition):
             self._named(partition, segment, segment.end_offset, still, current=row.manifest == newest.manifest)
 
     def _named(
         self, partition: int, segment: Active | Sealed, end: int, still: Callable[[], bool], *, current: bool = False
     ) -> None:
+        if isinstance(segment, Sealed) and segment.place is not None:
+            if current:
+                self._objects.add(segment.place.object)
+            self._object(segment.place.object, NamedObject(), still)
+            return
         if (partition, segment.stem) not in self._segments and not current:
             faults = self.segment(partition, segment, end)
             if faults and still():
                 self._replaced(partition, segment, faults)
         self._segments.add((partition, segment.stem))
+
+    def _object(self, name: str, named: NamedObject, still: Callable[[], bool]) -> None:
+        """Check an object that only older entries name; a damaged one is named, and nobody needs it."""
+        if name in self._objects:
+            return
+        self._objects.add(name)
+        path = self.topic.paths(self.state.topic_id).object(name)
+        try:
+            sound = not any(object_faults(self.topic.storage, path, named))
+        except CorruptionError:
+            sound = False
+        if not sound and still():
+            self.unnamed.append(path)
 
     def _replaced(self, partition: int, segment: Active | Sealed, faults: Sequence[str]) -> None:
         """Name the damaged files of a segment that another took the place of, as after ``void``: nobody needs it."""
@@ -171,7 +214,12 @@ class Strays:
             for name in storage.names(directory):
                 if names.parse_entry(name) is None and (directory != paths.settle or name not in _NOTES):
                     self._name(directory, name)
-        ours = {"settle", "staged", "side", "manifests", *map(str, range(self.state.partitions))}
+        floor = self.settled.files_floor
+        for name in storage.names(paths.objects):
+            if name not in self._objects:
+                begun = names.parse_object(name)
+                self._name(paths.objects, name, self.unnamed if begun is None or begun < floor else self.under_way)
+        ours = {"settle", "staged", "side", "manifests", "objects", *map(str, range(self.state.partitions))}
         for name in storage.names(paths.home):
             if name not in ours:
                 self._name(paths.home, name)
@@ -180,5 +228,5 @@ class Strays:
                 if (partition, name.rpartition(".")[0]) not in self._segments or names.parse_segment(name) is None:
                     self._name(paths.partition(partition), name)
 
-    def _name(self, directory: str, name: str) -> None:
-        self.unnamed.append(f"{directory}/{name}")
+    def _name(self, directory: str, name: str, into: list[str] | None = None) -> None:
+        (self.unnamed if into is None else into).append(f"{directory}/{name}")

@@ -7,7 +7,7 @@ entry, files that are longer than published, the chain of entries.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark_commitlog.errors import CorruptionError, fault_of
@@ -17,6 +17,7 @@ from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
+from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, later
 from pyspark_commitlog.log.state import INLINE, ChunkRef
@@ -31,7 +32,8 @@ class Report:
     """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
 
     ``unnamed`` are files and directories that nothing refers to: left by killed processes, or not collected yet; and
-    damaged ones that only older entries name. They are no faults, and nobody needs them.
+    damaged ones that only older entries name. They are no faults, and nobody needs them. Segment objects that no entry
+    names yet, while one still may, are ``under_way``.
     """
 
     topic: str
@@ -42,6 +44,7 @@ class Report:
     chunks: int
     unsettled: Backlog = NOTHING_WAITS
     unnamed: tuple[str, ...] = ()
+    under_way: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     journal = _stable(make, _Checker.journal)
     checkers = [journal]
     checkers += (_stable(make, partial(_Checker.partition, partition=p)) for p in range(journal.partitions))
+    checkers.append(_stable(make, _Checker.objects))
     strays = _stable(make, _Checker.strays)
     return Report(
         topic.name,
@@ -83,6 +87,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
         sum(checker.chunks for checker in checkers),
         journal.unsettled,
         tuple(strays.unnamed),
+        tuple(strays.under_way),
     )
 
 
@@ -114,6 +119,7 @@ class _Checker:
     published_bytes: int = 0
     unsettled: Backlog = NOTHING_WAITS
     unnamed: list[str] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
 
     def look(self) -> tuple[int, int] | None:
         """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
@@ -127,7 +133,7 @@ class _Checker:
             self.published_bytes = sum(
                 partition.active.length + (partition.manifest.size_bytes if partition.manifest else 0)
                 for partition in self._settled.partitions
-            )
+            ) + sum(shared.size_bytes for shared in self._settled.tail)
         except CorruptionError as error:
             self.faults.append(str(error))
             return None
@@ -152,7 +158,7 @@ class _Checker:
         look = Strays(self.topic, self._state, self._settled, self._replaced, self.progress)
         self._guard(look.look)
         self.faults += look.faults
-        self.unnamed = look.unnamed
+        self.unnamed, self.under_way = look.unnamed, look.under_way
 
     # --- segments ----------------------------------------------------------------------------------------
 
@@ -161,18 +167,42 @@ class _Checker:
         self._guard(self._partition, partition, self._settled.partition(partition))
 
     def _partition(self, partition: int, row: SettledPartition) -> None:
-        sealed = self.topic.sealed(self._settled, partition)
+        sealed, complete = self._sealed(partition)
         where = self._paths.partition(partition)
         start, end = self._state.log_start[partition], self._state.log_end[partition]
         first = sealed[0].base_offset if sealed else row.active.base_offset
-        self._expect(first <= start, f"{where}: the first segment starts at {first}, log start offset is {start}")
+        self._expect(
+            first <= start or not complete, f"{where}: the first segment starts at {first}, log start offset is {start}"
+        )
         self._expect(row.end_offset <= end, f"{where}: settled to {row.end_offset}, log end offset is {end}")
         bases = [*(segment.base_offset for segment in sealed), row.active.base_offset][1:]
         for segment, following in zip(sealed, bases, strict=True):
             fault = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
-            self._expect(segment.end_offset == following, fault)
+            self._expect(segment.end_offset == following or not complete, fault)
             self._guard(self._segment, partition, segment, segment.end_offset)
-        self._guard(self._segment, partition, row.active, row.end_offset)
+        if self.topic.storage.can_append:
+            self._guard(self._segment, partition, row.active, row.end_offset)
+
+    def _sealed(self, partition: int) -> tuple[list[Sealed], bool]:
+        """Return a partition's sealed segments, as far as they can be found, and whether that is all of them."""
+        sealed, faults = list[Sealed](), len(self.faults)
+        own, tail = replace(self._settled, tail=()), replace(self._settled, partitions=())
+        for part in (own, *(replace(tail, tail=(shared,)) for shared in self._settled.tail)):
+            self._guard(lambda some=part: sealed.extend(self.topic.sealed(some, partition)))
+        return sealed, len(self.faults) == faults
+
+    def objects(self) -> None:
+        """Check the segment objects that the newest settle entry names, the logs in them aside."""
+        named = {shared.name: NamedObject(shared) for shared in self._settled.tail}
+        for partition in range(len(self._settled.partitions)):
+            for segment in self._sealed(partition)[0]:
+                if segment.place is not None:
+                    named.setdefault(segment.place.object, NamedObject()).rows[partition] = segment
+        for name, each in named.items():
+            self._guard(self._object, name, each)
+
+    def _object(self, name: str, named: NamedObject) -> None:
+        self.faults += object_faults(self.topic.storage, self._paths.object(name), named)
 
     def _segment(self, partition: int, segment: Active | Sealed, end_offset: int) -> None:
         self.segments += 1
@@ -181,10 +211,10 @@ class _Checker:
             return
         span = segment_span(self._paths, partition, segment)
         path = span.path
-        size = self.topic.storage.info(path).size
-        whole_file = isinstance(segment, Sealed) and segment.place is None
-        fault = f"{path} has {size} bytes, {span.end} were published"
-        self._expect(size == span.end if whole_file else size >= span.end, fault)
+        if isinstance(segment, Active) or segment.place is None:
+            size = self.topic.storage.info(path).size
+            fault = f"{path} has {size} bytes, {span.end} were published"
+            self._expect(size == span.end if isinstance(segment, Sealed) else size >= span.end, fault)
         self._crc(path, span.start, segment.length, segment.crc)
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp

@@ -21,12 +21,12 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
-from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
-from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.settle_state import Sealed, earliest, later
+from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment
+from pyspark_commitlog.log.segments.object_writer import SliceLimits
+from pyspark_commitlog.log.settle_state import Sealed
 
 Mask = npt.NDArray[np.bool_]
 _MAX_DELTA = 2**31 - 1
@@ -55,6 +55,11 @@ class Rules:
     def horizon_ms(self) -> int:
         """Return the delete horizon of tombstones that are seen now; it must fit into a frame's header."""
         return min(self.now_ms + self.delete_retention_ms, LONG_MAX)
+
+    @property
+    def limits(self) -> SliceLimits:
+        """Return when a segment is full."""
+        return SliceLimits(self.segment_bytes, self.index_bytes, self.interval_bytes)
 
     @classmethod
     def of(cls, config: TopicConfig, *, log_start: int, cleaned: int, now_ms: int) -> Rules:
@@ -94,7 +99,7 @@ def rewrite(
         run: the segments, ascending.
         gone: per segment the offsets of records that go, ascending.
         rules: what else goes.
-        number: the settle entry that will name what is written: it is in the files' names (rule R1).
+        number: it is in the names of what is written, see ``new_segment``.
         latest_ms: the largest timestamp of the segment before; -1 where there is none.
 
     Raises:
@@ -179,7 +184,7 @@ class _Output:
     _held: list[FrameRows] = field(default_factory=list)
     _held_bytes: int = 0
     _done: list[Sealed] = field(default_factory=list)
-    _segment: _Segment | None = None
+    _segment: NewSegment | None = None
 
     def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
         """Take the next frame of the input."""
@@ -279,7 +284,7 @@ class _Output:
             self._done.append(self._segment.finish(frame.base_offset))
             self._segment = None
         if self._segment is None:
-            self._segment = _Segment(self.directory, self.number, frame.base_offset, self.rules)
+            self._segment = new_segment(self.directory, self.number, frame.base_offset, self.rules.limits)
         self._segment.append(frame, least_ms)
         self.covered = frame.next_offset
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
@@ -313,61 +318,3 @@ def encode_rows(
         batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.SPARSE_SCHEMA)
     message = columns.encode(batch, compression)
     return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base_offset)
-
-
-class _Segment:
-    """A segment that is being written: three new files, whole and synced at ``finish``."""
-
-    def __init__(self, directory: SegmentDir, number: int, base_offset: int, rules: Rules) -> None:
-        self._directory, self._number, self._rules = directory, number, rules
-        self._state = IndexState(base_offset)
-        self._index, self._times = bytearray(), bytearray()
-        self._least: int | None = None
-        self._lateness: int | None = 0
-        self._limits = RollLimits(rules.segment_bytes, LONG_MAX, rules.index_bytes, jitter_ms=0)
-        self._log = directory.storage.create(self._path("log"))
-
-    def _path(self, suffix: str) -> str:
-        stem = segment_stem(self._state.base_offset, self._number)
-        return self._directory.paths.segment_file(self._directory.partition, stem, suffix)
-
-    def full(self, frame: Frame) -> bool:
-        """Return whether the frame must go to another segment."""
-        return should_roll(
-            self._state,
-            self._limits,
-            incoming_bytes=frame.length,
-            incoming_max_timestamp=frame.max_timestamp,
-            incoming_last_offset=frame.last_offset,
-            now_ms=self._rules.now_ms,
-        )
-
-    def append(self, frame: Frame, least_ms: int | None) -> None:
-        """Append a settled frame; no record of it is before ``least_ms``."""
-        self._least = earliest((self._least, least_ms)) if self._state.position else least_ms
-        self._lateness = later(self._lateness, self._state.max_timestamp, least_ms)
-        indexed = index_frame(
-            self._state,
-            last_offset=frame.last_offset,
-            max_timestamp=frame.max_timestamp,
-            length=frame.length,
-            interval_bytes=self._rules.interval_bytes,
-        )
-        self._state = indexed.state
-        self._index += indexed.offset_entry
-        self._times += indexed.time_entry
-        self._log.write(frame.buffer)
-
-    def discard(self) -> None:
-        """Give up."""
-        self._log.discard()
-
-    def finish(self, end_offset: int) -> Sealed:
-        """Make the files durable; return the segment, which ends before ``end_offset``."""
-        self._times += seal_time(self._state)
-        length, crc = self._log.close()
-        self._directory.storage.write_once(self._path("index"), bytes(self._index))
-        self._directory.storage.write_once(self._path("timeindex"), bytes(self._times))
-        base, latest = self._state.base_offset, self._state.max_timestamp
-        return Sealed(base, end_offset, self._number, length, crc, len(self._index), len(self._times), latest,
-                      self._least, self._lateness)  # fmt: skip
