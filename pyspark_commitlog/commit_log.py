@@ -12,8 +12,11 @@ from pyspark_commitlog.config import ALL, MAX_PARTITIONS, check_config, check_na
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
+    StorageDeniedError,
     StorageError,
+    StorageFullError,
     StorageUnreadableError,
+    SyncFailedError,
     TopicExistsError,
     UnknownTopicError,
     UnsupportedError,
@@ -41,9 +44,13 @@ from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.root import Root
+from pyspark_commitlog.storage import NotPutError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: How often a root's marker is put where no answer comes.
+_MARKER_TRIES = 5
 
 
 class CommitLog(Root):
@@ -74,14 +81,25 @@ class CommitLog(Root):
                 "readFeatures": [],
                 "writeFeatures": [],
             }
-            try:
-                self._storage.put_if_absent(paths.ROOT_MARKER, seal(marker))
-            except StorageError:
-                raise
-            except OSError as error:  # somebody made it meanwhile, or only the reply was lost
-                if not self._storage.exists(paths.ROOT_MARKER):
-                    raise StorageError(f"cannot make a commit log at {self._storage.url}: {error}") from error
+            self._put_marker(seal(marker))
         self._check_root()
+
+    def _put_marker(self, marker: bytes) -> None:
+        """Put the root's marker until it is there, whoever's it is: at most ``_MARKER_TRIES`` times."""
+        for _ in range(_MARKER_TRIES):
+            try:
+                self._storage.put_if_absent(paths.ROOT_MARKER, marker)
+            except FileExistsError:
+                return
+            except (NotPutError, StorageFullError, StorageDeniedError, SyncFailedError):
+                raise
+            except OSError as error:  # the request was lost, or only the reply
+                last = error
+            else:
+                return
+            if self._storage.exists(paths.ROOT_MARKER):
+                return
+        raise StorageError(f"cannot make a commit log at {self._storage.url}: {last}; create the topic again") from last
 
     def defaults(self) -> dict[str, str]:
         """Return the root-wide defaults of topic configs that are set, by the names that were given.

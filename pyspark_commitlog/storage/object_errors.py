@@ -24,6 +24,8 @@ _WORDS = 300
 _PASSING = frozenset([408, 429, 500, 502, 503, 504])
 #: S3 answers 400 to a session token that has expired, as if the request were wrong.
 _EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"])
+#: What the library says of an answer that did not come, or of a listing that ends in the middle.
+_NO_ANSWER = ("Error performing", "HTTP error", "invalid list response")
 #: The store says that the name is taken: 412 of S3 and GCS, 409 with this code of Azure. Any other 409 (two puts at
 #: once) is no answer.
 _TAKEN_CODES = frozenset(["BlobAlreadyExists"])
@@ -51,10 +53,10 @@ def is_passing(error: BaseException) -> bool:
     """Return whether the same request may be answered next time: too many, a server's fault, or no answer at all."""
     from obstore import exceptions as theirs
 
-    if not isinstance(error, theirs.GenericError):
+    if not isinstance(error, theirs.GenericError) and type(error) is not OSError:  # a writer's errors are bare ones
         return False
     status, text = status_of(error), str(error)
-    return status in _PASSING if status is not None else "Error performing" in text or "HTTP error" in text
+    return status in _PASSING if status is not None else any(words in text for words in _NO_ANSWER)
 
 
 def is_beyond_the_end(error: BaseException) -> bool:
@@ -83,7 +85,7 @@ def explained(url: str, action: str) -> Iterator[None]:
         if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
             raise no_bucket(url, action) from None
         raise FileNotFoundError(f"{url}: cannot {action}: it is not there") from None
-    except theirs.BaseError as error:
+    except (theirs.BaseError, OSError) as error:  # what writes an upload raises bare ones
         raise explain(error, url, action) from None
 
 
@@ -95,7 +97,7 @@ def explain(error: Exception, url: str, action: str) -> StorageError:
     if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
         return no_bucket(url, action)
     refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
-    if refused or code_of(error) in _EXPIRED_CODES:
+    if refused or status_of(error) in (401, 403) or code_of(error) in _EXPIRED_CODES:
         denied = StorageUnreadableError if reading else StorageReadOnlyError
         return denied(
             f"{where}: the store refuses it to these credentials: {first_line(error)}. Check the key, whether it has "

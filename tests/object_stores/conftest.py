@@ -101,7 +101,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note what ran on which server; in a run of several processes the one that prints gets all reports."""
     name = next((name for name in _OF if f"[{name}" in report.nodeid or f"-{name}" in report.nodeid), "")
     if name and (report.when == "call" or report.failed):
-        test = report.nodeid.rpartition("/")[2].replace(f"[{name}]", "").replace(f"{name}-", "").replace(f"-{name}", "")
+        test = (
+            report.nodeid.removeprefix("tests/object_stores/")
+            .replace(f"[{name}]", "")
+            .replace(f"{name}-", "")
+            .replace(f"-{name}", "")
+        )
         _RAN.setdefault(name, {})[test] = report.outcome
 
 

@@ -2,7 +2,7 @@
 
 Faults come by script (the n-th request of a verb whose path matches) or by chance (a share of all requests, seeded)::
 
-    proxy.add(lose_reply, verb="PUT", path="/journal/", nth=3)
+    proxy.add(lose_reply, verb=CONDITIONAL, path="/journal/", nth=3)
     proxy.chance(0.02, seed=1)
 
 A fault is a function of an ``Exchange``: it has the request executed by the server or not, once or twice, now or later, and
@@ -24,6 +24,8 @@ from tests.object_stores.wire import HungUpError, LoopbackServer, Reply, Request
 
 #: Requests that a proxy remembers at most, to be looked at by tests.
 _REMEMBERED = 200_000
+#: As a rule's verb: puts if absent, the only requests that S3 answers with 409.
+CONDITIONAL = "PUT if absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Rule:
 
     def takes(self, request: Request) -> bool:
         """Count a request; return whether it is to fail."""
-        if not re.fullmatch(self.verb, request.verb) or not self.path.search(request.path):
+        verb = CONDITIONAL if request.is_conditional and self.verb == CONDITIONAL else request.verb
+        if not re.fullmatch(self.verb, verb) or not self.path.search(request.path):
             return False
         self.seen += 1
         if not self.nth <= self.seen < self.nth + self.times:
@@ -67,7 +70,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What was asked, and what the client got: ``status`` 0 for nothing; ``fault`` names what spoiled it."""
+    """What was asked (``Request.verb``), and what the client got: ``status`` 0 for nothing; ``fault`` names what spoiled it."""
 
     verb: str
     path: str
@@ -81,7 +84,8 @@ class _Chance:
     random: random.Random
     faults: dict[str, Sequence[Fault]] = field(default_factory=dict)
 
-    def draw(self, verb: str) -> Fault | None:
+    def draw(self, request: Request) -> Fault | None:
+        verb = CONDITIONAL if request.is_conditional else request.verb
         faults = self.faults.get(verb, self.faults["*"])
         return self.random.choice(faults) if self.random.random() < self.share else None
 
@@ -166,7 +170,7 @@ class Proxy(LoopbackServer):
             hit = [rule for rule in self._rules if rule.takes(request)]
             if hit:
                 return hit[0].fault
-            return None if self._chance is None else self._chance.draw(request.verb)
+            return None if self._chance is None else self._chance.draw(request)
 
 
 def name_of(fault: Fault) -> str:
@@ -243,7 +247,7 @@ def refuse(status: int, code: str, *, executed: bool = False, retry_after: int |
             exchange.execute()
         return error_reply(exchange.request, status, code, retry_after)
 
-    fault.__name__ = f"{code}{' after it' if executed else ''}"
+    fault.__name__ = f"{status}-{code}{'-after-it' if executed else ''}"
     return fault
 
 
@@ -320,7 +324,8 @@ _ANY = (drop, lose_reply, reset, reset_after, slow_down, too_many, server_error,
 #: Verb -> what ``Proxy.chance`` draws from.
 BY_CHANCE: dict[str, Sequence[Fault]] = {
     "*": _ANY,
-    "PUT": (*_ANY, conflict, conflict_after, twice, second_reply, late(0.05), late(2.0)),
+    "PUT": (*_ANY, twice, late(0.05)),
+    CONDITIONAL: (*_ANY, conflict, conflict_after, twice, second_reply, late(0.05), late(2.0)),
     "GET": (*_ANY, truncated, slow_body(0.2), short_length, long_length),
     "LIST": (*_ANY, truncated, long_length),
     "DELETE": (*_ANY, twice),

@@ -233,7 +233,8 @@ class FakeGcs(Server):
 
     def bucket(self, name: str, endpoint: str = "") -> Bucket:
         """See ``Server.bucket``."""
-        return Bucket(f"gs://{name}", {"token": "anon", "endpoint_url": endpoint or self.endpoint})
+        key = {"gcs_base_url": endpoint or self.endpoint, "disable_oauth": True}
+        return Bucket(f"gs://{name}", {"token": {**key, "client_email": "", "private_key": "", "private_key_id": ""}})
 
 
 #: In the order of the printed table.

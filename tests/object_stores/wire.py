@@ -48,6 +48,11 @@ class Request:
         return "LIST" if self.method == "GET" and ("list-type" in query or query.get("comp") == "list") else self.method
 
     @property
+    def is_conditional(self) -> bool:
+        """Return whether it is a put if absent."""
+        return self.method == "PUT" and bool(self.header("if-none-match") or self.header("x-goog-if-generation-match"))
+
+    @property
     def path(self) -> str:
         """Return bucket and name without escapes; of a listing the bucket and the prefix."""
         path = unquote(urlsplit(self.target).path)

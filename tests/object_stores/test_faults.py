@@ -1,0 +1,126 @@
+"""Each request of an operation is spoiled in each way: nothing is lost or doubled, and errors say what to do."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
+from tests.object_stores import proxy as faults
+from tests.object_stores.conftest import on
+from tests.object_stores.proxy import CONDITIONAL, Fault, Proxy
+from tests.object_stores.scenes import CORE
+from tests.object_stores.servers import Bucket, Moto, Versitygw
+from tests.object_stores.world import ObjectWorld
+
+pytestmark = pytest.mark.slow
+
+Roots = tuple[Bucket, Bucket]
+#: What each request of each operation meets.
+EVERYWHERE = (faults.drop, faults.lose_reply, faults.second_reply, faults.truncated)
+#: The others, each at the first request that it can spoil.
+OTHERS = (
+    (faults.reset, ".*"),
+    (faults.reset_after, "PUT"),
+    (faults.twice, "PUT"),
+    (faults.late(0.02), "PUT"),
+    (faults.conflict, CONDITIONAL),
+    (faults.conflict_after, CONDITIONAL),
+    (faults.slow_down, ".*"),
+    (faults.too_many, ".*"),
+    (faults.server_error, ".*"),
+    (faults.server_error_after, "PUT"),
+    (faults.short_length, "GET"),
+    (faults.short_length, "LIST"),
+    (faults.long_length, "GET"),
+    (faults.slow_body(0.05), "GET"),
+)
+#: Requests that a spoiled one may lead to beyond those of an operation that meets no fault.
+MORE_REQUESTS = 12
+
+
+def spoiled(name: str, roots: Roots, proxy: Proxy, fault: Fault, number: int, verb: str = ".*") -> bool:
+    """Play a scene with its n-th such request spoiled; return whether there was one."""
+    scene, world = copy.copy(CORE[name]), ObjectWorld(roots[0], f"root/{number}")
+    scene.prepare(world)
+    proxy.calm()
+    rule = proxy.add(fault, verb=verb, nth=number)
+    try:
+        scene.act(world.through(roots[1]))
+    except CommitLogError as error:
+        raise AssertionError(f"request {number}, {proxy.served[-5:]}") from error
+    scene.check(world)
+    return rule.hits > 0
+
+
+def each_request(name: str, roots: Roots, proxy: Proxy, fault: Fault, verb: str = ".*") -> None:
+    """Play a scene once for each such request of it, spoiled."""
+    number, clean = 1, 0
+    while spoiled(name, roots, proxy, fault, number, verb):
+        clean = clean or len(proxy.served)
+        assert len(proxy.served) <= clean + MORE_REQUESTS
+        number += 1
+    assert number > 2
+
+
+@on(Versitygw)
+@pytest.mark.parametrize("name", CORE)
+@pytest.mark.parametrize("fault", EVERYWHERE, ids=faults.name_of)
+def test_any_request_is_spoiled_once(bucket: Bucket, through: Bucket, proxy: Proxy, name: str, fault: Fault) -> None:
+    """The operation ends well, whichever request it was, with a bounded number of requests."""
+    each_request(name, (bucket, through), proxy, fault)
+
+
+@on(Moto)
+@pytest.mark.parametrize("fault", EVERYWHERE[:3], ids=faults.name_of)
+def test_any_put_of_a_commit_is_spoiled_once(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault) -> None:
+    """The same for what a commit puts, on a server that is always there."""
+    each_request("commit", (bucket, through), proxy, fault, "PUT")
+
+
+@on(Versitygw, Moto)
+@pytest.mark.parametrize("name", ["create", "commit"])
+@pytest.mark.parametrize(
+    ("fault", "verb"),
+    OTHERS,
+    ids=lambda each: each if isinstance(each, str) and each.isalpha() else getattr(each, "__name__", ""),
+)
+def test_a_request_is_spoiled_in_other_ways(
+    bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault, verb: str
+) -> None:
+    assert spoiled("commit", (bucket, through), proxy, fault, 1, verb)
+
+
+@on(Versitygw, Moto)
+@pytest.mark.parametrize(
+    "fault", [faults.lose_reply, faults.drop, faults.conflict, faults.second_reply], ids=faults.name_of
+)
+def test_the_put_of_a_roots_marker_is_spoiled(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault) -> None:
+    assert spoiled("create", (bucket, through), proxy, fault, 1, CONDITIONAL)
+
+
+#: What no answer ends: fault -> what the error says.
+FOR_EVER: dict[Fault, str] = {
+    faults.slow_down: r"SlowDown",
+    faults.drop: r"no answer: .* Check the endpoint and the network",
+    faults.expired: r"refuses it to these credentials: .*ExpiredToken.*whether it has expired",
+    faults.forbidden: r"refuses it to these credentials: .*whether it has expired",
+}
+
+
+@on(Versitygw, Moto)
+@pytest.mark.parametrize("verb", [".*", CONDITIONAL, "PUT"])
+@pytest.mark.parametrize("fault", FOR_EVER, ids=faults.name_of)
+def test_a_store_that_never_answers(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault, verb: str) -> None:
+    """A bounded number of tries with pauses between them, an error that says what to do, and nothing half done."""
+    scene, world = copy.copy(CORE["commit"]), ObjectWorld(bucket, "root")
+    scene.prepare(world)
+    proxy.calm()
+    proxy.add(fault, verb=verb, times=10**6)
+    with pytest.raises((StorageError, OutcomeUnknownError), match=FOR_EVER[fault]) as raised:
+        scene.act(world.through(through))
+    assert "secret-key" not in str(raised.value)
+    assert len(proxy.served) <= 30
+    assert world.clock.slept < 40  # type: ignore[attr-defined]
+    scene.check(world)
