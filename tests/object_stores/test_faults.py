@@ -80,12 +80,7 @@ def test_any_put_of_a_commit_is_spoiled_once(bucket: Bucket, through: Bucket, pr
 
 
 @on(Versitygw, Moto)
-@pytest.mark.parametrize("name", ["create", "commit"])
-@pytest.mark.parametrize(
-    ("fault", "verb"),
-    OTHERS,
-    ids=lambda each: each if isinstance(each, str) and each.isalpha() else getattr(each, "__name__", ""),
-)
+@pytest.mark.parametrize(("fault", "verb"), OTHERS, ids=[f"{faults.name_of(fault)}-{verb}" for fault, verb in OTHERS])
 def test_a_request_is_spoiled_in_other_ways(
     bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault, verb: str
 ) -> None:
