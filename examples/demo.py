@@ -1,6 +1,7 @@
 """The demo: a year of real flights goes through a commit log, and the writer is killed on the way.
 
     make demo            or:  .venv/bin/python examples/demo.py [--root DIR]
+    make demo ARGS="--root s3"    the same with the log in a bucket, of an S3 server that the demo starts
 
 1. A streaming query writes the 336,776 departures of 2013 into topic ``flights``, keyed by carrier. It is killed
    (SIGKILL, the whole process group) after some months and started again on the same checkpoint.
@@ -14,11 +15,13 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -32,6 +35,7 @@ from pyspark_commitlog import CommitLog
 
 HERE = Path(__file__).resolve().parent
 FLIGHTS = HERE / "data" / "nycflights-2013.parquet"
+DEMO_ROOT = str(HERE.parent / "demo-root")
 TOPIC = "flights"
 PARTITIONS = 4
 KILL_AFTER = 0.35
@@ -41,19 +45,67 @@ console = Console()
 def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=HERE.parent / "demo-root", help="made again (default: demo-root)")
-    root = parser.parse_args().root.resolve()
+    parser.add_argument("--root", default=DEMO_ROOT, help="made again (default: demo-root); s3: the log is in a bucket")
+    given = parser.parse_args().root
+    root = Path(DEMO_ROOT if given == "s3" else given).resolve()
     shutil.rmtree(root, ignore_errors=True)
     began = time.monotonic()
     total = prepare(root)
-    log = CommitLog(str(root / "log"))
-    log.create_topic(TOPIC, partitions=PARTITIONS, config={"retention.ms": -1})
-    write_with_a_kill(root, log, total)
-    log.maintain(TOPIC)  # what a writer's commits have not settled into segments yet; readers need not wait for it
-    show_topic(log)
-    same = read_back(root, log, total)
+    with bucket(root) if given == "s3" else nullcontext(str(root / "log")) as url:
+        same = run(root, url, total)
     console.print(f"\n{'All is well' if same else '[red]Something is wrong'}: {time.monotonic() - began:.0f} s.")
     return 0 if same else 1
+
+
+def run(root: Path, url: str, total: int) -> bool:
+    """Write and read the topic of a new log at ``url``; return whether all is well."""
+    log = CommitLog(url)
+    log.create_topic(TOPIC, partitions=PARTITIONS, config={"retention.ms": -1})
+    write_with_a_kill(root, log, url, total)
+    log.maintain(TOPIC)  # what a writer's commits have not settled into segments yet; readers need not wait for it
+    show_topic(log)
+    return read_back(url, log, total)
+
+
+@contextmanager
+def bucket(root: Path) -> Iterator[str]:
+    """Start an S3 server, make a bucket and name both in the environment; yield the log's URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "demo",
+        "AWS_SECRET_ACCESS_KEY": "demo",
+        "AWS_REGION": "us-east-1",
+    }
+    with (root / "server.log").open("ab") as out:
+        server = subprocess.Popen(
+            [sys.executable, HERE / "local_s3.py", "127.0.0.1", str(port)], stdout=out, stderr=out
+        )
+    try:
+        make_bucket(f"http://127.0.0.1:{port}/demo", server)
+        console.print(f"an S3 server listens at 127.0.0.1:{port}; the log is s3://demo/log")
+        yield "s3://demo/log"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def make_bucket(address: str, server: subprocess.Popen[bytes]) -> None:
+    """Make a bucket as soon as the server answers.
+
+    Raises:
+        SystemExit: the server ended, or does not answer.
+    """
+    for _ in range(300):
+        with suppress(OSError):
+            urllib.request.urlopen(urllib.request.Request(address, method="PUT"), timeout=5).close()
+            return
+        if server.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise SystemExit("the S3 server does not answer: is moto installed? pip install 'moto[server]'")
 
 
 def prepare(root: Path) -> int:
@@ -70,7 +122,7 @@ def prepare(root: Path) -> int:
 # --- write ------------------------------------------------------------------------------------------------
 
 
-def write_with_a_kill(root: Path, log: CommitLog, total: int) -> None:
+def write_with_a_kill(root: Path, log: CommitLog, url: str, total: int) -> None:
     """Write the topic in a process of its own; kill it in the middle, start it again, let it finish.
 
     Raises:
@@ -78,7 +130,7 @@ def write_with_a_kill(root: Path, log: CommitLog, total: int) -> None:
     """
     console.rule("writeStream.format('commitlog')")
     with bar(total) as (progress, task):
-        writer = start_writer(root)
+        writer = start_writer(root, url)
         while written(log) < KILL_AFTER * total and writer.poll() is None:
             progress.update(task, completed=written(log), description="writing")
             time.sleep(0.1)
@@ -86,7 +138,7 @@ def write_with_a_kill(root: Path, log: CommitLog, total: int) -> None:
             progress.console.print(
                 f"  writer killed (SIGKILL) with {written(log):,} flights in the log; starting it again"
             )
-            writer = start_writer(root)
+            writer = start_writer(root, url)
         elif writer.returncode == 0:
             progress.console.print("  the writer finished before it could be killed: nothing was killed this time")
         while writer.poll() is None:
@@ -105,10 +157,10 @@ def killed(writer: subprocess.Popen[bytes]) -> bool:
     return writer.wait() == -signal.SIGKILL
 
 
-def start_writer(root: Path) -> subprocess.Popen[bytes]:
+def start_writer(root: Path, url: str) -> subprocess.Popen[bytes]:
     """Start ``flights_ingest.py`` in a process group of its own."""
     command = [sys.executable, str(HERE / "flights_ingest.py"), "--data", str(root / "incoming"), "--topic", TOPIC]
-    command += ["--root", str(root / "log"), "--checkpoint", str(root / "checkpoint")]
+    command += ["--root", url, "--checkpoint", str(root / "checkpoint")]
     with (root / "writer.log").open("ab") as out:
         return subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
@@ -140,21 +192,20 @@ def show_topic(log: CommitLog) -> None:
 # --- read -------------------------------------------------------------------------------------------------
 
 
-def read_back(root: Path, log: CommitLog, total: int) -> bool:
+def read_back(url: str, log: CommitLog, total: int) -> bool:
     """Summarise the topic by a stream and by a batch read; return whether both agree and nothing is lost or doubled."""
     console.rule("readStream.format('commitlog')")
     spark = session("commitlog-demo")
-    path = str(root / "log")
     with bar(total) as (progress, task):
         streamed = summarise_stream(
-            spark, path, TOPIC, on_rows=lambda rows: progress.update(task, completed=rows, description="reading")
+            spark, url, TOPIC, on_rows=lambda rows: progress.update(task, completed=rows, description="reading")
         )
     print_summary("departure delay by carrier", streamed["carrier"])
     print_summary("departure delay by scheduled hour, New York", streamed["hour"])
 
     console.rule("read.format('commitlog') of the same offset range")
     ends = {str(p.partition): p.high_watermark for p in log.describe(TOPIC).partitions}
-    batch = read_batch(spark, path, TOPIC, ends).cache()
+    batch = read_batch(spark, url, TOPIC, ends).cache()
     sums = partial_sums(flights_of(batch)).cache()
     agree = all(streamed[by] == summarise(sums, by) for by in ("carrier", "hour"))
     found, distinct = batch.count(), batch.select("value").distinct().count()

@@ -156,7 +156,7 @@ class Moto(S3Server):
 
     def command(self) -> list[str]:
         """See ``Server.command``."""
-        return [sys.executable, "-m", "tests.object_stores.moto_server", HOST, str(self.port)]
+        return [sys.executable, str(REPOSITORY / "examples" / "local_s3.py"), HOST, str(self.port)]
 
 
 class Azurite(Server):

@@ -101,9 +101,10 @@ def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tm
 
 
 @pytest.mark.long
-def test_the_demo_kills_its_writer_and_finds_the_same_by_stream_and_by_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("root", ["demo", "s3"])
+def test_the_demo_kills_its_writer_and_finds_the_same_by_stream_and_by_batch(tmp_path: Path, root: str) -> None:
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "demo.py", "--root", tmp_path / "demo"],
+        [sys.executable, EXAMPLES / "demo.py", "--root", root if root == "s3" else tmp_path / root],
         env={**os.environ, "SPARK_CONF_DIR": str(REPOSITORY / "spark-conf"), "COLUMNS": "120"},  # as `make demo` does
         capture_output=True,
         text=True,
