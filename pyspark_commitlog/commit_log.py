@@ -11,6 +11,7 @@ from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import ALL, MAX_PARTITIONS, check_config, check_names, check_together
 from pyspark_commitlog.errors import (
     CommitLogError,
+    ConfigError,
     CorruptionError,
     StorageDeniedError,
     StorageError,
@@ -43,8 +44,9 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root import UNSAFE_SINGLE_WRITER, Root
 from pyspark_commitlog.storage import NotPutError
+from pyspark_commitlog.storage.race import check_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,18 +73,25 @@ class CommitLog(Root):
 
     # --- the root ----------------------------------------------------------------------------------------
 
-    def _make_root(self) -> None:
+    def _make_root(self, unsafe: bool = False) -> None:
         if not self._storage.exists(paths.ROOT_MARKER):
             self._storage.make_directory("")
+            if self._storage.client and not unsafe:
+                check_store(self._storage)
             marker: Json = {
                 "format": "commitlog",
                 "formatVersion": FORMAT_VERSION,
                 "rootId": self._storage.new_id(),
                 "readFeatures": [],
                 "writeFeatures": [],
+                **({UNSAFE_SINGLE_WRITER: True} if unsafe else {}),
             }
             self._put_marker(seal(marker))
         self._check_root()
+        if unsafe and not self._unsafe:
+            raise UsageError(
+                f"{UNSAFE_SINGLE_WRITER} is for a root that is made, and {self._storage.url} is there already"
+            )
 
     def _put_marker(self, marker: bytes) -> None:
         """Put the root's marker until it is there, whoever's it is: at most ``_MARKER_TRIES`` times."""
@@ -153,11 +162,13 @@ class CommitLog(Root):
         Args:
             name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
             partitions: 1 to 10,000; it can grow later, never shrink.
-            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md).
+            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); ``unsafe.single.writer`` is for
+                the root that is made (docs/how-to/object-stores.md).
             if_not_exists: do nothing where the topic is there already, whatever its partitions and configs.
 
         Raises:
             UsageError, ConfigError: nothing was made.
+            UnsupportedError: the store takes two puts of one name; nothing was made.
             TopicExistsError: the topic is there already.
         """
         try:
@@ -169,9 +180,12 @@ class CommitLog(Root):
     def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         paths.check_topic_name(name)
         _check_partitions(partitions)
+        config = dict(config)
+        unsafe = _flag(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
         checked = check_config(config)
-        check_together({**RootDefaults(self._storage).by_topic_name(), **checked})
-        self._make_root()
+        self._check_together(checked)
+        self._make_root(unsafe)
+        self._check_store()
         self._access.check(Operation.ADMIN, name)
         topic = TopicLog(self._storage, name)
         self._refuse_existing(topic, topic.journal.newest())
@@ -194,6 +208,11 @@ class CommitLog(Root):
             return Draft("create", topic_id, {"state": state.to_json()}, result=None)
 
         topic.journal.append(plan)
+
+    def _check_together(self, config: Mapping[str, str]) -> None:
+        """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""
+        defaults = RootDefaults(self._storage).by_topic_name()
+        check_together({**defaults, **config}, appends=self._storage.can_append)
 
     def _refuse_existing(self, topic: TopicLog, base: Stored | None) -> None:
         if base is not None and not topic.state_of(base.entry).deleted:
@@ -287,6 +306,7 @@ class CommitLog(Root):
             damaged,
             tuple(sorted(config.stored)),
             since_maintained_ms(topic, state.topic_id),
+            bool(self._unsafe),
         )
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -318,7 +338,7 @@ class CommitLog(Root):
         def change(state: TopicState) -> TopicState:
             kept = {key: value for key, value in state.config.items() if key not in removed}
             changed = {**kept, **checked}
-            check_together({**RootDefaults(self._storage).by_topic_name(), **changed})
+            self._check_together(changed)
             return replace(state, config=changed)
 
         self._alter(name, change)
@@ -583,6 +603,12 @@ class CommitLog(Root):
             UnknownTopicError: there is no such topic.
         """
         return verify(self.topic(name), progress)
+
+
+def _flag(name: str, value: object) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
+    return str(value).lower() == "true"
 
 
 def _check_partitions(partitions: int) -> None:

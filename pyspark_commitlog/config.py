@@ -201,13 +201,28 @@ def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "
             raise ConfigError(f"unknown {what} {name!r}{_hint(name, known)}; known: {', '.join(known)}")
 
 
-def check_together(config: Mapping[str, str]) -> None:
-    """Refuse configs that are right one by one and contradict each other (Kafka: ``LogConfig.validateValues``).
+#: What is the least where nothing is appended in place: there, files differ by seconds, of clocks that may
+#: differ by two (docs/explanation/design/settling-on-object-stores.md, O7), and slow uploads are not to be swept.
+_LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": 10_000, "staged.retention.ms": HOUR_MS}
+
+
+def check_together(config: Mapping[str, str], *, appends: bool) -> None:
+    """Refuse configs that contradict each other (Kafka: ``LogConfig.validateValues``), or storage.
+
+    Args:
+        config: those that are set.
+        appends: whether storage appends in place.
 
     Raises:
         ConfigError: names both.
     """
     topic = TopicConfig(config)
+    for name, least in () if appends else _LEAST_WITHOUT_APPEND.items():
+        if topic.number(name) < least:
+            raise ConfigError(
+                f"{name}={topic.number(name)} is not allowed here: on object stores, NFS and unknown mounts it is at "
+                f"least {least}, as their clocks count in seconds and requests may be late"
+            )
     low, high = topic.number("min.compaction.lag.ms"), topic.number("max.compaction.lag.ms")
     if low > high:
         raise ConfigError(f"min.compaction.lag.ms={low} is above max.compaction.lag.ms={high}")

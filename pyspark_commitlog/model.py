@@ -110,6 +110,7 @@ class TopicDescription:
     ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
     maps partitions that can't be settled to what is damaged: commits to them are refused. ``since_maintained_ms``: how
     long ago ``maintain`` last ran; the first settling counts as a run; None where nothing was settled yet.
+    ``unsafe_single_writer``: the root was made so that one process alone may write.
     """
 
     name: str
@@ -120,6 +121,7 @@ class TopicDescription:
     damaged: Mapping[int, str] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
     since_maintained_ms: int | None = None
+    unsafe_single_writer: bool = False
 
     def __str__(self) -> str:
         from pyspark_commitlog.text import topic_lines

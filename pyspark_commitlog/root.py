@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +20,10 @@ from pyspark_commitlog.storage import Storage, open_storage
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.state.group_log import GroupLog
 
+log = logging.getLogger("pyspark_commitlog")
+
+#: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
+UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
 #: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
 _MARKER_BYTES = 2**16
 
@@ -39,6 +44,9 @@ class Root:
     ) -> None:
         self._storage = open_storage(str(root), storage_options)
         self._principal = principal
+
+    #: Whether the marker says that one process alone may write, whatever the store does with two puts (None: not read).
+    _unsafe: bool | None = None
 
     @classmethod
     def on(cls, storage: Storage, principal: str | None = None) -> Self:
@@ -69,8 +77,22 @@ class Root:
                 f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
             ) from None
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
-        check_version(checked_json(data, dict[str, object], where), where)
+        marker = checked_json(data, dict[str, object], where)
+        check_version(marker, where)
         check_seal(data, where)
+        if self._unsafe is None and marker.get(UNSAFE_SINGLE_WRITER) is True:
+            log.warning(
+                "%s was made with %s=true: a second process that writes destroys what the first one committed",
+                self._storage.url, UNSAFE_SINGLE_WRITER,
+            )  # fmt: skip
+        self._unsafe = marker.get(UNSAFE_SINGLE_WRITER) is True
+
+    def _check_store(self) -> None:
+        """Refuse to write to a store that takes two puts of one name; see ``storage.race``."""
+        if self._storage.client and not self._unsafe:
+            from pyspark_commitlog.storage.race import check_store
+
+            check_store(self._storage)
 
     def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
         """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
@@ -78,9 +100,12 @@ class Root:
         Raises:
             RootNotFoundError, UnsupportedError: the root can't be used.
             AccessDeniedError: the principal may not do this with the topic.
+            UnsupportedError: it is to be written to, and the store is not safe.
         """
         self._check_root()
         self._access.check(operation, name)
+        if operation in (Operation.WRITE, Operation.ADMIN):
+            self._check_store()
         return TopicLog(self._storage, name)
 
     @property

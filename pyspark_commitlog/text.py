@@ -68,5 +68,7 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
     yield f"{topic.name}: {backlog_line(topic.unsettled)}"
     if topic.since_maintained_ms is not None:
         yield f"{topic.name}: {maintained_line(topic.since_maintained_ms)}"
+    if topic.unsafe_single_writer:
+        yield f"{topic.name}: UNSAFE: its root was made with unsafe.single.writer=true: one process alone may write"
     for partition, why in sorted(topic.damaged.items()):
         yield f"{topic.name}: partition {partition} takes no commits: it can't be settled: {why}"

@@ -52,7 +52,7 @@ class RootDefaults:
         def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             before = _config(base)
             after = {**{name: value for name, value in before.items() if name not in removed}, **checked}
-            check_together(topic_defaults(after))
+            check_together(topic_defaults(after), appends=self._storage.can_append)
             return Unchanged(None) if after == before else Draft("alter", "", {"config": after}, result=None)
 
         self._journal.append(plan)

@@ -131,6 +131,9 @@ class Storage(ABC):
     #: What the user called the root; for messages.
     url: str
     clock: Clock
+    #: What put-if-absent rests on, where it has to be tried (``storage.race``): endpoint, client and version. Empty
+    #: where it is known to be atomic.
+    client: str = ""
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:

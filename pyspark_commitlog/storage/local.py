@@ -80,6 +80,12 @@ class LocalStorage(Storage):
             self._can_append = mount_type(self._root) in _LOCAL_TYPES
         return self._can_append
 
+    @property
+    def client(self) -> str:  # type: ignore[override]
+        """The kind of mount and the system, where it is not a local disk."""
+        kind = mount_type(self._root)
+        return "" if kind in _LOCAL_TYPES else f"mount {kind}, {os.uname().sysname} {os.uname().release}"
+
     def _name(self, path: str) -> str:
         """Return the absolute name of a path; text only, as every small read comes through here."""
         if path.startswith("/") or ".." in path.split("/"):

@@ -152,6 +152,18 @@ class Opener:
     url: str
     options: Mapping[str, object] = field(repr=False)
 
+    @property
+    def name(self) -> str:
+        """Return the bucket, its endpoint, the library and its version.
+
+        Raises:
+            UnsupportedError: the extra is not installed.
+        """
+        place = parse_url(self.url)
+        store, _ = client_options(place.kind, self.options)
+        endpoint = (place.account | store).get("endpoint") or store.get("base_url") or "its own endpoint"
+        return f"{place.kind} bucket {place.bucket} at {endpoint}, obstore {_library_version(self.url, place.kind)}"
+
     def __call__(self, *, retries: bool = False) -> ObjectStore:
         """Return a client; without ``retries`` it sends each request once, and deletes objects one by one.
 
@@ -160,15 +172,10 @@ class Opener:
             UnsupportedError: the extra is not installed.
         """
         place = parse_url(self.url)
-        try:
-            import obstore.store as stores
-            from obstore import exceptions
-        except ImportError as error:
-            extra = place.kind if place.kind != "memory" else "s3"
-            raise UnsupportedError(
-                f"cannot open {self.url!r}: that takes a package that is not installed: "
-                f"pip install 'pyspark-commitlog[{extra}]'"
-            ) from error
+        _library_version(self.url, place.kind)
+        import obstore.store as stores
+        from obstore import exceptions
+
         if place.kind == "memory":
             return _in_memory(self.url)
         store, http = client_options(place.kind, self.options)
@@ -189,6 +196,17 @@ class Opener:
             names = ", ".join(sorted(self.options))
             raise UsageError(f"cannot open {self.url!r} with the storage options {names}: {_why(error)}") from None
         return client
+
+
+def _library_version(url: str, kind: str) -> str:
+    try:
+        import obstore.store
+    except ImportError as error:
+        extra = kind if kind != "memory" else "s3"
+        raise UnsupportedError(
+            f"cannot open {url!r}: that takes a package that is not installed: pip install 'pyspark-commitlog[{extra}]'"
+        ) from error
+    return obstore.__version__
 
 
 def _why(error: Exception) -> str:

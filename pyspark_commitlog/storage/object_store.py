@@ -97,6 +97,11 @@ class ObjectStorage(Storage):
     def __repr__(self) -> str:
         return f"ObjectStorage({self.url!r})"
 
+    @property
+    def client(self) -> str:  # type: ignore[override]
+        """The bucket, its endpoint, the library and its version; empty for memory, whose put is under a lock."""
+        return "" if self._kind == "memory" else self._opener.name
+
     # --- requests ----------------------------------------------------------------------------------------
 
     def _client(self, *, retries: bool = False) -> ObjectStore:
@@ -253,6 +258,10 @@ class ObjectStorage(Storage):
         self._time.seen(path, modified_ms, self.clock.monotonic())
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
+    def keeps_versions(self, path: str) -> bool:
+        """Return whether the store keeps an object's versions, by the look at one; of S3 only."""
+        return self._kind == "s3" and "@" not in self.info(path).identity
+
     def names(self, directory: str) -> list[str]:
         """See ``Storage.names``: a listing, 1,000 names a request."""
         import obstore
@@ -290,13 +299,15 @@ class ObjectStorage(Storage):
             self._repeated("DELETE", lambda client: obstore.delete(client, name))
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``: by pages of its listing."""
+        """See ``Storage.delete_tree``: by pages of its listing; never all of a root, which may be all of a bucket."""
         import obstore
 
         prefix = self._path(directory)
+        if not prefix:
+            raise UsageError(f"{self.url}: a whole root is not deleted: name a directory in it")
 
         def pages(client: ObjectStore) -> list[list[str]]:
-            listing = obstore.list(client, f"{prefix}/" if prefix else None, chunk_size=_PAGE)
+            listing = obstore.list(client, f"{prefix}/", chunk_size=_PAGE)
             return [[one["path"] for one in page] for page in listing]
 
         with explained(self.url, f"delete {directory}"):

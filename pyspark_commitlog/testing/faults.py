@@ -35,6 +35,7 @@ class FaultyStorage(Storage):
         self._inner, self._hook = inner, hook
         self.url = inner.url
         self.clock = inner.clock
+        self.client = inner.client
 
     def __getattribute__(self, name: str) -> Any:
         if name in ALL:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.probe import probe
 from tests.support.commands import run
@@ -31,6 +34,33 @@ def test_a_root_stays_as_it_is(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_root_on_an_object_store_stays_as_it_is() -> None:
+    url = f"memory://{uuid.uuid4()}"
+    CommitLog(url).create_topic("events")
+    found = {each.what: each for each in probe(open_storage(url))}
+    assert CommitLog(url).topics() == ["events"]
+    assert open_storage(url).names("probes") == []
+    assert {what: (each.held, each.safe) for what, each in found.items()} == {
+        "put-if-absent": (True, True), "puts at once": (True, True), "lock": (False, True), "append": (False, True),
+        "time": (True, True),
+    }  # fmt: skip
+    assert re.fullmatch(
+        r"a durable put takes [\d.]+ / [\d.]+, a get takes [\d.]+ / [\d.]+, a listing takes [\d.]+ / [\d.]+ ms "
+        r"\(p50 / p99\)",
+        found["time"].told,
+    )
+
+
+def test_a_bucket_that_keeps_versions_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage(f"memory://{uuid.uuid4()}")
+    monkeypatch.setattr(storage, "_kind", "s3")
+    assert "versions" not in {each.what for each in probe(storage)}
+    monkeypatch.setattr("pyspark_commitlog.storage.object_store.identity", lambda *_: "version-1")
+    found = {each.what: each for each in probe(storage)}
+    assert "lifecycle rule expire noncurrent versions" in found["versions"].told
+    assert found["versions"].safe
+
+
 class Careless(LocalStorage):
     """Puts that look first and write then, as a filesystem without put-if-absent does; locks that hold nobody off."""
 
@@ -44,7 +74,7 @@ class Careless(LocalStorage):
 
 def test_what_a_careless_storage_lacks_is_unsafe(tmp_path: Path) -> None:
     found = {each.what: each for each in probe(Careless(tmp_path))}
-    for what, told in (("put-if-absent", "second put"), ("puts at once", "8 to 8 are taken"), ("lock", "is not")):
+    for what, told in (("put-if-absent", "second put"), ("puts at once", "16 of 16 puts"), ("lock", "is not")):
         assert not found[what].safe
         assert told in found[what].told
 

@@ -92,9 +92,9 @@ def test_what_is_no_ratio_is_refused(value: str, told: str) -> None:
 
 
 def test_lags_that_contradict_each_other_are_refused() -> None:
-    check_together({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    check_together({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}, appends=True)
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=6 is above max\.compaction\.lag\.ms=5"):
-        check_together({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+        check_together({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, appends=True)
 
 
 @pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)

@@ -202,6 +202,14 @@ def test_the_parts_of_an_upload_are_counted(storage: ObjectStorage) -> None:
     assert storage.info("d/1").size == 8 * 2**20 + 1
 
 
+def test_a_whole_root_is_not_deleted(storage: ObjectStorage) -> None:
+    """The root may be all of a bucket, with what others have there."""
+    storage.put_if_absent("d/1", b"1")
+    with pytest.raises(UsageError, match="a whole root is not deleted"):
+        storage.delete_tree("")
+    assert storage.names("") == ["d"]
+
+
 # --- storage's time ---------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,144 @@
+"""Whether a store keeps put-if-absent when many put at once, tried before anything is written that rests on it.
+
+A store may pass when it is asked one request after the other, and take several puts that come together (SeaweedFS 4.16
+did). So writers race, with bodies that take time to arrive. It is tried once for each root and (endpoint, client,
+version), and recorded in the root's ``probes/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Barrier, BrokenBarrierError, Lock
+
+from pyspark_commitlog.errors import StorageError, UnsupportedError
+from pyspark_commitlog.storage.base import NotPutError, Storage
+
+DIRECTORY = "probes"
+WRITERS = 16
+ROUNDS = 5
+_BODY_BYTES = 32 * 1024
+_WAIT_SECONDS = 60
+#: Rounds without any clear winner, as of a store that is busy, that are run again.
+_AGAIN = 5
+
+#: What this process has seen: clients that are safe, so that a new root on the same store needs no race of its own, and
+#: roots that have the record of theirs.
+_seen: set[str | tuple[str, str]] = set()
+_SEEN_AT_MOST = 4096
+_one_at_a_time = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A race for one name: whose puts were taken, and whose content lies there (-1: what nobody put)."""
+
+    taken: tuple[int, ...]
+    content: int
+
+
+def fault_of(rounds: Sequence[Round]) -> str | None:
+    """Return what is wrong with a store by its races; None where nothing is (pure)."""
+    for race in rounds:
+        if len(race.taken) > 1:
+            return f"{len(race.taken)} of {WRITERS} puts of one name at once were taken"
+        if race.taken and race.content != race.taken[0]:
+            return "a put that was taken is not what lies there"
+        if race.content < 0:
+            return "what lies there is what nobody put whole"
+    return None
+
+
+def race_once(storage: Storage, path: str) -> Round:
+    """Race for a name.
+
+    Raises:
+        StorageError: it can't be written, or read.
+    """
+    start = Barrier(WRITERS)
+
+    def put(writer: int) -> str | BaseException:
+        with suppress(BrokenBarrierError):
+            start.wait(_WAIT_SECONDS)
+        try:
+            storage.put_if_absent(path, _body(writer))
+        except FileExistsError:
+            return "refused"
+        except OSError as error:
+            return error
+        return "taken"
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        came = list(pool.map(put, range(WRITERS)))
+    certain = [one for one in came if isinstance(one, NotPutError)]
+    if len(certain) == WRITERS:
+        raise certain[0]
+    try:
+        data = storage.read(path, 0, _BODY_BYTES + 1)
+    except FileNotFoundError:
+        failed = next((one for one in came if isinstance(one, BaseException)), None)
+        raise failed or StorageError(f"{storage.url}: a put of {path} was answered, and nothing is there") from None
+    content = next((writer for writer in range(WRITERS) if data == _body(writer)), -1)
+    taken = tuple(writer for writer, one in enumerate(came) if one == "taken")
+    return Round(taken, content)
+
+
+def race(storage: Storage, home: str) -> list[Round]:
+    """Race ``ROUNDS`` times, below a directory, for names that are removed again.
+
+    Raises:
+        StorageError: it can't be written, or read, or is too busy for an answer.
+    """
+    rounds, tries = list[Round](), 0
+    try:
+        while len(rounds) < ROUNDS and fault_of(rounds) is None:
+            tries += 1
+            if tries > ROUNDS + _AGAIN:
+                raise StorageError(f"{storage.url}: too few answers to say whether it is safe: try again later")
+            found = race_once(storage, f"{home}/race-{tries}")
+            if found.taken or fault_of([found]) is not None:
+                rounds.append(found)
+    finally:
+        with suppress(StorageError):
+            storage.delete_tree(home)
+    return rounds
+
+
+def check_store(storage: Storage) -> None:
+    """Refuse a store that takes two puts of one name; tried once for each client and root.
+
+    Raises:
+        UnsupportedError: it does.
+        StorageError: it can't be tried.
+    """
+    client = storage.client
+    if not client or (storage.url, client) in _seen:
+        return
+    path = f"{DIRECTORY}/{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+    with _one_at_a_time:
+        if len(_seen) >= _SEEN_AT_MOST:
+            _seen.clear()
+        if storage.exists(path):
+            _seen.add((storage.url, client))
+            return
+        if client not in _seen:
+            fault = fault_of(race(storage, f"{DIRECTORY}/{storage.new_id()}"))
+            if fault is not None:
+                raise UnsupportedError(
+                    f"{storage.url} can't hold a commit log: {fault}, so that commits would be lost. Use a store that "
+                    f"obeys If-None-Match (commitlog probe {storage.url} tries it); or, where one process alone ever "
+                    "writes, make the root with the config unsafe.single.writer=true"
+                )
+            _seen.add(client)
+        record = {"client": client, "writers": WRITERS, "rounds": ROUNDS, "safe": True}
+        storage.write_once(path, (json.dumps(record) + "\n").encode())
+        _seen.add((storage.url, client))
+
+
+def _body(writer: int) -> bytes:
+    """Return what a writer puts: of one length, and all through its own."""
+    return b"%08d" % writer * (_BODY_BYTES // 8)

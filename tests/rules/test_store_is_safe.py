@@ -1,0 +1,173 @@
+"""A store that takes two puts of one name holds no log, unless one process alone ever writes there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import ConfigError, StorageError, UnsupportedError, UsageError
+from pyspark_commitlog.storage import FileInfo, race
+from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
+from tests.support.records import append, batch_of
+
+
+class Tried(ObjectStorage):
+    """A store that has to be tried; ``races`` counts the puts of the trial."""
+
+    def __init__(self, url: str | None = None, client: str | None = None) -> None:
+        super().__init__(url or f"memory://{uuid.uuid4()}")
+        self._name_of_client = client or f"client {uuid.uuid4()}"
+        self.races = 0
+
+    @property
+    def client(self) -> str:
+        return self._name_of_client
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        self.races += path.startswith(f"{DIRECTORY}/")
+        return super().put_if_absent(path, data)
+
+
+class Careless(Tried):
+    """Ignores the condition, as a store that does not know it does."""
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        self.write_once(path, data)
+        return None
+
+
+class CarelessInARush(Tried):
+    """Looks first and writes then: one after the other is fine, at once is not."""
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        if self.exists(path):
+            raise FileExistsError(path)
+        self.clock.sleep(0.005)
+        self.write_once(path, data)
+        return None
+
+
+@pytest.mark.parametrize("store", [Careless, CarelessInARush])
+def test_a_store_that_takes_two_puts_of_a_name_is_refused(store: type[Tried]) -> None:
+    storage = store()
+    with pytest.raises(
+        UnsupportedError,
+        match=r"can't hold a commit log: \d+ of 16 puts of one name at once were taken, so that commits would be lost.*"
+        r"commitlog probe.*unsafe\.single\.writer=true",
+    ):
+        CommitLog.on(storage).create_topic("t")
+    assert storage.names("") == [], "nothing is left of it"
+
+
+def test_a_safe_store_is_tried_once_and_that_is_recorded() -> None:
+    storage = Tried()
+    CommitLog.on(storage).create_topic("t")
+    assert storage.races == WRITERS * ROUNDS
+    (name,) = storage.names(DIRECTORY)
+    record = json.loads(storage.read(f"{DIRECTORY}/{name}"))
+    assert record == {"client": storage.client, "writers": 16, "rounds": 5, "safe": True}
+
+    CommitLog.on(storage).create_topic("u")
+    append(CommitLog.on(storage).topic("t"), batch_of([b"a"]))
+    another = Tried(client=storage.client)
+    CommitLog.on(another).create_topic("t")
+    assert (storage.races, another.races) == (WRITERS * ROUNDS, 0)
+    assert another.names(DIRECTORY) == [name]
+
+
+def test_another_version_of_the_client_is_tried_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Tried()
+    CommitLog.on(first).create_topic("t")
+    newer = Careless(first.url)
+    CommitLog.on(newer).describe("t")
+    for act in (lambda: CommitLog.on(newer).topic("t", "write"), lambda: CommitLog.on(newer).create_topic("u")):  # type: ignore[arg-type]
+        with pytest.raises(UnsupportedError, match="can't hold a commit log"):
+            act()
+    monkeypatch.setattr(race, "_seen", set())  # as in another process
+    again = Tried(first.url, first.client)
+    CommitLog.on(again).create_topic("u")
+    assert again.races == 0, "the record is in the root"
+
+
+def test_one_process_alone_may_write_where_that_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    storage = Careless()
+    with pytest.raises(ConfigError, match="takes true or false"):
+        CommitLog.on(storage).create_topic("t", 1, {"unsafe.single.writer": "perhaps"})
+    with caplog.at_level(logging.WARNING):
+        log = CommitLog.on(storage)
+        log.create_topic("t", 1, {"unsafe.single.writer": "true"})
+        log.create_topic("u")
+        append(log.topic("t"), batch_of([b"a"]))
+    assert caplog.text.count("unsafe.single.writer=true: a second process") == 1
+    assert log.describe("t").unsafe_single_writer
+    assert "UNSAFE: its root was made with unsafe.single.writer=true" in str(log.describe("t"))
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        CommitLog.on(storage).topics()
+    assert "unsafe.single.writer=true" in caplog.text, "at every open"
+
+
+def test_a_root_that_is_there_stays_safe(tmp_path: Path) -> None:
+    log = CommitLog(str(tmp_path))
+    log.create_topic("t")
+    with pytest.raises(UsageError, match=r"unsafe\.single\.writer is for a root that is made"):
+        log.create_topic("u", 1, {"unsafe.single.writer": True})
+    assert log.topics() == ["t"]
+    assert not log.describe("t").unsafe_single_writer
+
+
+def test_a_store_that_gives_no_clear_answer_is_no_safe_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Tried()
+
+    def busy(path: str, data: bytes) -> None:
+        storage.write_once(path, data)
+        raise StorageError("503")
+
+    monkeypatch.setattr(storage, "put_if_absent", busy)
+    with pytest.raises(StorageError, match="too few answers to say whether it is safe"):
+        CommitLog.on(storage).create_topic("t")
+    assert storage.names(DIRECTORY) == []
+
+
+def test_what_a_race_says() -> None:
+    assert fault_of([Round((3,), 3), Round((5,), 5)]) is None
+    assert fault_of([Round((3,), 3), Round((5, 6), 5)]) == "2 of 16 puts of one name at once were taken"
+    assert fault_of([Round((3,), 4)]) == "a put that was taken is not what lies there"
+    assert fault_of([Round((), -1)]) == "what lies there is what nobody put whole"
+
+
+def test_a_local_disk_is_not_tried(tmp_path: Path) -> None:
+    CommitLog(str(tmp_path)).create_topic("t")
+    assert not (tmp_path / DIRECTORY).exists()
+
+
+# --- delays -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "least"), [("file.delete.delay.ms", 10_000), ("staged.retention.ms", 3_600_000)])
+def test_delays_that_are_shorter_than_clocks_differ_are_refused(name: str, least: int) -> None:
+    log = CommitLog.on(ObjectStorage(f"memory://{uuid.uuid4()}"))
+    log.create_topic("t", 1, {name: least})
+    refused = f"{name}={least - 1} is not allowed here: on object stores, .* at least {least}"
+    for act in (
+        lambda: log.create_topic("u", 1, {name: least - 1}),
+        lambda: log.alter_topic("t", {name: least - 1}),
+        lambda: log.alter_defaults({name: least - 1}),
+    ):
+        with pytest.raises(ConfigError, match=refused):
+            act()
+    assert log.topics() == ["t"]
+    assert log.describe("t").config[name] == str(least)
+
+
+def test_a_local_disk_needs_no_such_delay(tmp_path: Path) -> None:
+    log = CommitLog(str(tmp_path))
+    log.create_topic("t", 1, {"file.delete.delay.ms": 0, "staged.retention.ms": 1})
+    log.alter_defaults({"file.delete.delay.ms": 0})
