@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,10 @@ bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 
 bench-check: java $(BENCH_INSTALLED) ## Measure the main rows in full, and report ratios below those in benchmarks/results
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/check.py $(ARGS)
+
+bench-object-store: install ## Measure an object store through the log next to bare requests, on versitygw (installs it; needs Go)
+	scripts/install_object_stores.sh versitygw
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_store.py $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the object stores that tests start, into tests/object_stores/.servers: versitygw and fake-gcs-server (Go's proxy),
-# Azurite (npm). What is there in the wanted version stays. What can't be installed is named, and what to do.
+# Azurite (npm); with the argument versitygw that one alone. What is there in the wanted version stays. What can't be
+# installed is named, and what to do.
 set -u
 
 VERSITYGW=v1.8.0
@@ -48,6 +49,8 @@ with_npm() {
 }
 
 with_go versitygw github.com/versity/versitygw/cmd/versitygw $VERSITYGW
-with_go fake-gcs-server github.com/fsouza/fake-gcs-server $FAKE_GCS_SERVER
-with_npm
+if [ "${1:-all}" = all ]; then
+    with_go fake-gcs-server github.com/fsouza/fake-gcs-server $FAKE_GCS_SERVER
+    with_npm
+fi
 exit $missing

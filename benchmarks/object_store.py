@@ -1,0 +1,144 @@
+"""How fast an object store is read and written through the log, next to bare requests of the same client.
+
+    make bench-object-store            or: python benchmarks/object_store.py [--mb N]
+
+One run, on versitygw on this machine: the floor puts and gets objects of the same sizes by the same library, in as many
+threads; then a topic of as many bytes is written and read by this package, without Spark. The server's share of the
+processor time is printed: where it takes all of it, the ratio says how the server divides its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.log.read.reader import PartitionReader
+from tests.object_stores.servers import Bucket, Versitygw
+
+PARTITIONS, THREADS, PART = 4, 4, 8 * 2**20
+VALUE_BYTES, ROWS = 1000, 4000
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=512, help="MiB of values (512)")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each, in turn (3)")
+    args = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="commitlog-bench-"))
+    server = Versitygw(home)
+    server.start()
+    try:
+        server.create("bench")
+        bench = Bench(server, server.bucket("bench"), args.mb * 2**20)
+        for run in range(args.runs):
+            bench.run(run)
+    finally:
+        server.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class Bench:
+    """One server, and what is measured on it."""
+
+    def __init__(self, server: Versitygw, bucket: Bucket, size: int) -> None:
+        self._server, self._bucket, self._size = server, bucket, size
+        random = np.random.default_rng(7)
+        self._data = random.integers(0, 256, PART, dtype=np.uint8).tobytes()
+        values = [random.integers(0, 256, VALUE_BYTES, dtype=np.uint8).tobytes() for _ in range(ROWS)]
+        self._batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+    def run(self, number: int) -> None:
+        """Measure everything once."""
+        from obstore.store import S3Store
+
+        options = self._bucket.options
+        store = S3Store(
+            "bench", endpoint=options["endpoint_url"], access_key_id=options["key"],
+            secret_access_key=options["secret"], region="us-east-1", client_options={"allow_http": True},
+        )  # fmt: skip
+        names = [f"floor-{number}/{at}" for at in range(self._size // PART)]
+        puts = self._timed("floor: PUTs of 8 MiB", lambda: self._each(lambda name: store.put(name, self._data), names))
+        gets = self._timed(
+            "floor: ranged GETs of 8 MiB",
+            lambda: self._each(lambda name: len(store.get_range(name, start=0, end=PART)), names),
+        )
+        url = f"{self._bucket.url}/{uuid.uuid4()}"
+        log = CommitLog(url, storage_options=options)
+        log.create_topic("t", partitions=PARTITIONS, config={"compression.type": "none", "retention.ms": -1})
+        wrote = self._timed("batch write", lambda: self._write(log))
+        read = self._timed("batch read, staged", lambda: self._read(log))
+        self._timed("maintain", lambda: log.maintain("t"))
+        settled = self._timed("batch read, settled", lambda: self._read(log))
+        print(f"  write / floor {puts / wrote:.2f}, read / floor {gets / read:.2f}, settled {gets / settled:.2f}\n")
+
+    def _each(self, act: Callable[[str], object], names: list[str]) -> None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(act, names))
+
+    def _write(self, log: CommitLog) -> None:
+        from tests.support.records import append
+
+        topic, total = log.topic("t"), self._size // VALUE_BYTES // ROWS
+        for _ in range(max(1, total // 64)):
+            rows = pa.Table.from_batches([self._batch] * 64).combine_chunks().to_batches()[0]
+            append(topic, _with_partition(rows))
+
+    def _read(self, log: CommitLog) -> None:
+        topic = log.topic("t")
+        _, state = topic.newest()
+
+        def whole(partition: int) -> int:
+            reader = PartitionReader(log.topic("t"), state.topic_id, partition)
+            return sum(rows.count for rows in reader.read(0, state.log_end[partition]))
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            assert sum(pool.map(whole, range(PARTITIONS))) == sum(state.log_end)
+
+    def _timed(self, what: str, act: Callable[[], object]) -> float:
+        """Return seconds, and print them with the rate and the server's share of the processors."""
+        before, began = _cpu_seconds(self._server.pid), time.monotonic()
+        own = time.process_time()
+        act()
+        seconds = time.monotonic() - began
+        server, own = _cpu_seconds(self._server.pid) - before, time.process_time() - own
+        rate = self._size / 2**20 / seconds
+        print(f"  {what:<28} {seconds:6.2f} s {rate:7.0f} MiB/s   server {server:5.2f} s, this process {own:5.2f} s")
+        return seconds
+
+
+def _with_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
+    count = rows.num_rows
+    partition = pa.array(np.arange(count, dtype=np.int32) % PARTITIONS)
+    return pa.RecordBatch.from_pydict({"value": rows.column(0), "partition": partition})
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process and its children so far."""
+    total = 0.0
+    for each in (pid, *_children(pid)):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _children(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield int(child)
+            yield from _children(int(child))
+
+
+if __name__ == "__main__":
+    main()
