@@ -24,6 +24,7 @@ from tests.object_stores.wire import HungUpError, LoopbackServer, Reply, Request
 
 #: Requests that a proxy remembers at most, to be looked at by tests.
 _REMEMBERED = 200_000
+_WAITING_SECONDS = 600
 #: As a rule's verb: puts if absent, the only requests that S3 answers with 409.
 CONDITIONAL = "PUT if absent"
 
@@ -102,6 +103,7 @@ class Proxy(LoopbackServer):
         self.lists: dict[str, Reply] = {}
         self.served: list[Served] = []
         self.victim = 0
+        self.may_go_on = threading.Event()
 
     # --- what tests say -----------------------------------------------------------------------------------
 
@@ -133,6 +135,10 @@ class Proxy(LoopbackServer):
         """Keep a request for ``execute_held``."""
         with self._lock:
             self._held.append(request)
+
+    def go_on(self) -> None:
+        """Let requests that are ``waiting`` reach the server."""
+        self.may_go_on.set()
 
     def execute_held(self) -> list[Reply]:
         """Have the server execute what is held, now; nobody gets the replies, but the caller."""
@@ -220,6 +226,12 @@ def held(exchange: Exchange) -> Reply:
     """Close the connection; the server executes it when the test says so (``Proxy.execute_held``)."""
     exchange.proxy.hold(exchange.request)
     raise HungUpError
+
+
+def waiting(exchange: Exchange) -> Reply:
+    """Keep it until the test says ``Proxy.go_on``, at most ten minutes: its client waits, as a process that is stopped."""
+    exchange.proxy.may_go_on.wait(_WAITING_SECONDS)
+    return exchange.execute()
 
 
 def late(seconds: float) -> Fault:
