@@ -33,6 +33,9 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         (many, few), (large, small) = one.segments, one.size_bytes
         compacted = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
         yield f"{name}: partition {one.partition}: {compacted}"
+    if done.merged.merges:
+        merges = counted(done.merged.merges, "merge")
+        yield f"{name}: {merges} of segment objects wrote {done.merged.size_bytes:,} bytes"
     if done.rebuilt_indexes:
         yield f"{name}: rebuilt the indexes of {counted(done.rebuilt_indexes, 'segment')}"
     if gone.segments:

@@ -13,6 +13,7 @@ from pyspark_commitlog.log.maintain.compact import Compacted, compact
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.objects.merge import NOTHING_MERGED, Merged, merge
 from pyspark_commitlog.log.settling.run import Settled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
@@ -26,6 +27,8 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class Maintained:
     """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments.
+
+    ``merged`` is of segment objects: of a root on storage without append.
 
     ``busy`` is the holder of the settlers' lock when a step wanted it, and ``busy_ms`` how long it had it: that step
     was left to it. None: nobody did.
@@ -41,6 +44,7 @@ class Maintained:
     rebuilt_indexes: int = 0
     busy: Holder | None = None
     busy_ms: int = 0
+    merged: Merged = NOTHING_MERGED
 
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
@@ -55,6 +59,9 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     topic.busy = None
     settled = steps.run("settle", lambda: _settle_all(topic, topic_id, steps.progress), Settled(None))
     steps.failures.extend(settled.failures)
+    merged = NOTHING_MERGED
+    if not topic.storage.can_append:
+        merged = steps.run("merge", lambda: merge(topic, topic_id), NOTHING_MERGED)
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
@@ -75,6 +82,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
         rebuilt_indexes=settled.rebuilt + rebuilt,
         busy=topic.busy,
         busy_ms=_held_ms(topic),
+        merged=merged,
     )
 
 

@@ -16,6 +16,7 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.last_maintained import start_note, warn_unless_maintained
+from pyspark_commitlog.log.objects.merge import merge
 from pyspark_commitlog.log.objects.settle import settle_to_object
 from pyspark_commitlog.log.read.unsettled import Hole, Source, unsettled_frames
 from pyspark_commitlog.log.repair.void import void_unsynced
@@ -38,6 +39,8 @@ _OVERDUE = 4
 _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
 _WARN_SECONDS = 60.0
+# How many times `settle.bytes` a commit merges at most, see ``merge``.
+_MERGED_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,10 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
         if not waiting.reached(config):
             return Settled(None)
         topic.busy = None
-        done = _settle(topic, topic_id, config.number("settle.budget.ms") / 1000, retry=False)
+        seconds = config.number("settle.budget.ms") / 1000
+        done = _settle(topic, topic_id, seconds, retry=False)
         if done.sequence is not None:
+            _merge_small(topic, topic_id, config, seconds)
             collect(topic, topic_id)
         elif topic.busy is not None and waiting.overdue(config):
             _warn_busy(topic, topic.busy, waiting)
@@ -128,6 +133,13 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     except Exception as error:  # noqa: BLE001 logged
         _warn_of(topic, error)
     return Settled(None)
+
+
+def _merge_small(topic: TopicLog, topic_id: str, config: TopicConfig, seconds: float) -> None:
+    """Merge what is small, for about so long: the rest is for ``maintain``."""
+    if not topic.storage.can_append:
+        most = _MERGED_AT_ONCE * config.number("settle.bytes")
+        merge(topic, topic_id, most_bytes=most, enough=Budget(topic.storage.clock, seconds).spent)
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:

@@ -7,7 +7,7 @@ an object to itself, so an object that no row names any more is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
@@ -57,6 +57,29 @@ def followed(own: Sequence[Sealed], new: Sequence[Sealed], log_start: int) -> tu
     return tuple(new)
 
 
+@dataclass
+class Manifests:
+    """Writes the manifests of one operation, for all its attempts.
+
+    Where an attempt lost its number, the next one names what it wrote, if the partition's manifest is still the same:
+    so an attempt takes no longer than a settle, of which there may be one a second.
+    """
+
+    topic: TopicLog
+    topic_id: str
+    _written: dict[tuple[int, Manifest | None], Manifest | None] = field(default_factory=dict)
+
+    def after(self, base: Stored, partition: int, before: Manifest | None, pieces: Sequence[Sealed]) -> Manifest | None:
+        """Return the manifest of these pieces, which follows ``before``; None where there is no piece."""
+        if (partition, before) not in self._written:
+            manifest, paths = None, self.topic.paths(self.topic_id)
+            if pieces:
+                leaves = self.topic.leaves(self.topic_id, before)
+                manifest = write_manifest(self.topic.storage, paths, partition, base.sequence, pieces, leaves)
+            self._written[partition, before] = manifest
+        return self._written[partition, before]
+
+
 def replace_own(
     topic: TopicLog,
     base: Stored,
@@ -66,6 +89,7 @@ def replace_own(
     new: Sequence[Sealed],
     *,
     cleaned: int | None = None,
+    manifests: Manifests | None = None,
 ) -> Change | None:
     """Return the change that puts ``new`` in the place of ``old``, on top of an entry; writes the manifest for it.
 
@@ -75,6 +99,7 @@ def replace_own(
         partition: whose pieces.
         old, new: see ``replaced``; the same pieces where only ``cleaned`` rises.
         cleaned: below it every key has one record; None where that stays as it is.
+        manifests: of this operation, the same for all its attempts; None: of this attempt alone.
 
     Returns:
         None where it can't be done any more: other pieces are named, or ``cleaned`` is no lower. Or it landed: ask
@@ -95,7 +120,7 @@ def replace_own(
         row = replace(row, cleaned=max(row.cleaned, cleaned))
     made: tuple[str, ...] = ()
     if pieces != own:
-        row, made = _named(topic, base, now, partition, row, pieces)
+        row, made = _named(manifests or Manifests(topic, now.topic_id), base, partition, row, pieces)
     return Change(now.with_row(partition, row), (*made, *_objects(new, own)), _objects(own, pieces))
 
 
@@ -106,6 +131,7 @@ def tail_to_own(
     objects: Sequence[Shared],
     new: Mapping[int, Sequence[Sealed]],
     log_start: Sequence[int],
+    manifests: Manifests | None = None,
 ) -> Change | None:
     """Return the change that names the oldest of the tail as own pieces of the partitions; writes their manifests.
 
@@ -114,6 +140,7 @@ def tail_to_own(
         objects: what is taken out of the tail.
         new: partition -> what these objects hold of it, but slices wholly below its log start.
         log_start: of each partition, no older than the one that ``new`` was made with.
+        manifests: see ``replace_own``.
 
     Returns:
         None unless exactly these objects are the first of the tail (rule O2): own pieces lie before all of the tail.
@@ -125,10 +152,11 @@ def tail_to_own(
     if not objects or now.tail[: len(objects)] != tuple(objects):
         return None
     after, made, dropped = replace(now, tail=now.tail[len(objects) :]), list[str](), list[str]()
+    manifests = manifests or Manifests(topic, now.topic_id)
     for partition, pieces in new.items():
         own = tuple(topic.own_segments(now, partition).every())
         every = followed(own, pieces, log_start[partition])
-        row, names = _named(topic, base, now, partition, now.partition(partition), every)
+        row, names = _named(manifests, base, partition, now.partition(partition), every)
         after = after.with_row(partition, row)
         made += [*names, *_objects(pieces, own)]
         dropped += _objects(own, every)
@@ -141,12 +169,10 @@ def are_named(topic: TopicLog, settle: SettleState, partition: int, pieces: Sequ
 
 
 def _named(
-    topic: TopicLog, base: Stored, now: SettleState, partition: int, row: SettledPartition, pieces: Sequence[Sealed]
+    manifests: Manifests, base: Stored, partition: int, row: SettledPartition, pieces: Sequence[Sealed]
 ) -> tuple[SettledPartition, tuple[str, ...]]:
     """Return a row that names these pieces, and the path of the manifest that was written for it."""
-    manifest: Manifest | None = None
-    if pieces:
-        manifest = write_manifest(topic.storage, topic.paths(now.topic_id), partition, base.sequence, pieces)
+    manifest = manifests.after(base, partition, row.manifest, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
 
 

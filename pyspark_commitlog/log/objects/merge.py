@@ -1,0 +1,258 @@
+"""Merge segment objects, so that a topic has few of them whatever the size of its commits.
+
+The tail is merged by tiers into larger objects that partitions share, and from about 8 MiB a partition on into objects
+of the partitions' own, which are merged up to ``segment.bytes``. Frames are copied as they are, but small neighbours
+are joined as a settler joins them. Any number of processes may merge at once: what is done twice is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.errors import missing
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.frames import earliest_ms, segment_span
+from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, plan_own, plan_tail
+from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
+from pyspark_commitlog.log.objects.sources import Sources, read_frames
+from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, Written
+from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.settle_change import Change
+from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
+from pyspark_commitlog.log.settling.merger import Merger
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+#: Own pieces that a commit looks at, from the newest on.
+_RECENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What merges did: how many were published, and the bytes that they wrote."""
+
+    merges: int = 0
+    size_bytes: int = 0
+
+    def plus(self, size_bytes: int) -> Merged:
+        """Return this and one more merge."""
+        return Merged(self.merges + 1, self.size_bytes + size_bytes)
+
+
+NOTHING_MERGED = Merged()
+
+
+class _TooLargeError(Exception):
+    """A slice would not fit into a segment."""
+
+
+class _InVainError(Exception):
+    """Another process took what was to be merged, or let go of it."""
+
+
+def merge(
+    topic: TopicLog, topic_id: str, *, most_bytes: int | None = None, enough: Callable[[], bool] = lambda: False
+) -> Merged:
+    """Merge what is due, the smallest first.
+
+    Args:
+        topic, topic_id: whose.
+        most_bytes: no merge reads more, unless it is late; None for any number.
+        enough: is asked before each merge.
+
+    Returns:
+        What was published. What another process took meanwhile, or let go of, is given up.
+
+    Raises:
+        CorruptionError: what is to be merged is damaged; nothing of it was published.
+        StorageError: nothing of the merge under way was published.
+    """
+    done, tried = NOTHING_MERGED, set[object]()
+    while not enough():
+        base, settled = topic.settled(topic_id)
+        work = _Merge(topic, topic.newest(topic_id)[1], base, settled)
+        plan = work.plan(most_bytes)
+        if plan is None or plan in tried:
+            break
+        tried.add(plan)
+        try:
+            done = done.plus(work.run(plan))
+        except _InVainError:
+            continue
+        except FileNotFoundError as error:
+            if topic.settled(topic_id)[1] == settled:
+                raise missing(error) from error
+    return done
+
+
+class _Merge:
+    """A look at what is due, and the work of one merge.
+
+    Args:
+        topic: whose.
+        state: of the topic; read after ``settled``, see ``Sources``.
+        base, settled: the newest settle entry, which gives the objects their names (rule O1), and its state.
+    """
+
+    def __init__(self, topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> None:
+        self._topic, self._state, self._base, self._settled = topic, state, base, settled
+        self._config = topic.config(state)
+        self._limits = SliceLimits.of(self._config)
+        self._paths = topic.paths(state.topic_id)
+
+    def plan(self, most_bytes: int | None) -> TailMerge | OwnMerge | None:
+        """Return what is due and not too large; the tail first."""
+        tail = plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes)
+        if tail is not None and (most_bytes is None or tail.size_bytes <= most_bytes or tail.late):
+            return tail
+        if self._config.has_policy("compact"):  # what is its own is compaction's work, which joins pieces too
+            return None
+        for partition in range(len(self._settled.partitions)):
+            pieces = tuple(self._topic.own_segments(self._settled, partition).every())
+            found = plan_own(pieces if most_bytes is None else pieces[-_RECENT:], self._limits.segment_bytes)
+            if found and (most_bytes is None or sum(piece.length for piece in found) <= most_bytes):
+                return OwnMerge(partition, found)
+        return None
+
+    def _log_bytes(self, shared: Shared) -> dict[int, int]:
+        slices = self._topic.footer(self._settled.topic_id, shared).slices
+        return {piece.partition: piece.parts[0].length for piece in slices}
+
+    def run(self, plan: TailMerge | OwnMerge) -> int:
+        """Do the work and publish it; return the bytes written.
+
+        Raises:
+            _InVainError: it can't be published any more.
+        """
+        if isinstance(plan, OwnMerge):
+            return self._merge_own(plan)
+        if plan.split:
+            return self._split(plan)
+        try:
+            return self._join(plan)
+        except _TooLargeError:
+            end = self._settled.tail.index(plan.objects[-1]) + 1
+            return self._split(replace(plan, objects=self._settled.tail[:end], split=True))
+
+    # --- the tail ----------------------------------------------------------------------------------------
+
+    def _join(self, plan: TailMerge) -> int:
+        """Put one object in the place of neighbours of the tail; none where all they hold is below the log start."""
+        written = self._write_shared(plan)
+        made = () if written is None else (written.shared,)
+
+        def join(_: Stored, now: SettleState) -> Change | None:
+            tail = replaced_in_tail(now.tail, plan.objects, made)
+            if tail is None:
+                return None
+            return Change(replace(now, tail=tail), tuple(f"objects/{shared.name}" for shared in made))
+
+        published = self._topic.change(self._state.topic_id, join)
+        if published is None and not (made and made[0] in self._topic.settled(self._state.topic_id)[1].tail):
+            raise _InVainError
+        return sum(shared.size_bytes for shared in made)
+
+    def _write_shared(self, plan: TailMerge) -> Written | None:
+        sources = Sources(self._topic, self._state, plan.objects)
+        writer = self._writer()
+        try:
+            for partition, pieces in sources.partitions.items():
+                into = writer.slice(partition, pieces[0].base_offset)
+                for frame in self._frames(partition, pieces, sources):
+                    if into.full(frame):
+                        raise _TooLargeError
+                    into.append(frame)
+                into.finish()
+            if replaced_in_tail(self._topic.settled(self._state.topic_id)[1].tail, plan.objects, ()) is None:
+                raise _InVainError  # the newest is read again before the bytes are put (rule O13)
+            return writer.finish(plan.tier)
+        except BaseException:
+            writer.discard()
+            raise
+
+    def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
+        """Yield the frames of neighbouring pieces, small ones joined; none with those of another leader epoch."""
+        merger = Merger(self._config.number("batch.size"), self._config.codec(), self._state.topic_id, partition)
+        epoch = 0
+        for piece in pieces:
+            for found in sources.frames(partition, piece):
+                if found.frame.leader_epoch != epoch:
+                    yield from merger.drain(epoch)
+                    epoch = found.frame.leader_epoch
+                yield from merger.offer(found, epoch)
+        yield from merger.drain(epoch)
+
+    # --- own pieces --------------------------------------------------------------------------------------
+
+    def _split(self, plan: TailMerge) -> int:
+        """Write own objects of what the first of the tail hold, and publish them in their place."""
+        sources, new, size = Sources(self._topic, self._state, plan.objects), dict[int, list[Sealed]](), 0
+        for partition, pieces in sources.partitions.items():
+            new[partition], written = self._write_own(partition, self._frames(partition, pieces, sources))
+            size += written
+        manifests, starts = Manifests(self._topic, self._state.topic_id), self._state.log_start
+
+        def split(base: Stored, now: SettleState) -> Change | None:
+            return tail_to_own(self._topic, base, now, plan.objects, new, starts, manifests)
+
+        if self._topic.change(self._state.topic_id, split) is None:
+            self._check_landed(new.items())
+        return size
+
+    def _merge_own(self, plan: OwnMerge) -> int:
+        """Put one piece in the place of several own pieces of a partition."""
+        new, size = self._write_own(plan.partition, self._copies(plan.partition, plan.pieces))
+        manifests = Manifests(self._topic, self._state.topic_id)
+
+        def swap(base: Stored, now: SettleState) -> Change | None:
+            return replace_own(self._topic, base, now, plan.partition, plan.pieces, new, manifests=manifests)
+
+        if self._topic.change(self._state.topic_id, swap) is None:
+            self._check_landed([(plan.partition, new)])
+        return size
+
+    def _check_landed(self, new: Iterable[tuple[int, Sequence[Sealed]]]) -> None:
+        """Raise unless what was made is named: then it was the reply of the put that was lost (rule O2)."""
+        _, now = self._topic.settled(self._state.topic_id)
+        if not all(are_named(self._topic, now, partition, pieces) for partition, pieces in new):
+            raise _InVainError
+
+    def _write_own(self, partition: int, frames: Iterator[Stamped]) -> tuple[list[Sealed], int]:
+        """Write frames of a partition to its own objects, of a segment each at most; return them, and their bytes."""
+        made, size, frame = list[Sealed](), 0, next(frames, None)
+        while frame is not None:
+            writer = self._writer()
+            try:
+                into = writer.slice(partition, frame.base_offset)
+                while frame is not None and not into.full(frame):
+                    into.append(frame)
+                    frame = next(frames, None)
+                into.finish()
+                written = writer.finish(0)
+            except BaseException:
+                writer.discard()
+                raise
+            assert written is not None
+            made.append(written.sealed()[partition])
+            size += written.shared.size_bytes
+        return made, size
+
+    def _copies(self, partition: int, pieces: Sequence[Sealed]) -> Iterator[Stamped]:
+        """Yield the frames of own pieces as they are: those that were small were joined in the tail."""
+        for piece in pieces:
+            for found in read_frames(self._topic.storage, segment_span(self._paths, partition, piece), piece):
+                frame, least = found.frame, earliest_ms(found.frame, found.payload)
+                buffer, last = (frame.buffer,), frame.last_offset
+                yield Stamped(buffer, frame.length, frame.base_offset, last, frame.max_timestamp, least)
+
+    def _writer(self) -> ObjectWriter:
+        return ObjectWriter(self._topic.storage, self._paths, self._base.sequence, self._limits)
+
+
+def replaced_in_tail(tail: Sequence[Shared], old: Sequence[Shared], new: Sequence[Shared]) -> tuple[Shared, ...] | None:
+    """Return the tail with ``new`` in the place of ``old``; None unless exactly these are neighbours (O2; pure)."""
+    at = next((number for number, shared in enumerate(tail) if shared == old[0]), None)
+    if at is None or tuple(tail[at : at + len(old)]) != tuple(old):
+        return None
+    return (*tail[:at], *new, *tail[at + len(old) :])

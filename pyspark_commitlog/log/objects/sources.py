@@ -1,0 +1,108 @@
+"""Read the frames of segment objects for a merge: each object forward, in windows, partition after partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.log.frames import Span, check_whole, segment_span, walk
+from pyspark_commitlog.log.read.unsettled import Unsettled
+from pyspark_commitlog.log.settle_state import Sealed, Shared, sealed_slice
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Storage
+
+#: So many bytes of an object are read at a time, and of all together.
+_WINDOW_BYTES = 4 * 2**20
+_WINDOWS_BYTES = 64 * 2**20
+
+
+class Sources:
+    """Objects of the tail that are merged.
+
+    Slices that are wholly below the log start are left out: no reader asks for them any more.
+
+    Args:
+        topic: whose.
+        state: of the topic; read after the settle state that names the objects, so that its log starts are no lower
+            than those with which slices were left out before.
+        objects: neighbours, in the order of offsets.
+
+    Raises:
+        FileNotFoundError: an object is collected.
+        CorruptionError: a footer is damaged, or offsets are missing.
+    """
+
+    def __init__(self, topic: TopicLog, state: TopicState, objects: Sequence[Shared]) -> None:
+        self._storage, self._paths = topic.storage, topic.paths(state.topic_id)
+        window = min(_WINDOW_BYTES, _WINDOWS_BYTES // max(1, len(objects)))
+        self._files = {
+            shared.name: _Forward(self._storage, self._paths.object(shared.name), shared.size_bytes, window)
+            for shared in objects
+        }
+        pieces: dict[int, list[Sealed]] = {}
+        for shared in objects:
+            for position, piece in topic.footer(state.topic_id, shared).positioned():
+                if piece.end_offset > state.log_start[piece.partition]:
+                    pieces.setdefault(piece.partition, []).append(sealed_slice(shared.name, position, piece))
+        for partition, neighbours in pieces.items():
+            _check_neighbours(neighbours, f"topic {topic.name!r} partition {partition}")
+        #: Partition -> its slices in the order of offsets; partitions ascend.
+        self.partitions = dict(sorted(pieces.items()))
+
+    def frames(self, partition: int, piece: Sealed) -> Iterator[Unsettled]:
+        """Yield the frames of a slice, checked; slices are asked for as they lie in their objects.
+
+        Raises:
+            FileNotFoundError: the object is collected.
+            CorruptionError: a frame is damaged.
+        """
+        assert piece.place is not None
+        span = segment_span(self._paths, partition, piece)
+        data = self._files[piece.place.object].read(span.start, piece.length)
+        if data is not None:
+            path = f"{span.path} from {span.start}"
+            span = replace(span, path=path, start=0, end=piece.length, data=data)
+        yield from read_frames(self._storage, span, piece)
+
+
+def read_frames(storage: Storage, span: Span, piece: Sealed) -> Iterator[Unsettled]:
+    """Yield the frames of a piece, checked; raises as ``Sources.frames``."""
+    offset = piece.base_offset
+    for located in walk(storage, span):
+        payload, decoded = check_whole(located, span)
+        offset = located.next_offset
+        yield Unsettled(located.frame, payload, located.base_offset, decoded)
+    if offset != piece.end_offset:
+        raise CorruptionError(f"{span.path} ends at offset {offset}, {piece.end_offset} was published")
+
+
+def _check_neighbours(pieces: Sequence[Sealed], where: str) -> None:
+    for before, piece in pairwise(pieces):
+        if before.end_offset != piece.base_offset:
+            raise CorruptionError(
+                f"{where}: offsets from {before.end_offset} to {piece.base_offset} are in no segment: not merged"
+            )
+
+
+class _Forward:
+    """A file that is read forward: one request for each window."""
+
+    def __init__(self, storage: Storage, path: str, size_bytes: int, window_bytes: int) -> None:
+        self._storage, self._path, self._size, self._window = storage, path, size_bytes, window_bytes
+        self._start, self._held = 0, pa.py_buffer(b"")
+
+    def read(self, start: int, length: int) -> pa.Buffer | None:
+        """Return bytes of the file, fewer where it is shorter; None where they are too many for a window."""
+        if length > self._window:
+            return None
+        if not self._start <= start <= start + length <= self._start + self._held.size:
+            self._held = pa.py_buffer(b"")
+            self._held = self._storage.map(self._path, start, min(self._window, self._size - start))
+            self._start = start
+        at = start - self._start
+        return self._held.slice(at, min(length, self._held.size - at))
