@@ -55,6 +55,11 @@ class Root:
         log._storage, log._principal = storage, principal
         return log
 
+    @property
+    def storage(self) -> Storage:
+        """The door to its files, for the layers below the API."""
+        return self._storage
+
     def acting_as(self, principal: str | None) -> Self:
         """Return the same log, asked by another principal."""
         return self.on(self._storage, principal)

@@ -38,6 +38,7 @@ from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR
 
 _ALL = 2**62
 
@@ -69,6 +70,9 @@ class Consumer:
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
         metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
             access rules are asked again.
+        poll_requests_per_hour: of looks that find nothing, for each topic and process, where nothing reports news:
+            object stores and unknown mounts. So a record is seen about 3600 / poll_requests_per_hour seconds late
+            after a long silence, at once where records flow. Minimum: 60.
         principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for the fsspec filesystem.
 
@@ -96,6 +100,7 @@ class Consumer:
         fetch_max_bytes: int = 52_428_800,
         consumer_timeout_ms: int | None = None,
         metadata_max_age_ms: int = 5000,
+        poll_requests_per_hour: int = DEFAULT_PER_HOUR,
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
@@ -109,6 +114,7 @@ class Consumer:
             fetch_max_bytes=fetch_max_bytes,
             consumer_timeout_ms=consumer_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            poll_requests_per_hour=poll_requests_per_hour,
             partition_assignment_strategy=check_assignors(partition_assignment_strategy),
             group_instance_id=group_instance_id,
             times=MemberConfig(

@@ -20,6 +20,8 @@ from pyspark_commitlog.model import TopicPartition
 
 #: Topics that were asked for, but that nothing is assigned of: how many a consumer keeps, and until its next look.
 _OTHERS, _MOST_OTHERS = 8, 512
+#: Where each look is a request, access rules are not asked more often, nor is there a look for new topics.
+_LEAST_AGE_MS = 60_000
 
 
 class ConsumerMetadata:
@@ -56,6 +58,7 @@ class ConsumerMetadata:
         if topic is None:
             self._commit_log.topic(name)
             topic = self._topics[name] = self._root.topic(name)
+            topic.allow(self._config.poll_requests_per_hour)
             topic.doubt()
             if len(self._topics) > len(self._subscriptions.assigned) + _MOST_OTHERS:
                 self._let_go(_MOST_OTHERS)
@@ -115,10 +118,15 @@ class ConsumerMetadata:
     def _matching(self, pattern: re.Pattern[str] | None) -> tuple[str, ...]:
         assert pattern is not None
         now = self._clock.monotonic()
-        if self._listed is None or (now - self._listed[0]) * 1000 >= self._config.metadata_max_age_ms:
+        if self._listed is None or (now - self._listed[0]) * 1000 >= self._age_ms:
             names = (name for name in self._commit_log.listed() if pattern.fullmatch(name) and is_topic_name(name))
             self._listed = now, tuple(names)
         return self._listed[1]
+
+    @property
+    def _age_ms(self) -> int:
+        least = 0 if self._root.storage.can_append else _LEAST_AGE_MS
+        return max(self._config.metadata_max_age_ms, least)
 
     def check_access(self) -> None:
         """Ask now and then whether the principal may still read what it reads.
@@ -127,7 +135,7 @@ class ConsumerMetadata:
             AccessDeniedError: no longer; each poll raises it, until it may again.
         """
         now = self._clock.monotonic()
-        if (now - self._allowed) * 1000 >= self._config.metadata_max_age_ms:
+        if (now - self._allowed) * 1000 >= self._age_ms:
             names = self._subscriptions.names()
             if names:
                 self._commit_log.access.check(Operation.READ, *sorted(names))

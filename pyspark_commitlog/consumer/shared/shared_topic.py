@@ -26,6 +26,7 @@ from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Cache, Shelf
 from pyspark_commitlog.storage.events import Events
+from pyspark_commitlog.storage.pace import LIST_REQUESTS, Pace
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -33,6 +34,9 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 ENTRY_BYTES = 4608
 #: How often an idle topic is looked at in full by a consumer that waits: its entry may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
+#: The same where each look is a request; and how far two looks may be apart if nothing is to be missed between them:
+#: storage without append keeps entries for 10 s at least (``file.delete.delay.ms``).
+PACED_RECHECK_SECONDS, _SLOW_SECONDS = 60.0, 5.0
 #: Numbers the histories of topics that this process has seen: no two share one.
 _HISTORIES = count(1)
 #: What a reader under way counts for in the cache: it is kept so that the next read goes on at its place.
@@ -214,8 +218,23 @@ class SharedTopic:
         self._history, self._listings = next(_HISTORIES), 0
         self._stored: Stored | None = None
         self._view: View | None = None
-        self._checked = 0.0
+        self._checked = self._looked = 0.0
+        self._pace = Pace()
         self._lock = RLock()
+
+    @property
+    def is_paced(self) -> bool:
+        """Return whether looks that find nothing are requests of a budget: on object stores and unknown mounts."""
+        return not self.storage.can_append
+
+    def allow(self, requests_per_hour: int) -> None:
+        """Have a larger budget for looks that find nothing: the largest that a consumer of the process gives."""
+        with self._lock:
+            self._pace.allow(requests_per_hour)
+
+    def seconds_left(self) -> float:
+        """Return how long a caller that waits has to until the next look, where looks are paced."""
+        return self._pace.seconds_left(self.storage.clock.monotonic())
 
     def look(self, *, certain: bool = True) -> View:
         """Return what is visible now.
@@ -223,7 +242,8 @@ class SharedTopic:
         Args:
             certain: False takes one look at storage where nothing has changed, and may miss news for
                 ``RECHECK_SECONDS``: the next entry may be gone rather than not put yet (the anchor rule). That is for
-                a caller that waits and looks again; one that decides that there is no more must be certain.
+                a caller that waits and looks again; one that decides that there is no more must be certain. Where
+                looks are paced it takes none before the next one is due.
 
         Raises:
             UnknownTopicError: there is no such topic, or no longer.
@@ -231,13 +251,34 @@ class SharedTopic:
         """
         with self._lock:
             now = self.storage.clock.monotonic()
-            due = certain or self._stored is None or not 0 <= now - self._checked < RECHECK_SECONDS
-            if due or (self._stored is not None and self._topic.journal.is_followed(self._stored)):
-                self._read()
-                self._checked = now
-            if self._view is None:
-                raise unknown_topic(self.storage.url, self.name)
-            return self._view
+            if not certain and self.is_paced and self._checked >= 0 and self._pace.seconds_left(now) > 0:
+                return self._seen()
+            due, before, listed = certain or self._is_old(now), self.version, self._topic.journal.listings
+            try:
+                if due or (self._stored is not None and self._topic.journal.is_followed(self._stored)):
+                    due = True
+                    self._read()
+                    self._checked = now
+            finally:
+                self._looked = now
+                requests = LIST_REQUESTS if self._topic.journal.listings > listed else 1 + due
+                self._pace.looked(now, requests, news=self.version != before)
+            return self._seen()
+
+    def _is_old(self, now: float) -> bool:
+        """Return whether what was seen has to be looked at in full.
+
+        Where looks are paced that is rare. It is safe as long as they follow one another faster than entries are
+        collected: what is put after one look is not gone at the next.
+        """
+        recheck = PACED_RECHECK_SECONDS if self.is_paced else RECHECK_SECONDS
+        slow = self.is_paced and not 0 <= now - self._looked < _SLOW_SECONDS
+        return self._stored is None or slow or not 0 <= now - self._checked < recheck
+
+    def _seen(self) -> View:
+        if self._view is None:
+            raise unknown_topic(self.storage.url, self.name)
+        return self._view
 
     def doubt(self) -> None:
         """Have the next look be certain: a consumer that is new, or seeks, must not read a root that is gone."""

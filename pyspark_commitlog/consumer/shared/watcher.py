@@ -1,7 +1,8 @@
 """Wakes consumers that wait: one thread for all topics of a process, and none where nobody waits.
 
-On local disks the system reports the next entry (``storage.events``). Elsewhere, or where a user has no more of such
-watches, the thread looks for its name, often after a commit and less often the longer nothing comes.
+On local disks the system reports the next entry (``storage.events``). Where a user has no more of such watches the
+thread looks for its name, often after a commit and less often the longer nothing comes. Elsewhere each look is a
+request, and they are paced (``storage.pace``).
 docs/explanation/design/waking.md has what either costs.
 """
 
@@ -104,13 +105,19 @@ class Watcher:
             news = self._look(topics)
             pause = next_pause(pause, news=news)
             del topics  # they go with the last consumer that reads them
-            waited, changed = self._wait(events, pause if blind else RECHECK_SECONDS)
+            waited, changed = self._wait(events, min(pause if blind else RECHECK_SECONDS, self._until_due()))
             unseen = waited if everything else unseen + waited
             with self._lock:
                 alone = 0.0 if self._waiting else alone + waited
                 if alone > _LINGER_SECONDS:
                     self._thread.ends()
                     return
+
+    def _until_due(self) -> float:
+        """Return how long until one of the topics that are waited for is to be looked at by its pace."""
+        with self._lock:
+            paced = [topic.seconds_left() for topic in self._waiting if topic.is_paced]
+        return max(FIRST_PAUSE, min(paced, default=RECHECK_SECONDS))
 
     def _wait(self, events: Events | None, seconds: float) -> tuple[float, set[int]]:
         if events is not None:
@@ -129,7 +136,7 @@ class Watcher:
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
         if events is None:
-            return waiting, True
+            return waiting, any(not topic.is_paced for topic in waiting)
         notified = [topic for topic, number in followed.items() if number in changed]
         new = [topic for topic in waiting if everything or not events.follows(followed.get(topic))]
         numbers = {topic: topic.follow(events) for topic in new}
@@ -144,7 +151,8 @@ class Watcher:
                     self._followed[topic] = number
             if everything:
                 events.keep(set(self._followed.values()))
-        return list({*new, *notified}), None in numbers.values()
+        blind = any(number is None and not topic.is_paced for topic, number in numbers.items())
+        return list({*new, *notified}), blind
 
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
         """Look at topics; return whether there was news for somebody."""

@@ -15,6 +15,7 @@ from pyspark_commitlog.spark.read.splits import Split
 from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
 from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
+from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
 
 EARLIEST, LATEST = -2, -1
 #: Start where the group is.
@@ -26,7 +27,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
            "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
-           "view")  # fmt: skip
+           "view", "pollRequestsPerHour")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class SourceOptions:
     group: QueryGroup | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     principal: str | None = None
+    poll_requests_per_hour: int = DEFAULT_PER_HOUR
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -109,6 +111,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         newest_per_key=_view(given),
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
+        poll_requests_per_hour=given.number("pollRequestsPerHour", LEAST_PER_HOUR) or DEFAULT_PER_HOUR,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,7 @@ from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
+from pyspark_commitlog.spark.read.paced import Newest
 from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.read.schema import check_schema, chosen
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
@@ -90,19 +91,22 @@ class SourceReader:
         A known topic may be missing, which is a loss to report. With ``all_there`` false any may: for reports, and for
         plans that are checked later.
         """
+        return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
+
+    def _newest_of(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
         selection = self._options.selection
         named = selection.topics if selection.pattern is None else selection.among(self._log().listed())
-        states = {}
+        found = {}
         for name in sorted({*named, *known}):
             topic, new = self._topic(name), name not in known
             try:
-                _, state = topic.newest_durable()
+                stored, state = topic.newest_durable()
             except UnknownTopicError:
                 if all_there and new and selection.pattern is None:
                     raise
                 continue
-            states[name] = state
-        return states
+            found[name] = Newest(topic, stored, state)
+        return found
 
     @contextmanager
     def _losses(self) -> Iterator[ReportLoss]:

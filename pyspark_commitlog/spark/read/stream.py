@@ -6,6 +6,7 @@ import os  # noqa: TID251 to end the process, not for files
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,6 +20,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.bounds import Bounds
+from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.progress import high_watermarks, lineages, ranges, topic_ids, unread, up_to
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
@@ -42,11 +44,24 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         self._bounds = Bounds(options.ending, options.selection, self._topic)
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
+        self._looks = self._no_looks()
         self._group: GroupProgress | None = None
         self._answered: tuple[dict[str, Any], SourceOffset] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_initial": None, "_group": None, "_answered": None}
+        looks = self._no_looks()
+        return {**super().__getstate__(), "_initial": None, "_group": None, "_answered": None, "_looks": looks}
+
+    def _no_looks(self) -> PacedLooks:
+        return PacedLooks(self._options.poll_requests_per_hour, listed=self._options.selection.pattern is not None)
+
+    def _awaited(self, known: Mapping[str, str]) -> dict[str, TopicState]:
+        """Return the newest states for a query that waits: where each look is a request, no oftener than is due."""
+        storage = self._log().storage
+        if storage.can_append:
+            return self._states(known)
+        read = partial(self._newest_of, known, all_there=True)
+        return self._looks.look(frozenset(known), storage.clock.monotonic, read)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query starts: the same whenever Spark asks, which is twice."""
@@ -86,7 +101,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         """
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
-        states, selection = self._states(begin.topic_ids), self._options.selection
+        states, selection = self._awaited(begin.topic_ids), self._options.selection
         with self._losses() as report:
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
@@ -117,7 +132,8 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
-        states = self._states({}, all_there=False)
+        seen = None if self._log().storage.can_append else self._looks.last
+        states = self._states({}, all_there=False) if seen is None else seen
         return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -1,0 +1,93 @@
+"""When a caller that waits looks again: the budget holds, and records that flow are seen at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.storage.pace import FIRST_PAUSE, LEAST_PER_HOUR, LIST_REQUESTS, Pace, check_per_hour
+
+HOUR = 3600.0
+
+
+def looks(pace: Pace, start: float, seconds: float, requests: int = 1) -> list[float]:
+    """Return when a caller looks that finds nothing."""
+    now, at = start, list[float]()
+    while (now := now + pace.seconds_left(now)) < start + seconds:
+        at.append(now)
+        pace.looked(now, requests, news=False)
+    return at
+
+
+@pytest.mark.parametrize("per_hour", [60, 120, 3600, 36_000])
+def test_an_idle_hour_takes_no_more_than_its_requests(per_hour: int) -> None:
+    pace = Pace(per_hour)
+    first, second = looks(pace, 5.0, HOUR), looks(pace, 5.0 + HOUR, HOUR)
+    assert len(first) <= per_hour
+    assert 0.85 * per_hour <= len(second) <= per_hour
+
+
+@pytest.mark.parametrize("requests", [2, LIST_REQUESTS])
+def test_a_look_of_several_requests_counts_as_such(requests: int) -> None:
+    assert len(looks(Pace(600), 5.0, HOUR, requests)) * requests <= 600 + requests
+
+
+def found_nothing(pace: Pace, start: float) -> int:
+    """Return how many looks find nothing in an hour with a record every five seconds."""
+    now, found = start, 0
+    for number in range(1, 721):
+        while (now := now + pace.seconds_left(now)) < start + number * 5.0:
+            pace.looked(now, 1, news=False)
+            found += 1
+        pace.looked(now, 1, news=True)
+    return found
+
+
+def test_a_record_every_few_seconds_does_not_buy_more_looks() -> None:
+    assert 1800 < found_nothing(Pace(3600), 0.0) <= 3600
+
+
+def test_what_is_saved_up_has_a_bound() -> None:
+    pace = Pace(3600)
+    pace.looked(0.0, 1, news=False)
+    pace.looked(100 * HOUR, 1, news=True)
+    assert found_nothing(pace, 100 * HOUR) <= 3600
+
+
+def test_after_news_it_looks_at_once_and_is_never_late_by_more_than_the_longest_pause() -> None:
+    pace = Pace(3600)
+    last = looks(pace, 0.0, 2 * HOUR)[-1]
+    assert pace.seconds_left(last) <= pace.longest_pause < 1.13
+    pace.looked(last + pace.seconds_left(last), 1, news=True)
+    now = last + pace.longest_pause
+    for _ in range(100_000):  # records flow: each look finds some
+        assert pace.seconds_left(now) <= max(FIRST_PAUSE, pace.longest_pause)
+        now += pace.seconds_left(now)
+        pace.looked(now, 1, news=True)
+    assert now - last < 100_000 * FIRST_PAUSE + 2
+
+
+def test_after_a_silence_there_is_something_left_to_look_soon() -> None:
+    pace = Pace(3600)
+    last = looks(pace, 0.0, HOUR)[-1]
+    now = last + pace.seconds_left(last)
+    pace.looked(now, 1, news=True)
+    assert pace.seconds_left(now) == pytest.approx(FIRST_PAUSE)
+    assert len(looks(pace, now, 1.0)) >= 8
+
+
+def test_the_largest_budget_counts() -> None:
+    pace = Pace(60)
+    looks(pace, 0.0, HOUR)
+    pace.allow(36_000)
+    assert pace.seconds_left(HOUR) == 0
+    pace.allow(60)
+    assert pace.per_hour == 36_000
+    assert len(looks(pace, HOUR, 100.0)) >= 890
+
+
+def test_a_budget_has_a_minimum_and_is_a_whole_number() -> None:
+    assert check_per_hour("poll_requests_per_hour", LEAST_PER_HOUR) == 60
+    for wrong in (59, 0, -1, True, "100", 1e6):
+        with pytest.raises(UsageError, match=r"poll_requests_per_hour=.* 60 requests an hour or more"):
+            check_per_hour("poll_requests_per_hour", wrong)

@@ -1,0 +1,124 @@
+"""A streaming query that waits where each look is a request: Spark asks for the latest offset all the time."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.read.paced import PacedLooks
+from pyspark_commitlog.spark.read.schema import chosen
+from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
+from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.clock import ManualClock
+from tests.support.records import append, batch_of
+from tests.support.remote import RemoteStorage
+
+ALL = ReadAllAvailable()
+
+
+class Query:
+    """A reader as Spark's driver has it, and its root."""
+
+    def __init__(self, root: Path, **options: str) -> None:
+        self.clock = ManualClock()
+        self.local = CommitLog.on(LocalStorage(root, clock=self.clock))
+        self.local.create_topic("t")
+        self.storage = RemoteStorage(root, clock=self.clock)
+        asked = {"path": str(root), "subscribe": "t", "startingOffsets": "earliest", **options}
+        if "subscribePattern" in options:
+            del asked["subscribe"]
+        given = source_options(asked)
+        self.reader = CommitLogStreamReader(lambda path, storage: CommitLog.on(self.storage), given, chosen(given))
+        self.offset: dict[str, Any] = self.reader.initialOffset()
+
+    def put(self) -> None:
+        append(self.local.topic("t"), batch_of([b"x"]))
+
+    def triggers(self) -> bool:
+        """Ask as Spark does; return whether there is a batch."""
+        before, self.offset = self.offset, self.reader.latestOffset(self.offset, ALL)
+        self.reader.reportLatestOffset()
+        return before != self.offset
+
+    def idle(self, seconds: int) -> None:
+        for _ in range(seconds * 10):
+            assert not self.triggers()
+            self.clock.advance(100)
+
+
+@pytest.mark.parametrize("per_hour", [3600, 600])
+def test_an_idle_hour_takes_its_requests_and_no_listing(tmp_path: Path, per_hour: int) -> None:
+    query = Query(tmp_path / "root", pollRequestsPerHour=str(per_hour))
+    query.triggers()
+    query.storage.reset()
+    query.idle(3600)
+    assert 0.6 * per_hour <= query.storage.requests.total() <= per_hour + 2
+    assert query.storage.requests["LIST"] == 0
+
+
+def test_a_record_is_read_within_the_pace(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root")
+    query.triggers()
+    for pause in (600, 1, 30):
+        query.idle(pause)
+        query.put()
+        query.clock.advance(1200)
+        assert query.triggers()
+    query.put()
+    query.clock.advance(30)
+    assert query.triggers(), "where records flow it looks at once"
+
+
+def test_topics_of_a_pattern_are_listed_seldom(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root", subscribePattern=".*")
+    query.triggers()
+    query.storage.reset()
+    query.idle(600)
+    assert query.storage.requests["LIST"] <= 22, "topics and access rules, once a minute"
+    query.local.create_topic("another")
+    for _ in range(620):
+        query.triggers()
+        query.clock.advance(100)
+    assert "another" in str(query.offset)
+
+
+def test_an_application_that_was_silent_looks_in_full(tmp_path: Path) -> None:
+    """What was put in between may be settled and collected, and the entry that was seen last with it."""
+    query = Query(tmp_path / "root")
+    query.triggers()
+    query.idle(5)
+    query.local.alter_topic("t", {"file.delete.delay.ms": 0})
+    for _ in range(3):
+        query.put()
+        query.clock.advance(3000)
+        query.local.maintain("t")
+    assert query.triggers()
+
+
+def test_what_was_looked_at_stays_with_the_driver(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root")
+    query.triggers()
+    state = query.reader.__getstate__()
+    assert isinstance(state["_looks"], PacedLooks)
+    assert state["_looks"].last is None
+    assert pickle.loads(pickle.dumps(state["_looks"])).last is None
+
+
+def test_local_disks_are_looked_at_whenever_spark_asks(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root")
+    query.storage.can_append = True  # type: ignore[assignment]
+    query.triggers()
+    query.put()
+    assert query.triggers()
+
+
+def test_a_budget_that_is_not_allowed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="option 'pollRequestsPerHour'='59': use a whole number, at least 60"):
+        source_options({"path": "/root", "subscribe": "t", "pollRequestsPerHour": "59"})
