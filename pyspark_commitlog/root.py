@@ -34,8 +34,8 @@ class Root:
     Opening touches nothing.
 
     Args:
-        root: a directory, or a ``file://`` URL.
-        storage_options: for the fsspec filesystem.
+        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``.
+        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
         principal: the one that asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
 

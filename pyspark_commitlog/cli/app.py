@@ -40,6 +40,7 @@ from pyspark_commitlog.cli.shared import (
     progress_bars,
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
+from pyspark_commitlog.cli.storage_options import storage_at, use_storage_options
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import (
@@ -52,7 +53,6 @@ from pyspark_commitlog.errors import (
     fault_of,
 )
 from pyspark_commitlog.model import Progress
-from pyspark_commitlog.storage import open_storage
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -85,12 +85,21 @@ def _commands(
         str | None,
         typer.Option(metavar="NAME", help="Who you are, for access rules; wins over COMMITLOG_PRINCIPAL."),
     ] = None,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An option for the root's URL, as endpoint_url=…; a secret as NAME=env:VARIABLE or NAME=@FILE. "
+            "Several times.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Kafka's commit log without brokers."""
     ask_as(principal)
+    use_storage_options(storage_option)
     if verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
@@ -290,7 +299,7 @@ def probe(
     with ended_by_errors():
         from pyspark_commitlog.storage.probe import probe as probe_storage
 
-        findings = probe_storage(open_storage(path))
+        findings = probe_storage(storage_at(path))
     for finding in findings:
         mark = "ok" if finding.held else "NO" if finding.safe else "UNSAFE"
         line = f"{mark:<6}  {finding.what:<13}  {finding.told}"  # codespell:ignore told

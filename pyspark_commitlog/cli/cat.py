@@ -22,6 +22,7 @@ from pyspark_commitlog.cli.shared import (
     unescape,
 )
 from pyspark_commitlog.cli.starts import StartAndStop, parse_partitions, parse_start_and_stop
+from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import TopicPartition
 
@@ -151,7 +152,12 @@ def _run(root: str, request: _Request) -> None:
     output = _Stdout()
     reset = "latest" if request.group is not None and request.span.name == "end" else "earliest"
     with Consumer(
-        root, group_id=request.group, auto_offset_reset=reset, enable_auto_commit=False, principal=principal()
+        root,
+        group_id=request.group,
+        auto_offset_reset=reset,
+        enable_auto_commit=False,
+        principal=principal(),
+        storage_options=storage_options(),
     ) as consumer:
         ends = _begin(consumer, request)
         left = request.count

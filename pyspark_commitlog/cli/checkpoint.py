@@ -10,8 +10,8 @@ import typer
 
 from pyspark_commitlog.cli.groups import chosen_partitions, to_milliseconds
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
+from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
     from pyspark_commitlog.spark.session.query_checkpoint import read_checkpoint
 
     with ended_by_errors():
-        checkpoint = read_checkpoint(open_storage(directory))
+        checkpoint = read_checkpoint(storage_at(directory))
         rows = [
             (number - 2, *place, offset)
             for number, source in checkpoint.sources.items()
@@ -78,7 +78,7 @@ def set_offsets(
         way = "earliest" if to_earliest else "latest" if to_latest else None
         at = None if to_datetime is None else to_milliseconds(to_datetime)
         target = target_of(way, to_offset, at, shift_by, None, 0)
-        storage = open_storage(directory)
+        storage = storage_at(directory)
         before = read_checkpoint(storage)
         changed, moved = moved_checkpoint(log, before, chosen_partitions(topic), target)
         if execute and moved:

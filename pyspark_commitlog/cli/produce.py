@@ -28,6 +28,7 @@ from pyspark_commitlog.cli.shared import (
     said,
     unescape,
 )
+from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.text import counted
@@ -108,7 +109,12 @@ def produce(
         stop = _Signals()
         logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
         with Producer(
-            root, acks=acks, compression=compression, producer_id=producer_id, principal=principal()
+            root,
+            acks=acks,
+            compression=compression,
+            producer_id=producer_id,
+            principal=principal(),
+            storage_options=storage_options(),
         ) as producer:
             sent = _Sent(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
             batches = _file_batches(file, stop) if file else _line_batches(form, end, stop)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyspark_commitlog.cli.storage_options import storage_at, storage_options, use_storage_options
 from pyspark_commitlog.errors import CommitLogError, UsageError
-from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.storage import Storage
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -42,14 +43,15 @@ def _root_of(context: typer.Context) -> CommitLog | None:
     from pyspark_commitlog.commit_log import CommitLog
 
     root = context.params.get("root")
-    asking = context.find_root().params.get("principal")
-    return CommitLog(root, principal=asking) if isinstance(root, str) else None
+    given = context.find_root().params
+    use_storage_options(given.get("storage_option"))
+    return CommitLog(root, storage_options(), given.get("principal")) if isinstance(root, str) else None
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of topics that begin so; none where the root can't be read: a completion shows no errors."""
-    log = _root_of(context)
     try:
+        log = _root_of(context)
         return [name for name in log.topics() if name.startswith(incomplete)] if log else []
     except CommitLogError:
         return []
@@ -57,14 +59,14 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of groups that begin so, as ``complete_topic``."""
-    log = _root_of(context)
     try:
+        log = _root_of(context)
         return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
     except CommitLogError:
         return []
 
 
-Root = Annotated[str, typer.Argument(help="The root: a directory or a file:// URL.")]
+Root = Annotated[str, typer.Argument(help="The root: a directory, or a URL as s3://bucket/path.")]
 Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)]
 Topics = Annotated[
     list[str] | None,
@@ -82,7 +84,7 @@ def beside(path: str) -> tuple[Storage, str]:
     if not path or path.endswith("/"):
         raise UsageError(f"{path!r} names no file")
     directory, _, name = path.rpartition("/")
-    return open_storage(directory or "/" * path.startswith("/") or "."), name
+    return storage_at(directory or "/" * path.startswith("/") or "."), name
 
 
 def progress_bars() -> Bars:
@@ -150,7 +152,7 @@ def opened(root: str) -> Iterator[CommitLog]:
     with ended_by_errors():
         from pyspark_commitlog.commit_log import CommitLog
 
-        yield CommitLog(root, principal=principal())
+        yield CommitLog(root, storage_options(), principal())
 
 
 def print_lines(lines: Iterable[str]) -> None:

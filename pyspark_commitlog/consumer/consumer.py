@@ -74,7 +74,7 @@ class Consumer:
             object stores and unknown mounts. So a record is seen about 3600 / poll_requests_per_hour seconds late
             after a long silence, at once where records flow. Minimum: 60.
         principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
-        storage_options: for the fsspec filesystem.
+        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
 
     Raises:
         RootNotFoundError: there is no root.

@@ -47,7 +47,7 @@ class Producer(Gathering):
         max_block_ms: how long ``send`` waits for room in the buffer.
         metadata_max_age_ms: how often access rules are asked again.
         principal: in whose name to write, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
-        storage_options: for the fsspec filesystem.
+        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
 
     Raises:
         OptionError: names the option, its value and what is allowed.

@@ -33,7 +33,7 @@ class CommitLogListener(StreamingQueryListener):
 
     Args:
         root: of the queries' topics, to look up bytes and time behind; None to go without.
-        storage_options: for the fsspec filesystem of the root.
+        storage_options: for the root's URL, under the names of fsspec's filesystems.
         principal: of the listener, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         tell: is given each ``QueryLag``; None logs a line at level INFO.
     """
