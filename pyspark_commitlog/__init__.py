@@ -19,7 +19,9 @@ __all__ = [
     "Record",
     "TopicPartition",
     "__version__",
+    "compare_topics",
     "configure",
+    "copy_topics",
     "errors",
     "set_limits",
 ]
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog import errors
     from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
+    from pyspark_commitlog.copying.copy import compare_topics, copy_topics
     from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.producer import Producer
     from pyspark_commitlog.spark.session.configure import configure
@@ -44,7 +47,9 @@ _HOMES = {
     "Producer": "pyspark_commitlog.producer",
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
+    "compare_topics": "pyspark_commitlog.copying.copy",
     "configure": "pyspark_commitlog.spark.session.configure",
+    "copy_topics": "pyspark_commitlog.copying.copy",
     "set_limits": "pyspark_commitlog.storage.limits",
 }
 

@@ -112,6 +112,11 @@ class Access:
         rule = checked(principal, operation, topic)
         self._change(lambda rules: {*rules, rule})
 
+    def add(self, rules: Iterable[Rule]) -> None:
+        """Add rules, all by one entry; raises as ``allow`` does."""
+        added = set(rules)
+        self._change(lambda before: before | added)
+
     def revoke(self, principal: str, operation: str, topic: str = ALL) -> None:
         """Remove a rule; open clients notice within ``metadata_max_age_ms``, a query at its next batch.
 

@@ -73,7 +73,16 @@ class CommitLog(Root):
 
     # --- the root ----------------------------------------------------------------------------------------
 
-    def _make_root(self, unsafe: bool = False) -> None:
+    def make_root(self, unsafe: bool = False) -> None:
+        """Make the root, if it is not there.
+
+        Args:
+            unsafe: make it also where the store is not known to keep the log safe from two writers at once.
+
+        Raises:
+            UnsupportedError: what is there is of another format version, or the store is not safe.
+            StorageError: it can't be made.
+        """
         if not self._storage.exists(paths.ROOT_MARKER):
             self._storage.make_directory("")
             if self._storage.client and not unsafe:
@@ -184,7 +193,7 @@ class CommitLog(Root):
         unsafe = _flag(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
         checked = check_config(config)
         self._check_together(checked)
-        self._make_root(unsafe)
+        self.make_root(unsafe)
         self._check_store()
         self._access.check(Operation.ADMIN, name)
         topic = TopicLog(self._storage, name)

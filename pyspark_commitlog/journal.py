@@ -70,7 +70,8 @@ class Stored:
 class Draft(Generic[_Result]):
     """What an operation wants to put next, and ``result``: what it comes to when that is put.
 
-    ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes.
+    ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes. ``lineage`` and ``next``
+    are those of a copied topic's entries: the history of its source, and where the next entry goes.
     """
 
     kind: str
@@ -78,6 +79,8 @@ class Draft(Generic[_Result]):
     body: Json
     inline: bytes = b""
     sides: Mapping[str, bytes] = field(default_factory=dict)
+    lineage: Lineage | None = None
+    next: int | None = None
     result: _Result = field(kw_only=True)
 
 
@@ -180,12 +183,14 @@ class Journal:
 
     def _probe(self, anchor: Stored) -> Stored | None:
         """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
-        latest = anchor
+        latest, leaps = anchor, True
         with suppress(FileNotFoundError):  # nothing new, or what was seen is collected, and the anchor with it
-            latest = self.read(anchor.sequence + 1)
-            furthest = self._furthest(latest.sequence)
-            if furthest > latest.sequence:
-                latest = self.read(furthest)
+            while leaps:
+                latest = self.read(latest.entry.following)
+                furthest = self._furthest(latest.sequence)
+                if furthest > latest.sequence:
+                    latest = self.read(furthest)
+                leaps = latest.entry.next is not None
         if not self._still_there(anchor):  # also when idle: the next number may be gone rather than not put yet
             return None
         self._anchor = latest
@@ -306,7 +311,7 @@ class Journal:
 
         No is certain only while ``stored`` is there (the anchor rule): ask ``newest`` now and then.
         """
-        return self._storage.exists(self._path(stored.sequence + 1))
+        return self._storage.exists(self._path(stored.entry.following))
 
     def forget(self) -> None:
         """Drop what is remembered; the next read lists the directory."""
@@ -367,7 +372,7 @@ class Journal:
         write_id = self._storage.new_id()
         for attempt in range(_MAX_ATTEMPTS):
             base = self.newest()
-            slot = Slot(1 if base is None else base.sequence + 1, write_id)
+            slot = Slot(1 if base is None else base.entry.following, write_id)
             try:
                 answer = plan(base, slot)
             except FileNotFoundError:  # a side file of the base was collected with it: plan on a newer one
@@ -447,7 +452,8 @@ class Journal:
             write_id=slot.write_id,
             prev=base.entry.write_id if base else "",
             body=draft.body,
-            lineage=_lineage(base, slot),
+            lineage=draft.lineage or _lineage(base, slot),
+            next=draft.next,
         )
         for kind, table in draft.sides.items():
             name = paths.side_name(slot.sequence, slot.write_id, kind)
@@ -533,11 +539,11 @@ class Journal:
             return self._still_there(base)
         # Number 1 has no anchor. It counts if nothing is above it, or if entry 2 was built on it.
         above = [sequence for sequence in self.sequences() if sequence > entry.sequence]
-        return not above or (above[0] == entry.sequence + 1 and self._follows(entry))
+        return not above or (above[0] == entry.following and self._follows(entry))
 
     def _follows(self, entry: Entry) -> bool:
         try:
-            return self.read(entry.sequence + 1).entry.prev == entry.write_id
+            return self.read(entry.following).entry.prev == entry.write_id
         except FileNotFoundError:
             return False
 
@@ -554,7 +560,7 @@ class Journal:
         link = self.newest()
         if link is not None and link.sequence == entry.sequence:
             return link if link.entry.write_id == entry.write_id else None
-        while link is not None and link.sequence > entry.sequence + 1:
+        while link is not None and link.sequence > entry.following:
             link = self._before(link)
         if link is None or link.sequence <= entry.sequence:
             raise _UndecidedError("the entries around its number are collected already")

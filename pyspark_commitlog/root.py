@@ -64,6 +64,11 @@ class Root:
         """Return the same log, asked by another principal."""
         return self.on(self._storage, principal)
 
+    @property
+    def url(self) -> str:
+        """What the user called the root."""
+        return self._storage.url
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._storage.url!r})"
 

@@ -21,6 +21,7 @@ from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.checkpoint import checkpoint
+from pyspark_commitlog.cli.copying import copy
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
@@ -65,6 +66,7 @@ app.add_typer(access, name="access")
 app.add_typer(checkpoint, name="checkpoint")
 app.command()(produce)
 app.command()(cat)
+app.command()(copy)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)

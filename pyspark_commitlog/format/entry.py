@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check
+from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, damage
 from pyspark_commitlog.format.shape import decode as decode_json
 
 FORMAT_VERSION = 3
@@ -90,7 +90,8 @@ class Entry:
     """One entry of a journal.
 
     ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` says which history the
-    entry belongs to; ``line_bytes`` is where the inline bytes start in the file.
+    entry belongs to; ``line_bytes`` is where the inline bytes start in the file. ``next`` is the number of the entry
+    after this one, where that is not the next one: a copied topic begins below the number that its source has reached.
     """
 
     journal: str
@@ -103,6 +104,12 @@ class Entry:
     lineage: Lineage = NO_LINEAGE
     inline: Checked | None = None
     line_bytes: int = field(default=0, compare=False)
+    next: int | None = None
+
+    @property
+    def following(self) -> int:
+        """Return the number of the entry after this one."""
+        return self.sequence + 1 if self.next is None else self.next
 
 
 def encode(entry: Entry, inline: bytes = b"") -> bytes:
@@ -120,6 +127,8 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
         "lineage": entry.lineage.marks,
         **entry.body,
     }
+    if entry.next is not None:
+        head["next"] = entry.next
     if inline:
         head["inline"] = Checked.of(inline).to_json()
     return seal(head) + inline
@@ -162,6 +171,8 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
             f"{where}: holds entry {fields['sequence']} of journal {fields['journal']!r}, "
             f"expected entry {sequence} of {journal!r}"
         )
+    if fields.get("next", sequence + 1) <= sequence:
+        raise damage(where, "next", fields["next"], f"above {sequence}, the entry's own number")
     inline = Checked.from_json(fields["inline"]) if "inline" in fields else None
     return Entry(
         journal=fields["journal"],
@@ -174,6 +185,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         lineage=Lineage(sequence, fields["lineage"]),
         inline=inline,
         line_bytes=len(line) + 1,
+        next=fields.get("next"),
     )
 
 
@@ -195,6 +207,7 @@ class _Envelope(Shape):
     prev: Id
     lineage: Marks
     inline: _Named | None = None
+    next: Whole = 0
 
 
 class _Version(Shape):

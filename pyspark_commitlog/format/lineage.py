@@ -80,6 +80,16 @@ class Lineage:
         begun = cls().advanced(write_id)
         return cls(sequence, begun.marks * len(kept(sequence)))
 
+    @classmethod
+    def towards(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
+        """Return the lineage of an entry that stands at a number on the way to ``later``, in a copy of that history.
+
+        It has the marks of ``later`` as far as those are kept there, then those of the entry ``before``. Numbers that
+        neither knows get a mark of its own: no later entry of the history has one for them (``kept``), so none differs.
+        """
+        own = cls().advanced(write_id).marks
+        return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in kept(sequence)))
+
     def advanced(self, write_id: str) -> Lineage:
         """Return the lineage of the entry after this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()

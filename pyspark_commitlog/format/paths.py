@@ -12,6 +12,7 @@
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
     topics/<topic>/<topic id>/settle/maintained        empty; its time: when `maintain` last ran
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
+    topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            which records a chunk of a copy under way holds
     topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
     topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
     topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
@@ -189,6 +190,11 @@ class TopicPaths:
     def objects(self) -> str:
         """Return the directory of segment objects."""
         return f"{self.home}/objects"
+
+    @property
+    def copied(self) -> str:
+        """Return the directory of the notes of a copy under way."""
+        return f"{self.home}/copied"
 
     def object(self, name: str) -> str:
         """Return the path of a segment object."""

@@ -44,12 +44,14 @@ def restaged(frames: bytes, chunk: str) -> bytes:
     return b"".join(parts)
 
 
-def empty_frame(topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int) -> bytes:
-    """Return a sparse frame that covers some offsets and has no row."""
+def empty_frame(
+    topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int, chunk: str | None = None
+) -> bytes:
+    """Return a sparse frame that covers some offsets and has no row, staged for a chunk if one is given."""
     return frame.encode(
         columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), codec),
         rows=offsets,
         times=frame.Times(at_ms, at_ms),
-        identity=frame.Identity(topic_id, partition, codec, frame.SPARSE, base_offset=base_offset),
+        identity=frame.Identity(topic_id, partition, codec, frame.SPARSE, base_offset=base_offset, chunk=chunk),
         base_offset=base_offset,
     )

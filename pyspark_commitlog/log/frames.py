@@ -216,9 +216,9 @@ def check(located: Located, span: Span) -> Payload:
             f"{_where(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was swapped; "
             "restore it from a copy"
         )
-    if identity.kind == SPARSE and identity.base_offset != located.frame.base_offset:
+    if identity.kind == SPARSE and identity.base_offset != located.base_offset:
         raise CorruptionError(
-            f"{_where(span, located.position)}: frame has offset {located.frame.base_offset}, "
+            f"{_where(span, located.position)}: frame has offset {located.base_offset}, "
             f"its record says {identity.base_offset}"
         )
     return payload

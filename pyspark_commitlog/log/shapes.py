@@ -90,6 +90,7 @@ class Topic(Shape):
     former_queries: tuple[Text, ...]
     voids: tuple[tuple[Partition, Whole, Whole], ...]
     unsynced_from: Whole | None
+    copied: Whole = 0
 
 
 class TopicEntry(Shape):

@@ -140,10 +140,11 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 class TopicState:
     """What a topic IS after an entry: the same on every replica.
 
-    ``created`` is the sequence of the entry that made this topic id; ``former_ids`` are earlier incarnations
-    with the storage time (ms) at which they ended, ``former_queries`` the streaming queries that wrote to those.
-    ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for none. ``lineage`` is
-    that of the entry that the state was read from.
+    ``created`` is the sequence of the entry that made this topic id, of a copied topic the number before its first
+    entry with records; ``copied`` that of the last entry that a copy put, 0 for a topic that is none. ``former_ids``
+    are earlier incarnations with the storage time (ms) at which they ended, ``former_queries`` the streaming queries
+    that wrote to those. ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for
+    none. ``lineage`` is that of the entry that the state was read from.
     """
 
     topic_id: str
@@ -160,6 +161,7 @@ class TopicState:
     former_queries: tuple[str, ...] = ()
     voids: tuple[Void, ...] = ()
     unsynced_from: int | None = None
+    copied: int = 0
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     @property
@@ -167,13 +169,20 @@ class TopicState:
         """Return the number of partitions."""
         return len(self.log_end)
 
+    @property
+    def is_copy(self) -> bool:
+        """Return whether nobody but a copy has put an entry yet: the source decides what becomes of the records."""
+        return 0 < self.copied == self.lineage.sequence
+
     def voids_of(self, partition: int) -> tuple[Void, ...]:
         """Return the voided ranges of a partition, ascending."""
         return tuple(void for void in self.voids if void.partition == partition)
 
     def to_json(self) -> Json:
         """Return the JSON form."""
+        copied = {"copied": self.copied} if self.copied else {}
         return {
+            **copied,
             "deleted": self.deleted,
             "config": dict(self.config),
             "logStart": list(self.log_start),
@@ -209,6 +218,7 @@ class TopicState:
             former_queries=tuple(data["formerQueries"]),
             voids=tuple(Void(*void) for void in data["voids"]),
             unsynced_from=data["unsyncedFrom"],
+            copied=data.get("copied", 0),
             lineage=lineage,
         )
 

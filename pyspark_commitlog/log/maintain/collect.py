@@ -277,6 +277,8 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         stored, state = topic.newest_at(base, topic_id)
+        if state.is_copy:
+            return Unchanged(None)
         marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
         floor = plan_floor(marks, now, topic.config(state).number("staged.retention.ms"))
         if floor <= state.staged_floor:

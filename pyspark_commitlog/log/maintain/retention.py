@@ -188,6 +188,8 @@ def _raise_log_start(
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         _, state = topic.newest_at(base, topic_id)
+        if state.is_copy:
+            return Unchanged(None)
         starts, config = list(state.log_start), topic.config(state)
         for partition, segments in sealed.items():
             row = settled.partition(partition)

@@ -219,7 +219,7 @@ class Strays:
             if name not in self._objects:
                 begun = names.parse_object(name)
                 self._name(paths.objects, name, self.unnamed if begun is None or begun < floor else self.under_way)
-        ours = {"settle", "staged", "side", "manifests", "objects", *map(str, range(self.state.partitions))}
+        ours = {"settle", "staged", "side", "manifests", "objects", "copied", *map(str, range(self.state.partitions))}
         for name in storage.names(paths.home):
             if name not in ours:
                 self._name(paths.home, name)

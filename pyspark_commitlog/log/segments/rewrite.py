@@ -302,18 +302,27 @@ class _Output:
 
 
 def encode_rows(
-    held: Sequence[FrameRows], base_offset: int, last_offset: int, topic_id: str, partition: int, compression: str
+    held: Sequence[FrameRows],
+    base_offset: int,
+    last_offset: int,
+    topic_id: str,
+    partition: int,
+    compression: str,
+    chunk: str | None = None,
 ) -> bytes:
-    """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing."""
+    """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing.
+
+    ``chunk``: as if it had been staged for that chunk.
+    """
     covered = last_offset - base_offset + 1
     batch = pa.concat_batches([rows.batch for rows in held])
     offsets = np.concatenate([rows.offsets for rows in held])
     horizon = next((rows.horizon_ms for rows in held if rows.horizon_ms is not None), None)
     times = frame_times(batch.column("timestamp"), log_append_time=held[0].log_append_time)
     times = codec.Times(times.base_ms, times.max_ms, times.log_append_time, horizon)
-    identity = Identity(topic_id, partition, compression)
+    identity = Identity(topic_id, partition, compression, chunk=chunk)
     if len(offsets) < covered:
-        identity = Identity(topic_id, partition, compression, SPARSE, base_offset=base_offset)
+        identity = Identity(topic_id, partition, compression, SPARSE, base_offset=base_offset, chunk=chunk)
         deltas = pa.array((offsets - base_offset).astype(np.int32))
         batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.SPARSE_SCHEMA)
     message = columns.encode(batch, compression)

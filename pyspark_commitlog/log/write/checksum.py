@@ -76,6 +76,11 @@ def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
         batch: rows of ``columns.SCHEMA``; the timestamps in it do not count.
         given: the timestamps that were given, microseconds, null where there was none; None for none at all.
     """
+    return int(hashes(batch, given).sum(dtype=np.uint64))
+
+
+def hashes(batch: pa.RecordBatch, given: pa.Array | None) -> Hashes:
+    """Return the hash of each record of a batch; see ``checksum``."""
     keys, values, headers = batch.column(0), batch.column(1), batch.column(2)
     if 0 < batch.num_rows <= _FEW and max(_size(keys), _size(values)) <= _FEW_BYTES:
         sums = _of_few(keys.to_pylist(), values.to_pylist())
@@ -85,7 +90,7 @@ def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
         sums += _of_headers(headers) * _HEADER
     if given is not None and given.null_count < len(given):
         sums += _of_times(given)
-    return int(mixed(sums).sum(dtype=np.uint64))
+    return mixed(sums)
 
 
 def added(*checksums: int) -> int:

@@ -249,7 +249,7 @@ def commit(
             return Unchanged(Committed(None, batch.rows))
         check_damaged(_damaged(topic, topic_id, state), planned.partitions, topic.name)
         _check_keys(topic, state, batch)
-        _check_chunks(topic, topic_id, planned.chunks)
+        check_chunks(topic, topic_id, planned.chunks)
         if durable:
             planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
         return _draft(topic, stored, planned, batch, row, slot)
@@ -344,7 +344,12 @@ def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int,
     return {partition: (start, end) for partition, (start, end) in pairs if end > start}
 
 
-def _check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
+def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
+    """Refuse chunks that are not there in the length that an entry is to name.
+
+    Raises:
+        CorruptionError: names the chunk.
+    """
     paths = topic.paths(topic_id)
     for chunk in chunks:
         path = paths.chunk(chunk.name)

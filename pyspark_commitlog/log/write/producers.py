@@ -57,7 +57,7 @@ def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mappi
         return {}
     try:
         entry = topic.journal.read(row.sequence).entry
-        extents = topic.extents(entry)
+        extents = topic.extents(entry) if entry.kind == "append" else ()  # a copy's has those of other commits too
     except FileNotFoundError:
         return {}
     ranges: dict[int, tuple[int, int]] = {}

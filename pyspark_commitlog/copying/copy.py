@@ -1,0 +1,127 @@
+"""Copy topics between two roots, with configs, access rules and consumer groups' offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.access import Access, Operation, Rule
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.copying.comparison import Compared, compare_topic
+from pyspark_commitlog.copying.group_offsets import CopiedGroup, read_offsets, write_offsets
+from pyspark_commitlog.copying.topic_copy import CopiedTopic, copy_topic
+from pyspark_commitlog.errors import UsageError, as_reported, together
+from pyspark_commitlog.model import Progress, silent, watched
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What ``copy_topics`` did; ``rules`` are access rules that the destination did not have."""
+
+    topics: tuple[CopiedTopic, ...]
+    groups: tuple[CopiedGroup, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+def copy_topics(
+    source: CommitLog | str,
+    destination: CommitLog | str,
+    topics: Sequence[str] | None = None,
+    *,
+    groups: bool = False,
+    progress: Progress = silent,
+) -> Copied:
+    """Copy topics to another root, or bring copies up to date: ids, offsets, timestamps and histories are the source's.
+
+    Interrupted at any point, it goes on when it is called again; several at once do no harm. Readers, writers and
+    maintenance of the source may be at work, and readers of the destination: what they see there is always what the
+    source was after some commit, of all partitions at once. With the first entry that anybody else puts at the
+    destination (a commit, a changed config) the topic is one of its own, and copying to it is refused.
+
+    Args:
+        source: the root to copy from, opened, or its directory or URL.
+        destination: the root to copy to; it is made if it is not there.
+        topics: their names; None for all, and all access rules.
+        groups: whether to copy the offsets of consumer groups, too; forward only.
+        progress: is called with what is done, and how much of how much; it may raise to end the work there.
+
+    Returns:
+        What was copied.
+
+    Raises:
+        UsageError: both roots are one.
+        UnknownTopicError: the source has no such topic.
+        TopicExistsError: another topic has the name at the destination, or had it.
+        ConflictError: somebody has written to a copy: it can't be brought up to date.
+        LogTruncationError: the source was restored from something older than the copy.
+        AccessDeniedError: reading at the source, or making topics at the destination, is not allowed.
+        CorruptionError: the source is damaged.
+        OutcomeUnknownError: run it again.
+        ExceptionGroup: several topics failed; the others were copied.
+    """
+    here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
+    if here.url == there.url:
+        raise UsageError(f"{here.url} can't be copied to itself: name two roots")
+    names = here.topics() if topics is None else list(dict.fromkeys(topics))
+    handles = {name: here.topic(name) for name in names}
+    there.make_root()
+    rules = _copy_rules(here.access, there.access) if topics is None else ()
+    watch = watched(progress)
+    offsets = read_offsets(here.groups, names) if groups else []
+    done, failures = [], list[Exception]()
+    for number, name in enumerate(names, 1):
+        try:
+            target = there.topic(name, Operation.ADMIN)
+            done.append(copy_topic(handles[name], target, _titled(watch, f"{name} ({number} of {len(names)})")))
+        except Exception as error:
+            if watch.ended_by(error):
+                raise
+            failures.append(as_reported(error))
+    if failures:
+        raise failures[0] if len(failures) == 1 else together(failures, f"{len(failures)} topics could not be copied")
+    moved = tuple(write_offsets(there.groups, each) for each in offsets if each.positions)
+    return Copied(tuple(done), moved, rules)
+
+
+def compare_topics(
+    source: CommitLog | str,
+    destination: CommitLog | str,
+    topics: Sequence[str] | None = None,
+    *,
+    progress: Progress = silent,
+) -> tuple[Compared, ...]:
+    """Compare every record of copied topics at both ends, as far as the destination has them; reads only.
+
+    Args:
+        source: the root that was copied from.
+        destination: the root that was copied to.
+        topics: their names; None for all of the source.
+        progress: is called with what is done, and how much of how much; it may raise to end the work there.
+
+    Raises:
+        UnknownTopicError: a topic is missing.
+        CorruptionError: stored bytes are damaged.
+    """
+    here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
+    names = here.topics() if topics is None else list(dict.fromkeys(topics))
+    return tuple(
+        compare_topic(here.topic(name), there.topic(name), _titled(progress, f"{name} ({number} of {len(names)})"))
+        for number, name in enumerate(names, 1)
+    )
+
+
+def _titled(progress: Progress, title: str) -> Progress:
+    return lambda what, done, total: progress(f"{title}: {what}", done, total)
+
+
+def _copy_rules(source: Access, destination: Access) -> tuple[Rule, ...]:
+    """Add the source's access rules to those of the destination, before topics are seen there."""
+    new = missing_rules(source.rules(), destination.rules())
+    if new:
+        destination.add(new)
+    return new
+
+
+def missing_rules(given: Iterable[Rule], there: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that are not there, sorted (pure)."""
+    return tuple(sorted(set(given) - set(there)))

@@ -1,0 +1,181 @@
+"""What a copy may do with the topic at its destination, and which entry comes next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExistsError
+from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
+from pyspark_commitlog.journal import Slot, Stored
+from pyspark_commitlog.log.maintain.collect import former_incarnations
+from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, WriterRow, Writers
+from pyspark_commitlog.log.write.writers import FORMER_QUERIES
+
+#: How error messages end that nothing but another root helps with.
+_ELSEWHERE = "copy it to another root"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest entry of the topic at the destination, and its state."""
+
+    stored: Stored
+    state: TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Copied frames of one partition in a chunk, with their offsets; ``extent.chunk`` means nothing yet."""
+
+    chunk: ChunkRef
+    extent: Extent
+
+
+def check_destination(found: Found | None, source: TopicState, topic: str, where: str) -> None:
+    """Refuse what is no copy of the source, or is more than that.
+
+    Args:
+        found: the newest entry at the destination, which was read before ``source``; None for none.
+        source: the source's newest state.
+        topic: its name.
+        where: the destination; for messages.
+
+    Raises:
+        TopicExistsError: another topic has the name there, or had it.
+        ConflictError: somebody has written to the copy.
+        LogTruncationError: the source was restored from a copy that is older than this one.
+    """
+    if found is None:
+        return
+    state, at = found.state, f"topic {topic!r} in {where}"
+    if state.deleted:
+        if source.topic_id in {state.topic_id, *(former for former, _ in state.former_ids)}:
+            raise TopicExistsError(f"{at} was a copy of this topic, and was deleted there: {_ELSEWHERE}")
+        if found.stored.entry.following > source.lineage.sequence:
+            raise TopicExistsError(
+                f"{at} was deleted, and its journal ends with entry {found.stored.sequence}, that of the source with "
+                f"{source.lineage.sequence}: {_ELSEWHERE}"
+            )
+        return
+    if state.topic_id != source.topic_id:
+        raise TopicExistsError(
+            f"{at} is another one: its id is {state.topic_id}, that of the source {source.topic_id}; nothing was "
+            f"copied: {_ELSEWHERE}, or delete that topic"
+        )
+    if not state.is_copy:
+        raise ConflictError(
+            f"{at} has been written to since it was copied (entry {found.stored.sequence}, "
+            f"{found.stored.entry.kind!r}): it is a topic of its own now; nothing was copied"
+        )
+    if compare(state.lineage, source.lineage) is Verdict.PARTED:
+        raise LogTruncationError(
+            f"{at} is a copy up to journal entry {state.lineage.sequence}, and the journal of the source, which ends "
+            f"with entry {source.lineage.sequence}, is another one: the source was restored; {_ELSEWHERE}"
+        )
+
+
+def starts(begun: Sequence[int], found: Found | None, source: TopicState) -> tuple[int, ...]:
+    """Return, for each partition of the source, the offset from which on it is not copied yet.
+
+    ``begun``: where a topic that is not there yet begins. Partitions that were added since begin at 0.
+    """
+    there = begun if found is None or found.state.deleted else found.state.log_end
+    return tuple(there[p] if p < len(there) else 0 for p in range(source.partitions))
+
+
+def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
+    """Return the pieces that follow one another from ``start`` on, up to ``end`` at most, as far as there are any."""
+    pieces = []
+    while start < end and (piece := by_start.get(start)) is not None and piece.extent.end_offset <= end:
+        pieces.append(piece)
+        start = piece.extent.end_offset
+    return pieces
+
+
+def numbered(pieces: Sequence[Piece]) -> tuple[list[ChunkRef], list[Extent]]:
+    """Return the tables of an entry that names these pieces."""
+    numbers: dict[ChunkRef, int] = {}
+    extents = [replace(each.extent, chunk=numbers.setdefault(each.chunk, len(numbers))) for each in pieces]
+    return list(numbers), extents
+
+
+def created_at(found: Found | None, slot: Slot) -> int:
+    """Return ``created`` of a copy's entry at a slot: records are looked for in the entries after it.
+
+    Where the entry before leaves out numbers, nothing is looked for in between.
+    """
+    if found is None or found.state.deleted or found.stored.entry.next is not None:
+        return slot.sequence - 1
+    return found.state.created
+
+
+def on_the_way(found: Found, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
+    """Return state and lineage of an entry that changes nothing: the copy's numbers catch up with the source's."""
+    state = replace(found.state, created=created_at(found, slot), copied=slot.sequence)
+    return state, Lineage.towards(slot.sequence, source.lineage, found.state.lineage, slot.write_id)
+
+
+def begun_state(
+    found: Found | None, source: TopicState, begun: Sequence[int], config: Mapping[str, str], slot: Slot
+) -> tuple[TopicState, Lineage]:
+    """Return state and lineage of the first entry: the topic is there, and empty."""
+    lineage = found.state.lineage if found else Lineage()
+    state = TopicState(
+        topic_id=source.topic_id,
+        deleted=False,
+        config=config,
+        log_start=tuple(begun),
+        log_end=tuple(begun),
+        created=slot.sequence,
+        former_ids=former_incarnations(found.stored, found.state) if found else (),
+        former_queries=_former_queries(found, source),
+        copied=slot.sequence,
+    )
+    return state, Lineage.towards(slot.sequence, source.lineage, lineage, slot.write_id)
+
+
+def copied_state(
+    found: Found | None, source: TopicState, writers: Writers, config: Mapping[str, str], slot: Slot
+) -> TopicState:
+    """Return the state after the entry that brings the records: the source's, but for what is the root's own."""
+    former = found.state.former_ids if found else ()
+    if found is not None and found.state.deleted:
+        former = former_incarnations(found.stored, found.state)
+    return replace(
+        source,
+        config=config,
+        created=created_at(found, slot),
+        writers=writers,
+        staged_floor=found.state.staged_floor if found and not found.state.deleted else 0,
+        marks=found.state.marks if found and not found.state.deleted else (),
+        former_ids=former,
+        former_queries=_former_queries(found, source),
+        unsynced_from=None,
+        copied=slot.sequence,
+    )
+
+
+def _former_queries(found: Found | None, source: TopicState) -> tuple[str, ...]:
+    others = found.state.former_queries if found else ()
+    return tuple(dict.fromkeys((*others, *source.former_queries)))[-FORMER_QUERIES:]
+
+
+def effective(
+    config: Mapping[str, str], stored: Mapping[str, str], resolved: Mapping[str, str], defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the configs that make a copy behave as its source does.
+
+    Args:
+        config: set for the topic at the source.
+        stored: the same, with the defaults of the source's root.
+        resolved: the same, with the built-in ones.
+        defaults: of the destination's root.
+    """
+    given = {name: value for name, value in stored.items() if name in config or defaults.get(name) != value}
+    return {**given, **{name: resolved[name] for name in defaults if name not in stored and name in resolved}}
+
+
+def every_writer(snapshot: Mapping[str, WriterRow], writers: Writers) -> dict[str, WriterRow]:
+    """Return all rows of a writers' table."""
+    return {**snapshot, **writers.rows}

@@ -1,0 +1,117 @@
+"""From the records that a reader yields to frames that cover every offset, for a chunk of the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.frame import MAX_ROWS
+from pyspark_commitlog.log.encoding import empty_frame
+from pyspark_commitlog.log.read.reader import Rows
+from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows
+
+#: Offsets that a frame covers at most: its last one is a 32-bit number.
+MAX_COVERED = 2**31
+_US_PER_MS = 1000
+
+
+class FrameSink(Protocol):
+    """Where a partition's frames go, in order."""
+
+    def chunk_for(self, offset: int) -> tuple[str, int]:
+        """Return the unique part of the chunk's name that the frame at ``offset`` goes to, and its extent's base."""
+
+    def add(self, data: bytes, offset: int, covered: int) -> None:
+        """Take a frame that covers so many offsets."""
+
+
+@dataclass
+class FrameMaker:
+    """Makes frames of one partition: ``covered`` is the offset up to which there are some.
+
+    Offsets without a record (compacted, voided, deleted before they were copied) are covered by the frame after them,
+    the last ones by a frame without rows. ``otherwise_ms`` says which timestamp such a frame has where no record came
+    before it.
+    """
+
+    sink: FrameSink
+    topic_id: str
+    partition: int
+    covered: int
+    frame_bytes: int
+    compression: str
+    otherwise_ms: Callable[[], int]
+    _held: list[FrameRows] = field(default_factory=list)
+    _latest_ms: int | None = None
+
+    def take(self, rows: Rows) -> None:
+        """Take the next records."""
+        if rows.batch is None or not rows.count:
+            return
+        offsets: Ints = rows.offsets if rows.offsets is not None else rows.first_offset + np.arange(rows.count)
+        start = 0
+        for part in columns.bounded(rows.batch, columns.most_decoded(self.frame_bytes)):
+            for at in range(0, part.num_rows, MAX_ROWS):
+                piece = part.slice(at, MAX_ROWS)
+                own = offsets[start : start + piece.num_rows]
+                self._hold(FrameRows(piece, own, int(own[0]), int(own[-1]), rows.log_append_time, None))
+                start += piece.num_rows
+
+    def finish(self, end_offset: int) -> None:
+        """Cover what is left up to ``end_offset``."""
+        self._flush(end_offset)
+        self._cover(end_offset)
+
+    def _hold(self, rows: FrameRows) -> None:
+        if self._held and not self._joins(rows):
+            self._flush(rows.base_offset)
+        while not self._held and rows.last_offset - self.covered >= MAX_COVERED:
+            self._empty(min(rows.base_offset, self.covered + MAX_COVERED))
+        self._held.append(rows)
+
+    def _joins(self, rows: FrameRows) -> bool:
+        together = [*self._held, rows]
+        return (
+            len({each.log_append_time for each in together}) == 1
+            and sum(len(each.offsets) for each in together) <= MAX_ROWS
+            and sum(each.batch.nbytes for each in together) <= self.frame_bytes
+            and rows.last_offset - self.covered < MAX_COVERED
+        )
+
+    def _flush(self, up_to: int) -> None:
+        """Make a frame of what is held; offsets after it are covered by the next one, or at the end by this."""
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        last = held[-1].last_offset
+        chunk, base = self.sink.chunk_for(self.covered)
+        data = encode_rows(held, self.covered, last, self.topic_id, self.partition, self.compression, chunk)
+        stamps = (columns.instants(each.batch.column("timestamp")).max() for each in held)
+        self._latest_ms = max(self._latest_ms or 0, int(max(stamps)) // _US_PER_MS)
+        self._add(data, base, last + 1)
+
+    def _cover(self, end_offset: int) -> None:
+        while self.covered < end_offset:
+            self._empty(min(end_offset, self.covered + MAX_COVERED))
+
+    def _empty(self, end: int) -> None:
+        chunk, base = self.sink.chunk_for(self.covered)
+        at_ms = self.otherwise_ms() if self._latest_ms is None else self._latest_ms
+        count = end - self.covered
+        data = empty_frame(self.topic_id, self.partition, self.compression, self.covered, count, at_ms, chunk)
+        self._add(data, base, end)
+
+    def _add(self, data: bytes, base: int, end: int) -> None:
+        """Hand out a frame, stamped with its place in its extent: offsets count from 0 there."""
+        frame = codec.parse(pa.py_buffer(data), 0)
+        assert frame is not None
+        head, rest = codec.stamp(frame, self.covered - base, 0)
+        self.sink.add(head + rest.to_pybytes(), self.covered, end - self.covered)
+        self.covered = end

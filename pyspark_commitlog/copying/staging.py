@@ -1,0 +1,202 @@
+"""Stage a copy: chunks of the destination with the source's records, each noted when it is whole.
+
+A note (``copied/<chunk>.json``) says which offsets a chunk holds, and under which history they were read: a copy that
+is begun again goes on after it. Notes are hints: what they say is checked, and without them the records are read again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from pyspark_commitlog.copying.decision import Piece, chained
+from pyspark_commitlog.copying.frames import FrameMaker
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import check_seal, seal
+from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
+from pyspark_commitlog.format.paths import TopicPaths, chunk_id, chunk_name
+from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole
+from pyspark_commitlog.format.shape import check as check_shape
+from pyspark_commitlog.format.shape import decode as decode_json
+from pyspark_commitlog.log.read.reader import read_range
+from pyspark_commitlog.log.shapes import Chunk
+from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.storage import OutputFile, Storage
+
+#: A chunk is closed, and noted, when it has so many bytes.
+CHUNK_BYTES = 64 * 2**20
+_NOTE_BYTES = 2**20
+_Extent = Annotated[tuple[Whole, Whole, Whole, Whole, Whole], Meta()]
+
+
+class _Note(Shape):
+    """What a note says; an extent is partition, position, length, rows, base offset."""
+
+    topic_id: Id
+    sequence: Whole
+    lineage: Marks
+    chunk: Chunk
+    extents: Annotated[tuple[_Extent, ...], Meta(max_length=100_000)]
+
+
+def note_path(paths: TopicPaths, chunk: str) -> str:
+    """Return where the note of a chunk lies."""
+    return f"{paths.copied}/{chunk.removesuffix('.chunk')}.json"
+
+
+@dataclass
+class ChunkWriter:
+    """Writes frames of one partition after the other to chunks; a ``FrameSink`` for the partition that is ``begun``."""
+
+    storage: Storage
+    paths: TopicPaths
+    sequence: int
+    lineage: Lineage
+    pieces: list[Piece] = field(default_factory=list)
+    _output: OutputFile | None = None
+    _name: str = ""
+    _position: int = 0
+    _partition: int = 0
+    _extents: list[Extent] = field(default_factory=list)
+
+    def begin(self, partition: int) -> None:
+        """Have the frames after this be another partition's."""
+        self._partition = partition
+
+    def chunk_for(self, offset: int) -> tuple[str, int]:
+        """Return the unique part of the chunk's name that the frame at ``offset`` goes to, and its extent's base."""
+        if self._output is None:
+            self._name = chunk_name(self.sequence, self.storage.new_id())
+            self._output, self._position, self._extents = self.storage.create(self.paths.chunk(self._name)), 0, []
+        if not self._extents or self._extents[-1].partition != self._partition:
+            self._extents.append(Extent(0, self._partition, self._position, 0, 0, offset))
+        return chunk_id(self._name), self._extents[-1].base_offset
+
+    def add(self, data: bytes, offset: int, covered: int) -> None:
+        """Take a frame that covers so many offsets."""
+        assert self._output is not None
+        self._output.write(data)
+        self._position += len(data)
+        last = self._extents[-1]
+        self._extents[-1] = Extent(0, last.partition, last.position, last.length + len(data), last.rows + covered,
+                                   last.base_offset)  # fmt: skip
+        if self._position >= CHUNK_BYTES:
+            self.close(noted=True)
+
+    def close(self, *, noted: bool) -> None:
+        """Make the chunk durable; note what it holds, where more is to come before it is committed."""
+        if self._output is None:
+            return
+        chunk = ChunkRef(self._name, *self._output.close())
+        self._output = None
+        self.pieces += [Piece(chunk, extent) for extent in self._extents]
+        if noted:
+            note = {
+                "topicId": self.paths.topic_id,
+                "sequence": self.lineage.sequence,
+                "lineage": self.lineage.marks,
+                "chunk": chunks_to_json([chunk])[0],
+                "extents": [extent.to_json()[1:] for extent in self._extents],
+            }
+            self.storage.write_once(note_path(self.paths, chunk.name), seal(note))
+
+    def discard(self) -> None:
+        """Give up the chunk that is being written."""
+        if self._output is not None:
+            self._output.discard()
+
+
+def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dict[int, dict[int, Piece]]:
+    """Return what an interrupted copy has staged: partition -> base offset -> piece; chunks that are gone left out."""
+    found: dict[int, dict[int, Piece]] = defaultdict(dict)
+    for name in storage.names(paths.copied):
+        path = f"{paths.copied}/{name}"
+        try:
+            data = storage.read(path, 0, _NOTE_BYTES)
+            note = decode_json(check_seal(data, path) + b"}", dict[str, object], path)
+            shaped = check_shape(note, _Note, path)
+            chunk = read_chunks([note["chunk"]])[0]
+            whole = storage.info(paths.chunk(chunk.name)).size == chunk.length
+        except (FileNotFoundError, CorruptionError):
+            continue
+        seen = Lineage(shaped.sequence, shaped.lineage)
+        if not whole or shaped.topic_id != paths.topic_id or compare(seen, source.lineage) is Verdict.PARTED:
+            continue
+        for row in shaped.extents:
+            extent = Extent(0, *row)
+            found[extent.partition].setdefault(extent.base_offset, Piece(chunk, extent))
+    return found
+
+
+def remove_notes(storage: Storage, paths: TopicPaths) -> None:
+    """Remove all notes: what they name is committed."""
+    for name in storage.names(paths.copied):
+        storage.delete(f"{paths.copied}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What is copied: the source's records from ``start`` on, up to its log ends.
+
+    ``progress`` is called with how many offsets are staged. ``latest_ms`` returns the largest timestamp of a partition
+    at the destination, in ms.
+    """
+
+    source: TopicLog
+    state: TopicState
+    destination: TopicLog
+    start: Sequence[int]
+    sequence: int
+    progress: Callable[[int], None]
+    latest_ms: Callable[[int], int]
+
+    def run(self, known: Mapping[int, Mapping[int, Piece]]) -> list[Piece]:
+        """Stage what is missing behind what is ``known`` already; return all pieces, by partition and offset.
+
+        Raises:
+            OffsetOutOfRangeError: retention was faster; look at the source again.
+            CorruptionError: the source is damaged.
+        """
+        storage, paths = self.destination.storage, self.destination.paths(self.state.topic_id)
+        writer = ChunkWriter(storage, paths, self.sequence, self.state.lineage)
+        pieces: list[Piece] = []
+        try:
+            for partition, end in enumerate(self.state.log_end):
+                there = chained(self.start[partition], end, known.get(partition, {}))
+                pieces += there
+                position = there[-1].extent.end_offset if there else self.start[partition]
+                if position < end:
+                    writer.begin(partition)
+                    self._partition(writer, partition, position, end)
+            writer.close(noted=False)
+        except BaseException:
+            writer.discard()
+            raise
+        return sorted([*pieces, *writer.pieces], key=lambda each: (each.extent.partition, each.extent.base_offset))
+
+    def _partition(self, writer: ChunkWriter, partition: int, position: int, end: int) -> None:
+        config = self.source.config(self.state)
+        maker = FrameMaker(
+            writer,
+            self.state.topic_id,
+            partition,
+            position,
+            config.number("batch.size"),
+            config.codec(),
+            lambda: self.latest_ms(partition),
+        )
+        first = max(position, self.state.log_start[partition])
+        planned = self.state.lineage.position
+        wanted = OffsetRange(self.source.name, self.state.topic_id, partition, first, end, planned)
+        for rows in read_range(self.source, wanted):
+            maker.take(rows)
+            self.progress(maker.covered - position)
+            position = maker.covered
+        maker.finish(end)
+        self.progress(end - position)

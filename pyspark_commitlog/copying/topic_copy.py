@@ -1,0 +1,268 @@
+"""Copy one topic: what the source has, as one entry of the destination, under the source's number and history.
+
+A copy is at every moment exactly what the source was after some entry, of all partitions at once: records, log starts,
+configs, writers. docs/explanation/design/copies.md has why, and what happens beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pyspark_commitlog.copying.decision import (
+    Found,
+    Piece,
+    begun_state,
+    check_destination,
+    copied_state,
+    effective,
+    every_writer,
+    numbered,
+    on_the_way,
+    starts,
+)
+from pyspark_commitlog.copying.staging import Stage, noted_pieces, remove_notes
+from pyspark_commitlog.errors import ConflictError, LogTruncationError, OffsetOutOfRangeError
+from pyspark_commitlog.format import paths as names
+from pyspark_commitlog.format.entry import to_json_bytes
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState, Writers, chunks_to_json, with_mark
+from pyspark_commitlog.log.tables import TABLE_BYTES, named_side, place_tables
+from pyspark_commitlog.log.topic import TopicLog, settle_draft
+from pyspark_commitlog.log.write.commit import check_chunks
+from pyspark_commitlog.log.write.writers import WRITER_ROWS
+from pyspark_commitlog.model import Progress, silent
+
+logger = logging.getLogger("pyspark_commitlog.copying")
+
+#: How often a copy looks at the source again, because retention or another copy was faster.
+_LOOKS = 10
+#: How long a run of the destination's settler may take before it publishes, seconds.
+_SETTLE_SECONDS = 5.0
+_MARK_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTopic:
+    """What a copy did to a topic: offsets copied, and the source's entry up to which the destination is its copy."""
+
+    topic: str
+    copied: int
+    sequence: int
+    log_end: tuple[int, ...]
+
+
+class _Step(Enum):
+    """What an attempt to put an entry came to."""
+
+    DONE = "done"
+    ON_THE_WAY = "on the way"
+    AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The source as it was looked at: its newest state, all rows of its writers' table, and the copy's configs."""
+
+    state: TopicState
+    writers: Writers
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = silent) -> CopiedTopic:
+    """Copy what the source has and the destination has not; then settle that there.
+
+    Args:
+        source, destination: handles of the topic in both roots, of this call alone.
+        progress: is called with what is done, and how many offsets of how many; it may raise to end the work there.
+
+    Raises:
+        TopicExistsError, ConflictError, LogTruncationError: see ``check_destination``; nothing was copied.
+        UnknownTopicError, TopicChangedError: the source is not there, or was deleted meanwhile.
+        CorruptionError: the source is damaged; what is whole before the damage stays staged.
+        OutcomeUnknownError: run it again: what landed changes nothing the second time.
+    """
+    for _ in range(_LOOKS):
+        done = _Round(source, destination, progress).run()
+        if done is not None:
+            _settle(destination, progress)
+            return done
+    raise ConflictError(
+        f"topic {source.name!r}: while it was copied to {destination.storage.url}, retention or another copy was "
+        f"faster {_LOOKS} times; run it again"
+    )
+
+
+class _Round:
+    """One look at the source, and what comes of it."""
+
+    def __init__(self, source: TopicLog, destination: TopicLog, progress: Progress) -> None:
+        self._from, self._to, self._progress = source, destination, progress
+        self._begun: Sequence[int] = ()
+        self._before = self._found()  # before the source: its history is that of what is there, or a later one
+        self._source = self._look()
+
+    def _found(self) -> Found | None:
+        stored = self._to.journal.newest()
+        return None if stored is None else Found(stored, self._to.state_of(stored.entry))
+
+    def _look(self) -> _Source:
+        self._from.forget_defaults()
+        self._to.forget_defaults()
+        while True:
+            _, state = self._from.newest_durable()
+            try:
+                rows = every_writer(self._from.snapshot(state), state.writers)
+            except FileNotFoundError:  # its snapshot was collected: there is a newer entry
+                continue
+            stored = self._from.config(state)
+            own = self._to.config(TopicState("", False, {}, (0,), (0,), 0))
+            config = effective(state.config, stored.stored, stored.resolved(), own.stored)
+            return _Source(state, Writers(None, rows, state.writers.forgotten), config)
+
+    def run(self) -> CopiedTopic | None:
+        """Copy; None where somebody was faster, and the source has to be looked at again."""
+        state = self._source.state
+        check_destination(self._before, state, self._from.name, self._to.storage.url)
+        if self._before is None or self._before.state.deleted:
+            self._begun = make_home(self._to, state)
+        start = starts(self._begun, self._before, state)
+        paths = self._to.paths(state.topic_id)
+        try:
+            pieces = self._stage(start, paths)
+        except LogTruncationError:
+            raise
+        except OffsetOutOfRangeError as error:
+            logger.info("topic %r: %s: looked at again", self._from.name, error)
+            return None
+        if self._commit(start, pieces) is _Step.AGAIN:
+            return None
+        remove_notes(self._to.storage, paths)
+        copied = sum(end - first for first, end in zip(start, state.log_end, strict=True))
+        return CopiedTopic(self._from.name, copied, state.lineage.sequence, state.log_end)
+
+    def _stage(self, start: Sequence[int], paths: TopicPaths) -> list[Piece]:
+        state, storage = self._source.state, self._to.storage
+        total, done = sum(state.log_end) - sum(start), 0
+
+        def staged(offsets: int) -> None:
+            nonlocal done
+            done += offsets
+            self._progress("copy", done, total)
+
+        newest = self._before.stored.sequence if self._before else 0
+        stage = Stage(self._from, state, self._to, start, newest, staged, self._latest_ms)
+        return stage.run(noted_pieces(storage, paths, state))
+
+    def _latest_ms(self, partition: int) -> int:
+        """Return the largest timestamp of a partition at the destination; without any, the time."""
+        state = self._source.state
+        _, settled = self._to.settled(state.topic_id)
+        row = settled.partition(partition)
+        segments = self._to.segments(settled, partition)
+        latest = max((row.active.max_timestamp, *segments.latest[-1:]))
+        return latest if latest >= 0 else self._to.storage.clock.now_ms()
+
+    # --- entries -----------------------------------------------------------------------------------------
+
+    def _commit(self, start: Sequence[int], pieces: Sequence[Piece]) -> _Step:
+        def plan(base: Stored | None, slot: Slot) -> Draft[_Step] | Unchanged[_Step]:
+            found = None if base is None else Found(base, self._to.state_of(base.entry))
+            return self._planned(found, slot, start, pieces)
+
+        step = _Step.ON_THE_WAY
+        while step is _Step.ON_THE_WAY:
+            step = self._to.journal.append(plan).result
+        return step
+
+    def _planned(
+        self, found: Found | None, slot: Slot, start: Sequence[int], pieces: Sequence[Piece]
+    ) -> Draft[_Step] | Unchanged[_Step]:
+        source = self._source.state
+        if found is not None and not found.state.deleted and found.stored.sequence > source.lineage.sequence:
+            return Unchanged(_Step.AGAIN)  # a newer look at the source tells whose entry that is
+        check_destination(found, source, self._from.name, self._to.storage.url)
+        if found is not None and found.stored.sequence == source.lineage.sequence and not found.state.deleted:
+            return Unchanged(_Step.DONE)
+        if starts(self._begun, found, source) != tuple(start) or slot.sequence > source.lineage.sequence:
+            return Unchanged(_Step.AGAIN)
+        if slot.sequence == source.lineage.sequence:
+            return self._last(found, slot, pieces)
+        if found is None or found.state.deleted:
+            state, lineage = begun_state(found, source, start[: len(self._begun)], self._source.config, slot)
+            return _draft(state, slot, lineage=lineage, leap=source.lineage.sequence)
+        state, lineage = on_the_way(found, source, slot)
+        return _draft(state, slot, lineage=lineage)
+
+    def _last(self, found: Found | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_Step]:
+        """Return the entry that brings the records, and all that the source's state says."""
+        source = self._source
+        writers, sides = _placed(source.writers, slot)
+        state = copied_state(found, source.state, writers, source.config, slot)
+        if found is not None and not found.state.deleted:
+            state = with_mark(state, found.stored.sequence, found.stored.info.modified_ms, _MARK_MS)
+        chunks, extents = numbered(pieces)
+        check_chunks(self._to, source.state.topic_id, chunks)
+        large = {"extents": [each.to_json() for each in extents], "chunks": chunks_to_json(chunks)} if pieces else {}
+        tables = place_tables(large, slot.sequence, slot.write_id)
+        body = {"state": state.to_json(), **tables.body}
+        sides = {**sides, **tables.sides}
+        return Draft("copy", state.topic_id, body, sides=sides, lineage=source.state.lineage, result=_Step.DONE)
+
+
+def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None = None) -> Draft[_Step]:
+    after = leap if leap is not None and leap > slot.sequence + 1 else None
+    body = {"state": state.to_json()}
+    return Draft("copy", state.topic_id, body, lineage=lineage, next=after, result=_Step.ON_THE_WAY)
+
+
+def _placed(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
+    """Return a writers' table as an entry has it: in a side file where it is large."""
+    rows = {name: row.to_json() for name, row in writers.rows.items()}
+    if len(rows) <= WRITER_ROWS and len(to_json_bytes(rows)) <= TABLE_BYTES:
+        return writers, {}
+    data = to_json_bytes(rows)
+    snapshot = named_side("writers", data, slot.sequence, slot.write_id)
+    return Writers(snapshot, {}, writers.forgotten), {"writers": data}
+
+
+def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:
+    """Make the directories of a topic id, and its first settle entry: it says where the copy begins, for all copies.
+
+    Returns:
+        The first offset of each partition.
+    """
+    home, storage = destination.paths(source.topic_id), destination.storage
+    for directory in (home.settle, home.staged, home.side, home.manifests, home.copied, names.journal(home.name)):
+        storage.make_directory(directory)
+    rows = tuple(SettledPartition(start, Active(IndexState(start))) for start in source.log_start)
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+        if base is not None:
+            return Unchanged(None)
+        return settle_draft(SettleState(home.topic_id, (0, ""), 1, rows), slot)
+
+    destination.settle_journal(home.topic_id).append(plan)
+    _, settled = destination.settled(home.topic_id)
+    return tuple(row.end_offset for row in settled.partitions)
+
+
+def _settle(destination: TopicLog, progress: Progress) -> None:
+    """Settle what was copied. What fails is a warning: the records are there, and maintenance tries it again."""
+    _, state = destination.newest()
+    total, moved = sum(state.log_end), 0
+    while True:
+        done = settle_on(destination, state.topic_id, budget_seconds=_SETTLE_SECONDS)
+        moved += done.records
+        for failure in done.failures:
+            logger.warning("topic %r: copied, but a part of it can't be settled: %s", destination.name, failure)
+        if done.sequence is None or done.complete:
+            return
+        progress("settle", moved, max(total, moved))

@@ -1,0 +1,463 @@
+"""A copy is what its source was after some commit: records, offsets, log starts, configs, history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.copying import staging
+from pyspark_commitlog.copying.copy import compare_topics, copy_topics
+from pyspark_commitlog.copying.topic_copy import CopiedTopic
+from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExistsError, UsageError
+from pyspark_commitlog.format.lineage import Verdict, compare
+from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.testing.faults import Hook, on_path
+from tests.copying.conftest import Pair, records
+from tests.support.objects import ObjectWorld
+from tests.support.records import append, batch_of
+from tests.support.world import CHUNKS, World, once
+
+LARGE = 3 * 2**20
+
+
+def fill(world: World) -> None:
+    """Two partitions of four with all that a record can have, one of them beyond a frame's usual size."""
+    world.create(4, {**CHUNKS, "max.message.bytes": 2 * LARGE})
+    topic = world.handle()
+    append(topic, batch_of([b"a", None, b""], key=[None, b"k", b""], partition=[0, 0, 1], timestamp=[1, 5, 2**50]))
+    headers = [[("h", b"1"), ("h", b"")], None, []]
+    append(topic, batch_of([b"x", b"y", b"z"], partition=[1, 1, 0], headers=headers, timestamp=[7, 7, 8]))
+    append(topic, batch_of([b"L" * LARGE], partition=[0]))
+
+
+def test_all_of_a_record_comes_back_over_storage_without_append(tmp_path: Path) -> None:
+    """Local, then objects, then local: records, offsets, timestamps and headers are equal."""
+    first = World(tmp_path / "first")
+    second, third = ObjectWorld(tmp_path / "second", first.clock), World(tmp_path / "third", first.clock)
+    fill(first)
+    for source, there in ((first, second), (second, third)):
+        copy_topics(source.log(), there.log())
+        Pair(source, there).check()
+    assert third.log().to_arrow("t").equals(first.log().to_arrow("t"))
+
+
+def test_what_was_appended_since_is_copied_again_and_only_that(pair: Pair) -> None:
+    pair.source.create(2)
+    pair.put(b"a", b"b")
+    assert pair.copy().topics == (CopiedTopic("t", 2, 2, (2, 0)),)
+    pair.put(b"c", partition=1)
+    pair.put(b"d")
+    pair.put(b"e")
+    assert pair.copy().topics == (CopiedTopic("t", 3, 5, (4, 1)),)
+    pair.check()
+    before = pair.there.entries()
+    assert pair.copy().topics == (CopiedTopic("t", 0, 5, (4, 1)),)
+    assert pair.there.entries() == before, "nothing was left to put"
+
+
+def test_an_empty_topic_is_copied_before_its_first_record(pair: Pair) -> None:
+    pair.source.create(3)
+    pair.copy()
+    pair.check()
+    pair.put(b"a")
+    pair.copy()
+    pair.check()
+
+
+def test_log_start_offsets_are_those_of_the_source(pair: Pair) -> None:
+    pair.source.create(2)
+    pair.put(b"a", b"b", b"c")
+    pair.source.log().delete_records("t", {0: 2})
+    pair.copy()
+    pair.check()
+    assert pair.states()[1].log_start == (2, 0)
+    pair.put(b"d", b"e")
+    pair.source.log().delete_records("t", {0: 4})
+    pair.put(b"f", partition=1)
+    pair.copy()
+    pair.check()
+
+
+def test_offsets_that_went_between_two_copies_are_passed_over(pair: Pair) -> None:
+    """Retention overtook the copy: the destination ends at 1, the source begins at 3."""
+    pair.source.create()
+    pair.put(b"a")
+    pair.copy()
+    pair.put(b"b", b"c", b"d")
+    pair.source.log().delete_records("t", {0: 3})
+    pair.copy()
+    pair.check()
+    assert pair.states()[1].log_start == (3,)
+
+
+def test_added_partitions_are_copied(pair: Pair) -> None:
+    pair.source.create(1)
+    pair.put(b"a")
+    pair.copy()
+    pair.source.log().add_partitions("t", 3)
+    pair.put(b"b", partition=2)
+    pair.copy()
+    pair.check()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "bit by bit"])
+def test_holes_of_a_compacted_topic_stay_holes(pair: Pair, *, again: bool) -> None:
+    """Records in the midst, and all of the last ones, are gone: offsets go on behind them."""
+    world = pair.source
+    world.create(1, {**CHUNKS, "cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": 0})
+    topic = world.handle()
+    for number in range(12):
+        append(topic, batch_of([b"%d" % number * 100] * 3, key=[b"a", b"%d" % (number % 3), b"k%d" % number]))
+        world.maintain()
+        if again and number == 7:
+            pair.copy()
+    survivors = [record.offset for record in records(world.handle())]
+    assert len(survivors) < 30
+    pair.copy()
+    if not again:
+        pair.check()
+        assert [record.offset for record in records(pair.there.handle())] == survivors
+    newest = [CommitLog.to_arrow(each.log(), "t", view="latest").to_pylist() for each in (pair.source, pair.there)]
+    assert newest[0] == newest[1]
+    append(topic, batch_of([b"after"], key=[b"z"]))
+    pair.copy()
+    assert records(pair.there.handle())[-1].offset == 36
+
+
+def test_voided_offsets_are_passed_over(locals_: Pair) -> None:
+    locals_.source.log().void("t", {0: (1, 2)}, force=True)
+    locals_.copy()
+    locals_.check()
+    assert [record.offset for record in records(locals_.there.handle())] == [0, 2]
+    assert locals_.states()[1].voids == locals_.states()[0].voids
+
+
+def test_a_source_that_is_settled_and_collected_meanwhile(pair: Pair) -> None:
+    """Before every file that is read: rule R8 for the reader of a copy."""
+    pair.source.create(1, {**CHUNKS, "segment.bytes": 1024})
+    for number in range(4):
+        pair.put(b"%d" % number * 600)
+        pair.source.maintain()
+    pair.put(b"chunk")
+    pair.put(b"last")
+
+    def at_work(operation: str, path: str, moment: str) -> None:
+        if moment == "before" and operation == "map":
+            pair.source.clock.advance(61_000)
+            pair.source.maintain()
+
+    pair.copy(from_hook=at_work)
+    pair.check()
+
+
+def test_retention_that_is_faster_than_the_copy(pair: Pair) -> None:
+    pair.source.create(2)
+    pair.put(*[b"%d" % number for number in range(10)])
+    pair.put(b"x", partition=1)
+
+    def retain() -> None:
+        pair.source.log().delete_records("t", {0: 7})
+        pair.put(b"more")
+
+    pair.copy(hook=on_path("/settle/", "put_if_absent", retain, when="after"))
+    pair.check()
+    assert pair.states()[1].log_start == (7, 0)
+
+
+# --- configs, rules --------------------------------------------------------------------------------------
+
+
+def test_a_copy_behaves_as_its_source_whatever_the_defaults_of_the_roots(locals_: Pair) -> None:
+    locals_.source.log().alter_defaults({"log.segment.bytes": 2**20, "log.retention.bytes": 2**30})
+    locals_.there.log().create_topic("other", 1)
+    locals_.there.log().alter_defaults({"log.retention.bytes": 5, "log.index.interval.bytes": 77})
+    locals_.copy()
+    here, there = (world.log().describe("t").config for world in (locals_.source, locals_.there))
+    assert here == there
+    locals_.source.log().alter_topic("t", {"segment.bytes": 2**21})
+    locals_.copy()
+    assert locals_.there.log().describe("t").config["segment.bytes"] == str(2**21)
+
+
+def test_access_rules_come_with_all_topics_before_these_are_seen(locals_: Pair) -> None:
+    locals_.source.log().access.allow("ops", "admin")
+    locals_.source.log().acting_as("ops").access.allow("ann", "read", "t")
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(locals_.there.log().access.rules()))
+
+    source, there = (world.log(hook).acting_as("ops") for world, hook in (
+        (locals_.source, None), (locals_.there, on_path("topics/t/journal", "put_if_absent", look)),
+    ))  # fmt: skip
+    assert len(copy_topics(source, there).rules) == 2
+    assert seen == [2]
+    assert locals_.there.log().access.rules() == locals_.source.log().access.rules()
+    assert copy_topics(source, there).rules == ()
+
+
+# --- histories -------------------------------------------------------------------------------------------
+
+
+def test_positions_of_the_source_are_those_of_the_copy(pair: Pair) -> None:
+    """R15: what a checkpoint or a group remembers of the source is not taken for that of another history."""
+    pair.source.create()
+    seen = []
+    for number in range(40):
+        pair.put(b"%d" % number)
+        seen.append(pair.source.handle().newest()[1].lineage)
+        if number in (20, 33):
+            pair.copy()
+    pair.copy()
+    there = pair.there.handle().newest()[1]
+    assert [parted(pair.there.handle(), position, there) for position in seen] == [None] * 40
+    assert [compare(position, there.lineage) for position in seen[-16:]] == [Verdict.SAME] * 16
+
+
+def test_readers_of_a_copy_never_take_it_for_another_history(locals_: Pair) -> None:
+    """They look after every entry that a copy puts, also those that only take it further."""
+    seen = []
+
+    def look(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "after") and "t/journal" in path:
+            seen.append(locals_.there.handle().newest()[1].lineage)
+
+    for number in range(60):
+        locals_.put(b"%d" % number)
+        if number in (0, 1, 30, 31, 50):
+            locals_.copy(hook=look)
+    locals_.copy(hook=look)
+    newest = locals_.there.handle().newest()[1].lineage
+    assert len(seen) > 50
+    assert {compare(position, newest) for position in seen} <= {Verdict.SAME, Verdict.UNKNOWN}
+    for at, position in enumerate(seen):
+        assert all(compare(position, later) is not Verdict.PARTED for later in seen[at:])
+
+
+def test_both_ends_part_where_both_are_written_to(locals_: Pair) -> None:
+    locals_.copy()
+    locals_.put(b"here")
+    append(locals_.there.handle(), batch_of([b"there"]))
+    here, there = locals_.states()
+    assert compare(here.lineage, there.lineage) is Verdict.PARTED
+
+
+def test_a_source_that_was_restored_is_not_copied_on(locals_: Pair, tmp_path: Path) -> None:
+    older = World(tmp_path / "older", locals_.source.clock)
+    copy_topics(locals_.source.log(), older.log())
+    locals_.put(b"gone")
+    locals_.copy()
+    append(older.handle(), batch_of([b"another"]))
+    append(older.handle(), batch_of([b"further"]))
+    with pytest.raises(LogTruncationError, match="is another one: the source was restored"):
+        copy_topics(older.log(), locals_.there.log())
+
+
+# --- who else is there -----------------------------------------------------------------------------------
+
+
+def test_a_copy_that_was_written_to_is_left_alone(pair: Pair) -> None:
+    pair.source.create()
+    pair.put(b"a")
+    pair.copy()
+    append(pair.there.handle(), batch_of([b"own"]))
+    pair.put(b"b")
+    with pytest.raises(ConflictError, match=r"has been written to since it was copied \(entry 3, 'append'\)"):
+        pair.copy()
+    assert pair.there.values() == [b"a", b"own"]
+
+
+def test_a_write_in_the_midst_of_a_copy_is_kept(locals_: Pair) -> None:
+    """R9: it is looked for again on every attempt."""
+    locals_.copy()
+    locals_.put(b"d")
+    own = once(lambda: append(locals_.there.handle(), batch_of([b"own"])))
+    with pytest.raises(ConflictError, match="has been written to"):
+        locals_.copy(hook=on_path("t/journal", "put_if_absent", own))
+    assert locals_.there.values() == [b"a", b"b", b"c", b"own"]
+
+
+def test_another_topic_of_the_name_is_left_alone(locals_: Pair) -> None:
+    locals_.there.create()
+    append(locals_.there.handle(), batch_of([b"own"]))
+    with pytest.raises(TopicExistsError, match="is another one: its id is"):
+        locals_.copy()
+    assert locals_.there.values() == [b"own"]
+
+
+def test_a_topic_that_is_made_by_hand_at_the_same_time(locals_: Pair) -> None:
+    hook = on_path("t/journal", "put_if_absent", once(lambda: locals_.there.create()))
+    with pytest.raises(TopicExistsError, match="is another one"):
+        locals_.copy(hook=hook)
+    assert locals_.there.log().topics() == ["t"]
+    assert locals_.there.values() == []
+
+
+def test_a_copy_that_was_deleted_is_not_made_again(locals_: Pair) -> None:
+    """Its directory is a former incarnation's, which goes."""
+    locals_.copy()
+    locals_.there.log().delete_topic("t")
+    with pytest.raises(TopicExistsError, match="was deleted there"):
+        locals_.copy()
+
+
+def test_a_source_that_was_made_again_takes_the_place_of_a_deleted_copy(locals_: Pair) -> None:
+    locals_.copy()
+    locals_.source.log().delete_topic("t")
+    locals_.source.create()
+    locals_.put(b"new")
+    with pytest.raises(TopicExistsError, match="is another one"):
+        locals_.copy()
+    locals_.there.log().delete_topic("t")
+    locals_.copy()
+    locals_.check()
+    locals_.there.clock.advance(61_000)
+    assert locals_.there.maintain().removed_lives == 1
+    locals_.check()
+
+
+def test_a_root_is_not_copied_to_itself(locals_: Pair) -> None:
+    with pytest.raises(UsageError, match="can't be copied to itself"):
+        copy_topics(locals_.source.log(), locals_.source.log())
+
+
+def interfering(pair: Pair, act: object) -> Hook:
+    """Return a hook that lets another copy do all its work before each change of this one."""
+    busy = False
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        nonlocal busy
+        if busy or moment != "before" or operation not in ("put_if_absent", "write_once", "create", "delete"):
+            return
+        busy = True
+        assert callable(act)
+        act()
+        busy = False
+
+    return hook
+
+
+@pytest.mark.parametrize("growing", [False, True], ids=["the same", "grown meanwhile"])
+def test_two_copies_at_once(pair: Pair, *, growing: bool) -> None:
+    """Each change of the one comes after all the work of another one, which may have seen more."""
+    pair.source.create(2)
+    pair.put(b"a", b"b")
+    pair.put(b"c", partition=1)
+    left = 3
+
+    def other() -> None:
+        nonlocal left
+        if growing and left:
+            left -= 1
+            pair.put(b"more")
+        pair.copy()
+
+    pair.copy(hook=interfering(pair, other))
+    pair.check()
+    pair.put(b"d")
+    pair.copy(hook=interfering(pair, other))
+    pair.check()
+
+
+def test_retention_and_the_sweep_leave_a_copy_to_its_source(locals_: Pair) -> None:
+    """An entry of the destination's own would end the copy; after the switch both do their work."""
+    locals_.source.log().alter_topic("t", {"retention.ms": 1000, "segment.ms": 1})
+    locals_.copy()
+    for _ in range(3):
+        locals_.there.clock.advance(3_600_001)
+        locals_.there.maintain()
+    locals_.check()
+    append(locals_.there.handle(), batch_of([b"own"]))
+    for _ in range(3):
+        locals_.there.clock.advance(3_600_001)
+        locals_.there.maintain()
+    state = locals_.there.handle().newest()[1]
+    assert state.log_start[0] >= 3
+    assert state.staged_floor > 0
+
+
+# --- comparing -------------------------------------------------------------------------------------------
+
+
+def test_what_differs_is_named(locals_: Pair, tmp_path: Path) -> None:
+    other = World(tmp_path / "other", locals_.source.clock)
+    copy_topics(locals_.source.log(), other.log())
+    locals_.put(b"here")
+    append(other.handle(), batch_of([b"else"]))
+    append(other.handle(), batch_of([b"too many"]))
+    (compared,) = compare_topics(locals_.source.log(), other.log())
+    assert compared.faults == ("partition 0: it ends at 5, at the source at 4",)
+    locals_.put(b"too many")
+    (compared,) = compare_topics(locals_.source.log(), other.log())
+    assert compared.faults == ("partition 0 offset 3: the records differ",)
+    assert compared.records == 4
+    locals_.source.log().void("t", {0: (1, 2)}, force=True)
+    (compared,) = compare_topics(locals_.source.log(), other.log())
+    assert compared.faults[1:] == ("partition 0 offset 1: the source has no record",)
+
+
+# --- resuming --------------------------------------------------------------------------------------------
+
+
+def chunks(world: World) -> list[str]:
+    return world.files(".chunk")
+
+
+def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a copy of five commits end when it has staged two chunks, of a record each."""
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    pair.source.log().alter_topic("t", {"batch.size": 1024})
+    for value in (b"d", b"e", b"f", b"g"):
+        pair.put(value * 2000, partition=1)
+
+    def end(what: str, done: int, total: int) -> None:
+        if len(chunks(pair.there)) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy_topics(pair.source.log(), pair.there.log(), progress=end)
+    assert len(chunks(pair.there)) == 2
+    assert len(pair.there.files("/copied/")) == 2
+
+
+def test_an_interrupted_copy_goes_on_behind_what_it_staged(locals_: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(locals_, monkeypatch)
+    made: list[str] = []
+    locals_.copy(
+        hook=lambda operation, path, moment: made.append(path) if operation == "create" and "/staged/" in path else None
+    )
+    assert len(set(made)) == 3, "what was staged is not staged again"
+    locals_.check()
+    assert locals_.there.files("/copied/") == []
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "note"])
+def test_what_was_staged_and_is_damaged_is_staged_again(
+    locals_: Pair, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(locals_, monkeypatch)
+    first = locals_.there.path / chunks(locals_.there)[0]
+    if harm == "cut":
+        first.write_bytes(first.read_bytes()[:-1])
+    elif harm == "gone":
+        first.unlink()
+    else:
+        note = locals_.there.path / locals_.there.files("/copied/")[0]
+        note.write_bytes(note.read_bytes().replace(b'"sequence":', b'"sequence":1'))
+    locals_.copy()
+    locals_.check()
+
+
+def test_what_was_staged_of_another_history_is_not_used(
+    locals_: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R15: the source is restored after an interrupted copy, and has other records at the same offsets."""
+    older = World(tmp_path / "older", locals_.source.clock)
+    copy_topics(locals_.source.log(), older.log())
+    interrupted(locals_, monkeypatch)
+    append(older.handle(), batch_of([b"another"]))
+    copy_topics(older.log(), locals_.there.log())
+    Pair(older, locals_.there).check()
+    assert locals_.there.values()[-1] == b"another"
