@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pyspark_commitlog.config import check_together
 from pyspark_commitlog.copying.decision import (
     Found,
     Piece,
@@ -86,6 +87,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
     Raises:
         TopicExistsError, ConflictError, LogTruncationError: see ``check_destination``; nothing was copied.
         UnknownTopicError, TopicChangedError: the source is not there, or was deleted meanwhile.
+        ConfigError: the topic's configs are not allowed on the destination's storage.
         CorruptionError: the source is damaged; what is whole before the damage stays staged.
         OutcomeUnknownError: run it again: what landed changes nothing the second time.
     """
@@ -125,6 +127,7 @@ class _Round:
             stored = self._from.config(state)
             own = self._to.config(TopicState("", False, {}, (0,), (0,), 0))
             config = effective(state.config, stored.stored, stored.resolved(), own.stored)
+            check_together({**own.stored, **config}, appends=self._to.storage.can_append)
             return _Source(state, Writers(None, rows, state.writers.forgotten), config)
 
     def run(self) -> CopiedTopic | None:

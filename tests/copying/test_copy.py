@@ -10,7 +10,7 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying import staging
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
 from pyspark_commitlog.copying.topic_copy import CopiedTopic
-from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExistsError, UsageError
+from pyspark_commitlog.errors import ConfigError, ConflictError, LogTruncationError, TopicExistsError, UsageError
 from pyspark_commitlog.format.lineage import Verdict, compare
 from pyspark_commitlog.log.parted import parted
 from pyspark_commitlog.testing.faults import Hook, on_path
@@ -179,6 +179,15 @@ def test_a_copy_behaves_as_its_source_whatever_the_defaults_of_the_roots(locals_
     locals_.source.log().alter_topic("t", {"segment.bytes": 2**21})
     locals_.copy()
     assert locals_.there.log().describe("t").config["segment.bytes"] == str(2**21)
+
+
+def test_configs_that_the_destination_can_not_keep_are_refused(tmp_path: Path) -> None:
+    source = World(tmp_path / "source")
+    source.create(1, {**CHUNKS, "file.delete.delay.ms": 1000})
+    there = ObjectWorld(tmp_path / "there", source.clock)
+    with pytest.raises(ConfigError, match=r"file\.delete\.delay\.ms"):
+        copy_topics(source.log(), there.log())
+    assert there.log().topics() == []
 
 
 def test_access_rules_come_with_all_topics_before_these_are_seen(locals_: Pair) -> None:
