@@ -230,8 +230,8 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
     if version != FORMAT_VERSION:
         older = type(version) is int and version < FORMAT_VERSION
         remedy = (
-            "Read the root with the release that wrote it, and write its records to a new root with this one, topic "
-            "by topic: `commitlog cat OLD TOPIC -e -J` of that release into `commitlog produce NEW TOPIC --json` of this"
+            "Read the root with the release that wrote it, and write its records to a new root with this one. For a "
+            "topic: `commitlog cat OLD TOPIC -e -J` of that release into `commitlog produce NEW TOPIC --json` of this"
             if older
             else "Use the release that wrote this root, or a newer one"
         )
