@@ -157,7 +157,7 @@ class Stage:
     latest_ms: Callable[[int], int]
 
     def run(self, known: Mapping[int, Mapping[int, Piece]]) -> list[Piece]:
-        """Stage what is missing behind what is ``known`` already; return all pieces, by partition and offset.
+        """Stage what is missing after what is ``known`` already; return all pieces, by partition and offset.
 
         Raises:
             OffsetOutOfRangeError: retention was faster; look at the source again.

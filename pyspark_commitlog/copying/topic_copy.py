@@ -190,7 +190,7 @@ class _Round:
     ) -> Draft[_Step] | Unchanged[_Step]:
         source = self._source.state
         if found is not None and not found.state.deleted and found.stored.sequence > source.lineage.sequence:
-            return Unchanged(_Step.AGAIN)  # a newer look at the source tells whose entry that is
+            return Unchanged(_Step.AGAIN)  # a newer look at the source shows whose entry that is
         check_destination(found, source, self._from.name, self._to.storage.url)
         if found is not None and found.stored.sequence == source.lineage.sequence and not found.state.deleted:
             return Unchanged(_Step.DONE)
