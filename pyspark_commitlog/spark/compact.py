@@ -1,8 +1,8 @@
 """Compaction as a Spark job, for partitions that one process does not get through: the same plan, over segments.
 
-The driver holds the settlers' lock, plans and publishes (``log.maintain.compact``). Executors read keys, find what is
-superseded by a shuffle, which spills to disk where memory ends, and write segments; they must see the root under the
-same path.
+The driver plans and publishes (``log.maintain.compact``), on local disks under the settlers' lock. Executors read keys,
+find what is superseded by a shuffle, which spills to disk where memory ends, and write segments; they must see the root
+under the same path or URL, and have the credentials for it in their environment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, groups_of, latest_before
+from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, Replacement, groups_of, latest_before
 from pyspark_commitlog.log.maintain.compact import compact as compact_topic
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
 from pyspark_commitlog.log.settle_state import Sealed
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import open_storage
 
 #: Offsets in one bitmap of ``bitmap_construct_agg``.
@@ -54,23 +55,21 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))
 
 
-def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tuple[list[Sealed], int]:
+def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tuple[list[Replacement], int]:
     """Do one round (a ``log.maintain.compact.Worker``)."""
     segments = job.cleanable.segments
     gone, keyless = _superseded(_keys(spark, principal, job), job.cleanable.dirty[0].base_offset)
     cuts = np.searchsorted(gone, [segments[0].base_offset, *(segment.end_offset for segment in segments)])
     listed = [gone[start:end] for start, end in pairwise(cuts)]
-    split = _TASK_SEGMENTS * job.rules.segment_bytes
-    groups = groups_of(job, [len(offsets) for offsets in listed], split_bytes=split)
+    split_bytes = min(_TASK_SEGMENTS * job.rules.segment_bytes, job.split_bytes)
+    groups = groups_of(job, [len(offsets) for offsets in listed], split_bytes)
+    number = job.number if job.topic.storage.can_append else None
     tasks = [
-        _Task(job.topic.storage.url, job.topic.paths(job.topic_id), job.partition, job.number, job.rules,
-              [segments[i] for i in group], [listed[i] for i in group], latest_before(segments, group))
+        _Task(job.topic.storage.url, job.topic.paths(job.topic_id), job.partition, number, job.rules,
+              segments[group.start : group.stop], [listed[i] for i in group], latest_before(segments, group))
         for group in groups
     ]  # fmt: skip
-    fresh = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_Task.run).collect()
-    written = {number for group in groups for number in group}
-    kept = [segment for number, segment in enumerate(segments) if number not in written]
-    return sorted([*kept, *fresh], key=lambda segment: segment.base_offset), keyless
+    return spark.sparkContext.parallelize(tasks, len(tasks)).map(_Task.run).collect(), keyless
 
 
 def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> DataFrame:
@@ -120,12 +119,18 @@ class _Task:
     root: str
     paths: TopicPaths
     partition: int
-    number: int
+    number: int | None
     rules: Rules
-    segments: Sequence[Sealed]
+    segments: tuple[Sealed, ...]
     gone: Sequence[Ints]
     latest_ms: int
 
-    def run(self) -> list[Sealed]:
-        directory = SegmentDir(open_storage(self.root), self.paths, self.partition)
-        return rewrite(directory, self.segments, self.gone, self.rules, number=self.number, latest_ms=self.latest_ms)
+    def run(self) -> Replacement:
+        """Rewrite; without a ``number`` what is made is named for the newest settle entry now (rule O1)."""
+        storage = open_storage(self.root)
+        number = self.number
+        if number is None:
+            number = TopicLog(storage, self.paths.name).settled(self.paths.topic_id)[0].sequence
+        directory = SegmentDir(storage, self.paths, self.partition)
+        made = rewrite(directory, self.segments, self.gone, self.rules, number=number, latest_ms=self.latest_ms)
+        return Replacement(self.segments, tuple(made))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullE
 from pyspark_commitlog.log.maintain import run as maintenance
 from pyspark_commitlog.log.maintain import settle as settling
 from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.compact import CompactionJob, compact, work_here
+from pyspark_commitlog.log.maintain.compact import CompactionJob, Replacement, compact, work_here
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.run import Maintained
@@ -358,7 +358,7 @@ def test_whatever_a_compaction_s_worker_fails_with_the_other_partitions_are_comp
             append(topic, batch_of([b"1"], key=[key], partition=[partition], headers=[[("pad", b"x" * 700)]]))
             settle(topic, identity(topic))
 
-    def worker(job: CompactionJob) -> tuple[list[Sealed], int]:
+    def worker(job: CompactionJob) -> tuple[Iterator[Replacement], int]:
         if job.partition < 2:
             raise RuntimeError(f"task of partition {job.partition} failed")
         return work_here(job)

@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.maintain.compact import plan_compaction, plan_groups
+from pyspark_commitlog.log.maintain.compaction_plan import plan_compaction, plan_groups
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 
 DAY_MS = 86_400_000

@@ -2,50 +2,44 @@
 
 Under the settlers' lock (rule R3). Segments are rewritten under new names and swapped by one settle entry (rule R4),
 which takes the place of Kafka's ``.cleaned`` and ``.swap`` renames: a reader sees either all old or all new ones,
-and the old ones stay until no retained settle entry names them (rule R13).
+and the old ones stay until no retained settle entry names them (rule R13). Where nothing can be appended there is no
+lock, and a round publishes piece by piece (``log.objects.compact``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, as_reported, together
+from pyspark_commitlog.errors import TopicChangedError, as_reported, missing, together
+from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.maintain.compaction_plan import Cleanable, is_overdue, plan_compaction, plan_groups
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
+from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
+from pyspark_commitlog.log.objects.merge import split
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite, rows_of
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, silent, watched
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-# What a round holds for an offset that turns out superseded.
-_BYTES_AN_OFFSET = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanable:
-    """What a round takes: segments compacted before, and those after them that were not. Neighbours, ascending."""
-
-    clean: tuple[Sealed, ...]
-    dirty: tuple[Sealed, ...]
-
-    @property
-    def segments(self) -> tuple[Sealed, ...]:
-        """Return all of them."""
-        return (*self.clean, *self.dirty)
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """One round of one partition, for the worker that does it; what it makes is named for settle entry ``number``."""
+    """One round of one partition, for the worker that does it.
+
+    What it makes is named for settle entry ``number``; without append that is the newest one when the round began.
+    """
 
     topic: TopicLog
     topic_id: str
@@ -61,9 +55,26 @@ class CompactionJob:
         """Return where to read and write."""
         return SegmentDir(self.topic.storage, self.topic.paths(self.topic_id), self.partition)
 
+    @property
+    def split_bytes(self) -> int:
+        """Return after how many bytes of segments a piece of the work ends, if it can: where it is published alone."""
+        return LONG_MAX if self.topic.storage.can_append else self.rules.segment_bytes
 
-#: Does a job: returns the segments that take the place of the job's, and how many records had no key.
-Worker = Callable[[CompactionJob], tuple[list[Sealed], int]]
+    def number_now(self) -> int:
+        """Return the number for the names of what is begun now (rules R1, O1)."""
+        return self.number if self.topic.storage.can_append else self.topic.settled(self.topic_id)[0].sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Neighbouring segments of a job, and those that take their place, at the same offsets."""
+
+    old: tuple[Sealed, ...]
+    new: tuple[Sealed, ...]
+
+
+#: Does a job: returns what takes the place of what, ascending, perhaps while it is made; and how many had no key.
+Worker = Callable[[CompactionJob], tuple[Iterable[Replacement], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,82 +87,10 @@ class Compacted:
     keyless: int
 
 
-def plan_compaction(
-    sealed: Sequence[Sealed],
-    row: SettledPartition,
-    *,
-    log_start: int,
-    config: TopicConfig,
-    now_ms: int,
-    oldest_ms: int | None,
-) -> Cleanable | None:
-    """Return what to compact now; None when it is not due (pure; ``LogCleanerManager.grabFilthiestCompactedLog``).
-
-    Args:
-        sealed: the partition's sealed segments; the active one is never compacted.
-        row: the partition as published.
-        log_start: its log start offset.
-        config: of the topic; ``cleaner.dedupe.buffer.size`` also bounds the offsets of the dirty segments in a round.
-        now_ms: the storage's time.
-        oldest_ms: the oldest timestamp that is not compacted, if ``max.compaction.lag.ms`` asks for it.
-    """
-    if not config.has_policy("compact"):
-        return None
-    first_dirty = max(log_start, row.cleaned)
-    clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
-    dirty = _old_enough([s for s in sealed if s.end_offset > first_dirty], config, now_ms)
-    dirty_bytes = sum(s.length for s in dirty)
-    if not dirty_bytes:
-        return None
-    due = oldest_ms is not None and now_ms - oldest_ms > config.number("max.compaction.lag.ms")
-    share = dirty_bytes / (dirty_bytes + sum(s.length for s in clean))
-    if not due and share <= config.ratio("min.cleanable.dirty.ratio"):
-        return None
-    offsets = config.number("cleaner.dedupe.buffer.size") // _BYTES_AN_OFFSET
-    return Cleanable(clean, tuple(_bounded(dirty, offsets)))
-
-
-def _old_enough(dirty: Sequence[Sealed], config: TopicConfig, now_ms: int) -> list[Sealed]:
-    """Return the segments before the first that is younger than ``min.compaction.lag.ms``."""
-    lag = config.number("min.compaction.lag.ms")
-    young = (i for i, s in enumerate(dirty) if lag and s.max_timestamp > now_ms - lag)
-    return list(dirty[: next(young, len(dirty))])
-
-
-def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
-    """Yield the first segments, with so many offsets at most: at least one."""
-    taken = 0
-    for segment in dirty:
-        taken += segment.end_offset - segment.base_offset
-        if taken > offsets and segment is not dirty[0]:
-            return
-        yield segment
-
-
-def plan_groups(
-    segments: Sequence[Sealed], touched: Sequence[bool], segment_bytes: int, split_bytes: int = LONG_MAX
-) -> list[range]:
-    """Return the runs of neighbours to rewrite; all others stay as they are (pure).
-
-    Those are the touched ones, together with small neighbours, which this is the occasion to join
-    (``Cleaner.groupSegmentsBySize``). A run ends before ``split_bytes``, if that leaves one segment at least.
-    """
-    groups: list[range] = []
-    start, size = 0, 0
-    for at, segment in enumerate(segments):
-        joins = touched[at] or segment.length * 2 < segment_bytes
-        if not joins or size + segment.length > split_bytes:
-            groups.append(range(start, at))
-            start, size = at if joins else at + 1, 0
-        size += segment.length if joins else 0
-    groups.append(range(start, len(segments)))
-    return [run for run in groups if len(run) > 1 or any(touched[i] for i in run)]
-
-
 def compact(
     topic: TopicLog, topic_id: str, worker: Worker | None = None, progress: Progress = silent
 ) -> list[Compacted]:
-    """Compact what is due, partition by partition; stops where another settler is at work (rule R3).
+    """Compact what is due, partition by partition; stops where another settler, or compactor, is at work (R3, O2).
 
     Args:
         topic: the topic.
@@ -167,9 +106,11 @@ def compact(
     done: list[Compacted] = []
     topic.forget_defaults()
     _, state = topic.newest(topic_id)
-    if not topic.storage.can_append or not topic.config(state).has_policy("compact"):
+    if not topic.config(state).has_policy("compact"):
         return done
     failures, watched_progress = list[Exception](), watched(progress)
+    if not topic.storage.can_append:
+        _split_what_is_due(topic, topic_id)
     for partition in range(state.partitions):
         try:
             done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
@@ -187,8 +128,11 @@ def compact(
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
     """Compact a partition until nothing is due; the lock is free between two rounds."""
     while True:
-        with topic.settling(topic_id) as held:
-            one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
+        if topic.storage.can_append:
+            with topic.settling(topic_id) as held:
+                one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
+        else:
+            one = _compact_pieces(topic, topic_id, partition, worker, progress)
         if one is None:
             return
         yield one
@@ -199,34 +143,128 @@ def _compact_locked(
 ) -> Compacted | None:
     _, state = topic.newest_durable(topic_id, fresh=True)
     base, settled = topic.settled(topic_id)
-    row, config, now = settled.partition(partition), topic.config(state), topic.storage.clock.now_ms()
-    log_start, sealed = state.log_start[partition], topic.sealed(settled, partition)
-    oldest = _oldest(topic, topic_id, partition, row, sealed, config)
-    plan = plan_compaction(sealed, row, log_start=log_start, config=config, now_ms=now, oldest_ms=oldest)
-    if plan is None:
+    sealed = topic.sealed(settled, partition)
+    job = _job(topic, state, base, settled, partition, sealed, progress)
+    if job is None:
         return None
     reserved = topic.reserve(base, settled)
     if reserved is None:
         return None
-    base = reserved
-    rules = Rules.of(config, log_start=log_start, cleaned=row.cleaned, now_ms=now)
-    buffer_bytes = config.number("cleaner.dedupe.buffer.size")
-    job = CompactionJob(topic, topic_id, partition, base.sequence + 1, plan, rules, buffer_bytes, progress)
-    fresh, keyless = worker(job)
-    if keyless:
-        logger.warning(
-            "topic %r partition %d: compaction dropped %d records without a key", topic.name, partition, keyless
-        )
-    at = sealed.index(plan.segments[0])
-    every = [*sealed[:at], *fresh, *sealed[at + len(plan.segments) :]]
+    base, row = reserved, settled.partition(partition)
+    job = replace(job, number=base.sequence + 1)
+    done, keyless = _done(job, worker)
+    every = list(sealed)
+    for each in done:
+        at = every.index(each.old[0])
+        every[at : at + len(each.old)] = each.new
     leaves = topic.leaves(topic_id, row.manifest)
     manifest = write_manifest(topic.storage, job.directory.paths, partition, job.number, every, leaves)
     partitions = list(settled.partitions)
-    partitions[partition] = replace(row, manifest=manifest, cleaned=plan.dirty[-1].end_offset)
+    partitions[partition] = replace(row, manifest=manifest, cleaned=job.cleanable.dirty[-1].end_offset)
     if topic.publish(base, replace(settled, partitions=tuple(partitions))) is None:
         return None
-    sizes = (sum(s.length for s in plan.segments), sum(s.length for s in fresh))
-    return Compacted(partition, (len(plan.segments), len(fresh)), sizes, keyless)
+    return _compacted(job, done, keyless)
+
+
+def _job(
+    topic: TopicLog,
+    state: TopicState,
+    base: Stored,
+    settled: SettleState,
+    partition: int,
+    sealed: Sequence[Sealed],
+    progress: Progress,
+) -> CompactionJob | None:
+    """Return the round that is due among these segments of a partition; None where none is."""
+    plan = _plan(topic, state, settled, partition, sealed)
+    if plan is None:
+        return None
+    config, cleaned = topic.config(state), settled.partition(partition).cleaned
+    now_ms = topic.storage.clock.now_ms()
+    rules = Rules.of(config, log_start=state.log_start[partition], cleaned=cleaned, now_ms=now_ms)
+    buffer_bytes = config.number("cleaner.dedupe.buffer.size")
+    return CompactionJob(topic, state.topic_id, partition, base.sequence, plan, rules, buffer_bytes, progress)
+
+
+def _plan(
+    topic: TopicLog, state: TopicState, settled: SettleState, partition: int, sealed: Sequence[Sealed]
+) -> Cleanable | None:
+    row, config = settled.partition(partition), topic.config(state)
+    return plan_compaction(
+        sealed,
+        row,
+        log_start=state.log_start[partition],
+        config=config,
+        now_ms=topic.storage.clock.now_ms(),
+        oldest_ms=_oldest(topic, state.topic_id, partition, row, sealed, config),
+    )
+
+
+def _done(job: CompactionJob, worker: Worker) -> tuple[list[Replacement], int]:
+    """Have a worker do all of a job; warn of what had no key."""
+    done, keyless = worker(job)
+    _warn_of_keyless(job, keyless)
+    return list(done), keyless
+
+
+def _warn_of_keyless(job: CompactionJob, keyless: int) -> None:
+    if keyless:
+        name, partition = job.topic.name, job.partition
+        logger.warning("topic %r partition %d: compaction dropped %d records without a key", name, partition, keyless)
+
+
+def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) -> Compacted:
+    before = len(job.cleanable.segments)
+    after = before + sum(len(each.new) - len(each.old) for each in done)
+    size = sum(segment.length for segment in job.cleanable.segments)
+    gone = sum(segment.length for each in done for segment in each.old)
+    made = sum(segment.length for each in done for segment in each.new)
+    return Compacted(job.partition, (before, after), (size, size - gone + made), keyless)
+
+
+# --- where nothing can be appended ------------------------------------------------------------------------
+
+
+def _split_what_is_due(topic: TopicLog, topic_id: str) -> None:
+    """Make own pieces of those objects of the tail that hold what some partition is to compact."""
+    state = topic.newest_durable(topic_id, fresh=True)[1]
+    _, settled = topic.settled(topic_id)
+    config, count = topic.config(state), 0
+    for partition in range(len(settled.partitions)):
+        sealed = topic.sealed(settled, partition)
+        oldest = _oldest(topic, topic_id, partition, settled.partition(partition), sealed, config)
+        if not is_overdue(oldest, config, topic.storage.clock.now_ms()):
+            sealed = eligible(sealed, settled.tail)
+        plan = _plan(topic, state, settled, partition, sealed)
+        count = max(count, 0 if plan is None else reaches_into(settled.tail, plan.dirty))
+    split(topic, topic_id, settled.tail[:count])
+
+
+def _compact_pieces(
+    topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
+) -> Compacted | None:
+    """Do a round without a lock: each piece is published when it is made; the first that can't be ends the round."""
+    _, state = topic.newest_durable(topic_id, fresh=True)
+    base, settled = topic.settled(topic_id)
+    own = tuple(topic.own_segments(settled, partition).every())
+    job = _job(topic, state, base, settled, partition, own, progress)
+    if job is None:
+        return None
+    last, done = job.cleanable.segments[-1], list[Replacement]()
+    try:
+        made, keyless = worker(job)
+        for each in made:
+            cleaned = last.end_offset if each.old[-1] == last else None
+            if not publish_piece(topic, topic_id, partition, each.old, each.new, cleaned):
+                return None
+            done.append(each)
+    except FileNotFoundError as error:
+        left = [segment for segment in job.cleanable.segments if not any(segment in each.old for each in done)]
+        if still_own(topic, topic_id, partition, left):
+            raise missing(error) from error
+        return None
+    _warn_of_keyless(job, keyless)
+    return _compacted(job, done, keyless)
 
 
 def _oldest(
@@ -252,8 +290,8 @@ def _oldest(
 # --- the work, in this process ----------------------------------------------------------------------------
 
 
-def work_here(job: CompactionJob) -> tuple[list[Sealed], int]:
-    """Do a job: find what is superseded, then rewrite the segments that hold some of it."""
+def work_here(job: CompactionJob) -> tuple[Iterator[Replacement], int]:
+    """Do a job: find what is superseded, then rewrite the segments that hold some of it, as far as is asked for."""
     plan = job.cleanable
     clean, total = len(plan.clean), len(plan.segments)
     sources = [
@@ -261,16 +299,17 @@ def work_here(job: CompactionJob) -> tuple[list[Sealed], int]:
         for at, segment in enumerate(plan.segments)
     ]
     gone, keyless = find_superseded(sources[:clean], sources[clean:], job.buffer_bytes)
-    fresh: list[Sealed] = []
-    at = 0  # the last group ends with the last segment: that one is dirty
-    for group in groups_of(job, [len(offsets) for offsets in gone]):
-        job.progress("compact: write", group.start, total)
-        fresh += plan.segments[at : group.start]
-        segments, superseded = [plan.segments[i] for i in group], [gone[i] for i in group]
-        latest_ms = latest_before(plan.segments, group)
-        fresh += rewrite(job.directory, segments, superseded, job.rules, number=job.number, latest_ms=latest_ms)
-        at = group.stop
-    return fresh, keyless
+    return _rewritten(job, gone), keyless
+
+
+def _rewritten(job: CompactionJob, gone: Sequence[Ints]) -> Iterator[Replacement]:
+    segments = job.cleanable.segments
+    for group in groups_of(job, [len(offsets) for offsets in gone], job.split_bytes):
+        job.progress("compact: write", group.start, len(segments))
+        old, superseded = segments[group.start : group.stop], [gone[i] for i in group]
+        latest_ms = latest_before(segments, group)
+        new = rewrite(job.directory, old, superseded, job.rules, number=job.number_now(), latest_ms=latest_ms)
+        yield Replacement(old, tuple(new))
 
 
 def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_MAX) -> list[range]:

@@ -86,6 +86,24 @@ def merge(
     return done
 
 
+def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
+    """Make own pieces of the partitions of what the first objects of the tail hold; return the bytes written.
+
+    Nothing where another process has taken one of them meanwhile. Raises as ``merge`` does.
+    """
+    if not objects:
+        return 0
+    base, settled = topic.settled(topic_id)
+    try:
+        return _Merge(topic, topic.newest(topic_id)[1], base, settled).run(TailMerge(tuple(objects), split=True))
+    except _InVainError:
+        return 0
+    except FileNotFoundError as error:
+        if topic.settled(topic_id)[1] == settled:
+            raise missing(error) from error
+        return 0
+
+
 class _Merge:
     """A look at what is due, and the work of one merge.
 
@@ -173,7 +191,8 @@ class _Merge:
 
     def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
         """Yield the frames of neighbouring pieces, small ones joined; none with those of another leader epoch."""
-        merger = Merger(self._config.number("batch.size"), self._config.codec(), self._state.topic_id, partition)
+        frame_bytes = min(self._config.number("batch.size"), self._limits.segment_bytes)
+        merger = Merger(frame_bytes, self._config.codec(), self._state.topic_id, partition)
         epoch = 0
         for piece in pieces:
             for found in sources.frames(partition, piece):

@@ -1,0 +1,104 @@
+"""What a compaction takes, and which segments it writes again (pure).
+
+Kafka: ``LogCleanerManager.grabFilthiestCompactedLog``, ``Cleaner.groupSegmentsBySize``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.config import LONG_MAX, TopicConfig
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
+
+# What a round holds for an offset that turns out superseded.
+_BYTES_AN_OFFSET = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanable:
+    """What a round takes: segments compacted before, and those after them that were not. Neighbours, ascending."""
+
+    clean: tuple[Sealed, ...]
+    dirty: tuple[Sealed, ...]
+
+    @property
+    def segments(self) -> tuple[Sealed, ...]:
+        """Return all of them."""
+        return (*self.clean, *self.dirty)
+
+
+def plan_compaction(
+    sealed: Sequence[Sealed],
+    row: SettledPartition,
+    *,
+    log_start: int,
+    config: TopicConfig,
+    now_ms: int,
+    oldest_ms: int | None,
+) -> Cleanable | None:
+    """Return what to compact now; None when it is not due (pure; ``LogCleanerManager.grabFilthiestCompactedLog``).
+
+    Args:
+        sealed: the partition's sealed segments; the active one is never compacted.
+        row: the partition as published.
+        log_start: its log start offset.
+        config: of the topic; ``cleaner.dedupe.buffer.size`` also bounds the offsets of the dirty segments in a round.
+        now_ms: the storage's time.
+        oldest_ms: the oldest timestamp that is not compacted, if ``max.compaction.lag.ms`` asks for it.
+    """
+    if not config.has_policy("compact"):
+        return None
+    first_dirty = max(log_start, row.cleaned)
+    clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
+    dirty = _old_enough([s for s in sealed if s.end_offset > first_dirty], config, now_ms)
+    dirty_bytes = sum(s.length for s in dirty)
+    if not dirty_bytes:
+        return None
+    share = dirty_bytes / (dirty_bytes + sum(s.length for s in clean))
+    if not is_overdue(oldest_ms, config, now_ms) and share <= config.ratio("min.cleanable.dirty.ratio"):
+        return None
+    offsets = config.number("cleaner.dedupe.buffer.size") // _BYTES_AN_OFFSET
+    return Cleanable(clean, tuple(_bounded(dirty, offsets)))
+
+
+def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:
+    """Return whether ``max.compaction.lag.ms`` has passed since the oldest timestamp that is not compacted (pure)."""
+    return oldest_ms is not None and now_ms - oldest_ms > config.number("max.compaction.lag.ms")
+
+
+def _old_enough(dirty: Sequence[Sealed], config: TopicConfig, now_ms: int) -> list[Sealed]:
+    """Return the segments before the first that is younger than ``min.compaction.lag.ms``."""
+    lag = config.number("min.compaction.lag.ms")
+    young = (i for i, s in enumerate(dirty) if lag and s.max_timestamp > now_ms - lag)
+    return list(dirty[: next(young, len(dirty))])
+
+
+def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
+    """Yield the first segments, with so many offsets at most: at least one."""
+    taken = 0
+    for segment in dirty:
+        taken += segment.end_offset - segment.base_offset
+        if taken > offsets and segment is not dirty[0]:
+            return
+        yield segment
+
+
+def plan_groups(
+    segments: Sequence[Sealed], touched: Sequence[bool], segment_bytes: int, split_bytes: int = LONG_MAX
+) -> list[range]:
+    """Return the runs of neighbours to rewrite; all others stay as they are (pure).
+
+    Those are the touched ones, together with small neighbours, which this is the occasion to join
+    (``Cleaner.groupSegmentsBySize``). A run ends before ``split_bytes``, if that leaves one segment at least.
+    """
+    groups: list[range] = []
+    start, size = 0, 0
+    for at, segment in enumerate(segments):
+        joins = touched[at] or segment.length * 2 < segment_bytes
+        if not joins or size + segment.length > split_bytes:
+            groups.append(range(start, at))
+            start, size = at if joins else at + 1, 0
+        size += segment.length if joins else 0
+    groups.append(range(start, len(segments)))
+    return [run for run in groups if len(run) > 1 or any(touched[i] for i in run)]
