@@ -56,9 +56,14 @@ from pyspark_commitlog.log.state import (
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.storage import Holder, Storage
 from pyspark_commitlog.storage.caches import Shelf
+from pyspark_commitlog.storage.process import share_out
 
 #: What a handle counts for where others are remembered: the newest entries, parsed.
 HANDLE_BYTES = 2**15
+#: Footers of objects that are read at a time.
+_AT_ONCE = 8
+#: By root, path (with a uuid) and CRC; of all topics of the process.
+_footers: Shelf[tuple[str, str, int], Footer] = Shelf()
 #: How many times the memory of its JSON a parsed table takes, about.
 _PARSED = 6
 #: About how many bytes of JSON a segment's row takes.
@@ -423,24 +428,33 @@ class TopicLog:
         return cast(Segments, segments)
 
     def footer(self, topic_id: str, shared: Shared) -> Footer:
-        """Return what an object of the tail holds; one that was read is remembered: it is written once.
+        """Return what an object of the tail holds; one that was read is remembered by the process: it is written once.
 
         Raises:
             FileNotFoundError: it is collected.
             CorruptionError: it is not what the settle entry names.
         """
-        footer = self._tables.get(shared)
+        footer = self._known_footer(topic_id, shared)
         if footer is None:
             path = self.paths(topic_id).object(shared.name)
             start = shared.size_bytes - TRAILER_BYTES - shared.footer.length
             data = self.storage.read(path, start, shared.footer.length)
             footer = decode_footer(shared.footer.check(data, path), path)
-            self._tables.put(shared, footer, shared.footer.length * _PARSED)
-        return cast(Footer, footer)
+            _footers.put((self.storage.url, path, shared.footer.crc), footer, shared.footer.length * _PARSED)
+        return footer
+
+    def _known_footer(self, topic_id: str, shared: Shared) -> Footer | None:
+        return _footers.get((self.storage.url, self.paths(topic_id).object(shared.name), shared.footer.crc))
+
+    def _remember(self, topic_id: str, shared: Shared) -> None:
+        self.footer(topic_id, shared)
 
     def _slices(self, settle: SettleState, partition: int) -> list[list[Any]]:
         """Return a partition's segments in the objects of the tail, as rows."""
         rows = []
+        unknown = [shared for shared in settle.tail if self._known_footer(settle.topic_id, shared) is None]
+        if len(unknown) > 1:  # each is a request
+            share_out(partial(self._remember, settle.topic_id), unknown, _AT_ONCE)
         for shared in settle.tail:
             piece = self.footer(settle.topic_id, shared).of(partition)
             if piece is not None:

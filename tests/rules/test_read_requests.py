@@ -12,6 +12,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader, read_view
 from pyspark_commitlog.log.read.unsettled import AT_ONCE, read_pending
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.storage import read_ahead
 from tests.support.records import append, batch_of, each_record, read_partition
 from tests.support.remote import RemoteStorage
@@ -100,6 +101,23 @@ def test_files_of_several_commits_are_fetched_at_the_same_time(tmp_path: Path) -
     assert [record.value for record in read_partition(topic, 0)] == values(0, 300)
     assert requests(topic).most_at_once >= 4
     assert len(requests(topic).gets(".chunk")) == 60
+
+
+def test_extents_that_follow_one_another_in_a_chunk_are_fetched_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task flushes its frames group by group."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", 5 * KIB)
+    monkeypatch.setattr(staging, "GATHER_BYTES", KIB)
+    topic = filled(tmp_path / "root", 1, 2000, settled=False)
+    view, storage = read_view(topic, topic.newest()[1].topic_id), requests(topic)
+    assert len(topic.extents(view.newest)) > 20
+    reader = PartitionReader(topic, view.topic.topic_id, 0, view=view)
+    storage.reset()
+    assert sum(rows.count for rows in reader.read(0, 2000)) == 2000
+    size = sum(end - start for _, start, end in storage.gets(".chunk"))
+    assert len(storage.gets(".chunk")) <= size / (8 * KIB) + 1
+    assert twice(storage.gets(".chunk")) == 0
 
 
 @pytest.mark.parametrize("inline", [0, 65_536])

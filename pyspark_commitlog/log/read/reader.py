@@ -277,12 +277,22 @@ class PartitionReader:
             return None
         for entry in self._known.values():
             at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
-            if at >= 0 and offset < (extent := entry.extents[at]).end_offset:
-                if extent.chunk == INLINE:
-                    return Lies(None, extent.end_offset)
-                path = self._paths.chunk(entry.chunks[extent.chunk].name)
-                return Lies(Range(path, extent.position, extent.position + extent.length), extent.end_offset)
+            if at >= 0 and offset < entry.extents[at].end_offset:
+                return self._staged_at(entry, at, stop)
         return None
+
+    def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> Lies:
+        """Return where an extent lies, together with those before ``stop`` that follow it in its chunk."""
+        first = last = entry.extents[at]
+        if first.chunk == INLINE:
+            return Lies(None, first.end_offset)
+        for extent in entry.extents[at + 1 :]:
+            follows = extent.chunk == last.chunk and extent.position == last.position + last.length
+            if not follows or extent.base_offset >= stop:
+                break
+            last = extent
+        path = self._paths.chunk(entry.chunks[first.chunk].name)
+        return Lies(Range(path, first.position, last.position + last.length), last.end_offset)
 
     def _resolve(self, offset: int, stop: int, coming: Coming) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""
