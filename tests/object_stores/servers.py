@@ -128,7 +128,7 @@ class S3Server(Server):
     def bucket(self, name: str, endpoint: str = "") -> Bucket:
         """See ``Server.bucket``."""
         options = {"key": ACCESS_KEY, "secret": SECRET_KEY, "endpoint_url": endpoint or self.endpoint}
-        return Bucket(f"s3://{name}", {**options, "client_kwargs": {"region_name": REGION}})
+        return Bucket(f"s3://{name}", {**options, "region_name": REGION})
 
 
 class Versitygw(S3Server):

@@ -45,7 +45,9 @@ def race(server: Server, name: str, proxy: Proxy, home: Path, *, commits: int, s
     held = proxy.add(faults.held, verb=CONDITIONAL, path="/journal/", nth=5)
     proxy.chance(FAULTS, seed=len(name))
     done = home / "done"
-    zombie = start(write_many, server.bucket(name, zombies.endpoint), root, "zombie", 2, PARTITIONS, home / "zombie")
+    patient = server.bucket(name, zombies.endpoint)
+    patient = Bucket(patient.url, {**patient.options, "timeout": 600})
+    zombie = start(write_many, patient, root, "zombie", 2, PARTITIONS, home / "zombie")
     wait_for(lambda: waiting.hits == 1, 60)
     writers = [start(write_many, spoiled, root, each, commits, PARTITIONS, home / each) for each in ("a", "b")]
     watchers = [

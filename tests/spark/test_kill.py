@@ -41,11 +41,15 @@ class KilledJob:
 
     def __init__(self, home: Path, batches: int, rows: int = 200) -> None:
         self.home = home
-        self.log = CommitLog(str(home / "log"))
+        self.log = self.opened()
         self.log.create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG)
         self.wanted: list[bytes] = []
         self._batches = 0
         self.add(batches, rows)
+
+    def opened(self) -> CommitLog:
+        """Return the log that it writes to."""
+        return CommitLog(str(self.home / "log"))
 
     def add(self, batches: int, rows: int) -> None:
         """Lay out more Parquet files: one is one micro-batch."""
