@@ -99,14 +99,14 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
     """
     flat = {name: value for name, value in options.items() if name not in _IGNORED}
     for nested in ("client_kwargs", "config_kwargs"):
-        inner = flat.pop(nested, None)
+        inner = _from_json(nested, flat.pop(nested, None))
         if isinstance(inner, Mapping):
             flat |= inner
     seconds = {
         name: flat.pop(name, default) for name, default in (("connect_timeout", _CONNECT_SECONDS), ("timeout", None))
     }
     seconds["timeout"] = seconds["timeout"] or flat.pop("read_timeout", None) or _REQUEST_SECONDS
-    style = flat.pop("s3", None)
+    style = _from_json("s3", flat.pop("s3", None))
     if isinstance(style, Mapping) and style.get("addressing_style") == "virtual":
         flat["virtual_hosted_style_request"] = True
     store = {_NAMES[kind].get(name, name): value for name, value in flat.items() if value is not None}
@@ -116,6 +116,20 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
         store |= _connection(store.pop("connection_string", None))
     http: dict[str, Any] = {name: timedelta(seconds=float(str(value))) for name, value in seconds.items()}
     return store, http | {"allow_http": True}
+
+
+def _from_json(name: str, value: object) -> object:
+    """Return an option that holds others, also as JSON text: Spark's options and the command line have no more.
+
+    Raises:
+        UsageError: it is text, and no JSON.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise UsageError(f'storage option {name}: give a JSON object, as {{"region_name": "eu-west-1"}}') from None
 
 
 def _name_gcs_token(store: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -126,3 +127,21 @@ def test_no_error_shows_a_credential(bucket: Bucket, through: Bucket, proxy: Pro
         said = repr(raised.value) + str(raised.value)
         assert str(bucket.options["secret"]) not in said
         assert str(bucket.options["key"]) not in said
+
+
+def test_credentials_may_come_from_a_function(bucket: Bucket) -> None:
+    """So that they can be renewed: it is asked when a client is made, and again when they expire."""
+    asked = list[int]()
+
+    def provider() -> dict[str, object]:
+        asked.append(1)
+        expires = datetime.now(UTC) + timedelta(seconds=1)
+        return {"access_key_id": bucket.options["key"], "secret_access_key": bucket.options["secret"], "token": None,
+                "expires_at": expires}  # fmt: skip
+
+    given = {name: value for name, value in bucket.options.items() if name not in ("key", "secret")}
+    storage = open_storage(f"{bucket.url}/root", {**given, "credential_provider": provider})
+    storage.put_if_absent("d/1", b"1")
+    time.sleep(1.1)
+    assert storage.read("d/1") == b"1"
+    assert len(asked) == 2

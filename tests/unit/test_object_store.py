@@ -21,6 +21,8 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
+from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.storage import NotPutError, object_options, open_storage
 from pyspark_commitlog.storage.object_clock import StoreTime
 from pyspark_commitlog.storage.object_errors import first_line
@@ -337,6 +339,10 @@ def test_options_are_fsspecs_names_or_the_librarys() -> None:
     assert {name: http[name].total_seconds() for name in ("connect_timeout", "timeout")} == {
         "connect_timeout": 5, "timeout": 7,
     }  # fmt: skip
+    as_text = {**given, "client_kwargs": '{"region_name": "eu-west-1"}', "config_kwargs": '{"read_timeout": 7}'}
+    assert client_options("s3", as_text) == (store, http)
+    with pytest.raises(UsageError, match="client_kwargs: give a JSON object"):
+        client_options("s3", {"client_kwargs": "region_name=x"})
     azure, _ = client_options("azure", {"connection_string": "AccountName=n;AccountKey=a==;BlobEndpoint=http://h/n"})
     assert azure == {"account_name": "n", "account_key": "a==", "endpoint": "http://h/n"}
 
@@ -366,6 +372,13 @@ def test_no_secret_is_shown_and_only_the_options_travel() -> None:
     again = pickle.loads(pickle.dumps(storage))
     assert (again.url, again._opener) == (storage.url, storage._opener)
     assert again._clients == {}
+
+
+def test_no_secret_is_shown_by_a_jobs_options() -> None:
+    given = {"path": "s3://b/x", "storage.secret": "s3cr3t"}
+    source, sink = source_options({**given, "subscribe": "t"}), sink_options({**given, "topic": "t"})
+    assert source.storage == sink.storage == {"secret": "s3cr3t"}
+    assert "s3cr3t" not in repr(source) + repr(sink)
 
 
 def test_a_storage_that_was_used_travels(storage: ObjectStorage) -> None:

@@ -80,7 +80,7 @@ class SourceOptions:
     push_down: bool
     newest_per_key: bool = False
     group: QueryGroup | None = None
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str | None = None
     poll_requests_per_hour: int = DEFAULT_PER_HOUR
 

@@ -43,7 +43,7 @@ class SinkOptions:
     durable: bool
     compression: str | None
     create: NewTopic | None = None
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str | None = None
 
 
