@@ -42,6 +42,8 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: removed {counted(gone.segments, 'segment file')}"
     if done.swept_chunks:
         yield f"{name}: swept {counted(done.swept_chunks, 'chunk')} that nobody committed"
+    if done.swept_files:
+        yield f"{name}: swept {counted(done.swept_files, 'file')} that nobody named"
     kinds = {"chunk": gone.chunks, "journal entry": gone.entries, "settle entry": gone.settle_entries}
     kinds["table"] = gone.files
     removed = ", ".join(counted(count, kind) for kind, count in kinds.items() if count)

@@ -36,6 +36,34 @@ class Change:
     dropped: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A settle entry that is linked by ``prev`` from the newest down; ``at_ms`` is its storage time."""
+
+    sequence: int
+    write_id: str
+    prev: str
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Collecting:
+    """What a handle remembers of collecting one incarnation of a topic, to ask storage for less: 0 is unknown.
+
+    Args:
+        topic_id: whose.
+        links: the settle entries that were linked, ascending.
+        proof: the settle entry of which all that follows was done.
+        settles_from, entries_from: lowest numbers of both journals that may still be there.
+    """
+
+    topic_id: str = ""
+    links: tuple[Link, ...] = ()
+    proof: int = 0
+    settles_from: int = 0
+    entries_from: int = 0
+
+
 #: Plans a change on top of an entry and its state; None where its preconditions do not hold.
 Operation = Callable[[Stored, SettleState], Change | None]
 

@@ -246,3 +246,11 @@ def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int
     if state.marks and 0 <= base_ms - state.marks[-1].at_ms < every_ms:
         return state
     return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-_MARKS:])
+
+
+def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
+    """Return the highest sequence whose entry is older than the retention, 0 for none (rule R1; pure).
+
+    A mark without a time (-1) is no evidence.
+    """
+    return max((mark.sequence for mark in marks if 0 <= mark.at_ms <= now_ms - retention_ms), default=0)

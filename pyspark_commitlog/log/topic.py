@@ -18,7 +18,7 @@ from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.leaves import LEAF_SEGMENTS, Leaf
-from pyspark_commitlog.log.settle_change import MARKS_A_RETENTION, Operation, begun_at, published_after
+from pyspark_commitlog.log.settle_change import MARKS_A_RETENTION, Collecting, Operation, begun_at, published_after
 from pyspark_commitlog.log.settle_state import (
     Damage,
     Manifest,
@@ -122,6 +122,7 @@ class TopicLog:
         self.warned: float | None = None
         #: When a writer last looked whether the topic is maintained, by the monotonic clock.
         self.maintenance_checked: float | None = None
+        self._collecting = Collecting()
 
     # --- logical -----------------------------------------------------------------------------------------
 
@@ -303,6 +304,12 @@ class TopicLog:
         same = {row.manifest for row in other.partitions}
         manifests = (row.manifest for row in settle.partitions if row.manifest not in same)
         return {leaf.name for manifest in manifests for leaf in self.leaves(settle.topic_id, manifest)}
+
+    def collecting(self, topic_id: str) -> Collecting:
+        """Return what this handle remembers of collecting an incarnation of the topic."""
+        if self._collecting.topic_id != topic_id:
+            self._collecting = Collecting(topic_id)
+        return self._collecting
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
         """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.

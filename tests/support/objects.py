@@ -8,11 +8,15 @@ from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.objects.pieces import tail_to_own
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.settle_change import Change, named_by
 from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
-from tests.support.world import World
+from tests.support.world import DELAY_MS, World
+
+#: After so long something is older than the delay, whose clock counts seconds.
+LATER_MS = DELAY_MS + 1001
 
 
 class UnknownMount(LocalStorage):
@@ -38,6 +42,58 @@ class ObjectWorld(World):
     def objects(self) -> list[str]:
         """Return the names of all segment objects that are stored."""
         return [path.rpartition("/")[2] for path in self.files(".segment")]
+
+    def collect_all(self, name: str = "t") -> None:
+        """Settle, wait for the delay, collect."""
+        self.maintain(name)
+        self.clock.advance(LATER_MS)
+        self.maintain(name)
+
+    def idle(self, topic: TopicLog, entries: int = 1) -> None:
+        """Put settle entries that change nothing, as another process."""
+        other = self.handle(name=topic.name)
+        for _ in range(entries):
+            assert other.change(topic_id(topic), lambda base, before: Change(before)) is not None
+
+    def numbers(self, topic: TopicLog) -> list[int]:
+        """Return the numbers in the settle journal."""
+        return self.handle(name=topic.name).settle_journal(topic_id(topic)).sequences()
+
+    def missing(self, name: str = "t") -> set[str]:
+        """Return what a settle entry names that is linked from the newest down, and is not there (property S5)."""
+        topic = self.handle(name=name)
+        identifier = topic.newest()[1].topic_id
+        journal, missing, wanted = topic.settle_journal(identifier), set[str](), ""
+        for number in reversed(journal.sequences()):
+            entry = journal.read(number).entry
+            if wanted and entry.write_id != wanted:
+                break
+            missing |= {path for path in everything(topic, topic.settle_state(entry)) if not self.has(topic, path)}
+            wanted = entry.prev
+        return missing
+
+    def has(self, topic: TopicLog, path: str) -> bool:
+        """Return whether a file is there, by its path below the topic id's directory."""
+        return (self.path / topic.paths(topic_id(topic)).home / path).exists()
+
+    def not_named(self, name: str = "t") -> set[str]:
+        """Return the objects and manifests that are there and the newest settle entry does not name (property S9)."""
+        topic = self.handle(name=name)
+        home = topic.paths(topic_id(topic)).home
+        files = {path.removeprefix(f"{home}/") for path in self.files() if ".tmp-" not in path}
+        there = {path for path in files if path.startswith(("objects/", "manifests/"))}
+        return there - everything(topic, self.settled(name))
+
+
+def everything(topic: TopicLog, state: SettleState) -> set[str]:
+    """Return the objects and manifests that a state names, those of partitions too."""
+    named = named_by(state)
+    for partition, row in enumerate(state.partitions):
+        named |= {f"manifests/{leaf.name}" for leaf in topic.leaves(state.topic_id, row.manifest)}
+        for segment in topic.own_segments(state, partition).every():
+            assert segment.place is not None
+            named.add(f"objects/{segment.place.object}")
+    return named
 
 
 def topic_id(topic: TopicLog) -> str:

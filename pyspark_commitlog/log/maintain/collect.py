@@ -13,17 +13,15 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
+from pyspark_commitlog.log.objects.collect import KEPT_ENTRIES, SettleCollector, touch
+from pyspark_commitlog.log.objects.sweep import SETTLE_TABLES, retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState
+from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState, plan_floor
 from pyspark_commitlog.log.topic import TopicLog
 
-#: How the names of the settle journal's side files end; all others belong to the topic's journal.
-SETTLE_TABLES = (".partitions", ".damaged")
 #: Earlier incarnations of a topic that are remembered: bounds an entry's size.
 FORMER_INCARNATIONS = 200
-#: Entries of a journal that are never collected, counted from the newest.
-KEPT_ENTRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +69,14 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
     return oldest
 
 
-def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
-    """Return the highest sequence whose entry is older than the retention, 0 for none (rule R1; pure)."""
-    return max((mark.sequence for mark in marks if mark.at_ms + retention_ms <= now_ms), default=0)
-
-
 def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collected:
     """Delete settled chunks, then their entries, old settle entries and files that only those named.
 
     Safe beside writers, readers and other collectors. ``thorough``: chunks too whose entries stay for a damaged
     partition, which hold nothing of it; that reads those entries.
     """
+    if not topic.storage.can_append:
+        return _collect_unlocked(topic, topic_id, thorough=thorough)
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal = topic.settle_journal(topic_id)
@@ -95,7 +90,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     settled = settle_state(topic, proof)
     if settled is None:
         return Collected()
-    chunks, entries = _collect_entries(topic, topic_id, settled)
+    chunks, entries, _ = _collect_entries(topic, topic_id, settled, topic.journal.sequences(), tables=False)
     chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
     gone = plan_entries(sequences, proof.sequence)
     for sequence in gone:
@@ -103,6 +98,32 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
     files = _collect_files(topic, topic_id, kept)
     return Collected(chunks, entries, len(gone), files)
+
+
+def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Collected:
+    """Do as ``collect`` where there is no lock (rule O6): what is settled goes first, then what settle entries dropped.
+
+    Each journal is listed once by a handle, after that only where this is ``thorough``: listings cost what puts do.
+    """
+    _, state = topic.newest(topic_id)
+    config, memory = topic.config(state), topic.collecting(topic_id)
+    if thorough:
+        touch(topic, topic_id, config)
+    run = SettleCollector(topic, topic_id, thorough=thorough)
+    settled = run.prove(config)
+    if settled is None:
+        return Collected()
+    topic.storage.sync_directory(topic.paths(topic_id).settle, fresh=True)
+    newest = topic.newest(topic_id)[0].sequence
+    if thorough or not memory.entries_from:
+        sequences: Sequence[int] = topic.journal.sequences()
+    else:
+        sequences = range(memory.entries_from, newest + 1)
+    chunks, entries, tables = _collect_entries(topic, topic_id, settled, sequences, tables=True)
+    memory.entries_from = min(set(sequences).difference(plan_entries(sequences, settled.oldest_unsettled)), default=0)
+    chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
+    gone = run.let_go()
+    return Collected(chunks, entries, gone.entries, tables + gone.tables, gone.objects)
 
 
 def read_retained(journal: Journal) -> list[Stored]:
@@ -131,17 +152,25 @@ def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
         return None
 
 
-def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tuple[int, int]:
-    """Delete, for each entry in ascending order, its chunks and then itself (rule R13).
+def _collect_entries(
+    topic: TopicLog, topic_id: str, settled: SettleState, sequences: Sequence[int], *, tables: bool
+) -> tuple[int, int, int]:
+    """Delete, for each entry in ascending order, its chunks and then itself (rule R13); return how many of each.
 
     A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
     committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named.
+
+    Args:
+        topic, topic_id: whose.
+        settled: what it does not need may go.
+        sequences: the entries that there may be.
+        tables: whether the tables go with an entry, too, which the next one does not name; counted last.
     """
     paths = topic.paths(topic_id)
-    gone = plan_entries(topic.journal.sequences(), settled.oldest_unsettled)
+    gone = plan_entries(sequences, settled.oldest_unsettled)
     doomed = _read_all(topic.journal, gone, damaged_too=True)
     genuine = _chain(topic.journal, settled.through, doomed)
-    chunks = 0
+    chunks = files = 0
     known = {stored.sequence: stored for stored in doomed}
     for sequence in gone:
         stored = known.get(sequence)
@@ -149,8 +178,25 @@ def _collect_entries(topic: TopicLog, topic_id: str, settled: SettleState) -> tu
             for chunk in _readable_chunks(topic, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
+            for file in _own_tables(topic, stored, known.get(sequence + 1)) if tables else ():
+                topic.storage.delete(f"{paths.side}/{file}")
+                files += 1
         topic.journal.delete(sequence)
-    return chunks, len(gone)
+    return chunks, len(gone), files
+
+
+def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
+    """Return the side files that an entry names and the one after it does not; none where that can't be read."""
+    files = _side_files(stored)
+    if not files:
+        return []
+    try:
+        following = following or topic.journal.read(stored.sequence + 1)
+    except (FileNotFoundError, CorruptionError):
+        return []
+    if following.entry.prev != stored.entry.write_id:
+        return []
+    return [file for file in files if file not in _side_files(following)]
 
 
 def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
@@ -280,7 +326,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
         if state.is_copy:
             return Unchanged(None)
         marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
-        floor = plan_floor(marks, now, topic.config(state).number("staged.retention.ms"))
+        floor = plan_floor(marks, now, _retention_ms(topic, state))
         if floor <= state.staged_floor:
             return Unchanged(None)
         return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()}, result=None)
@@ -288,11 +334,44 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     topic.journal.append(plan)
     _, state = topic.newest(topic_id)
     paths = topic.paths(topic_id)
-    before = now - topic.config(state).number("staged.retention.ms")
+    before = now - _retention_ms(topic, state)
     segments = [paths.partition(number) for number in range(state.partitions)]
-    for directory in (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, *segments):
+    shared = (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, paths.objects)
+    for directory in (*shared, *segments):
         topic.storage.remove_abandoned(directory, before)
     return _delete_orphans(topic, paths, state)
+
+
+def linked_from(entries: Sequence[Stored]) -> int:
+    """Return the lowest of some entries, ascending, that is linked by ``prev`` from the last one down (pure).
+
+    What is below it is of entries that were lost, or was put late, at a number that had been collected.
+    """
+    lowest = entries[-1]
+    for stored in reversed(entries[:-1]):
+        if stored.sequence != lowest.sequence - 1 or stored.entry.write_id != lowest.entry.prev:
+            break
+        lowest = stored
+    return lowest.sequence
+
+
+def sweep_tables(topic: TopicLog, topic_id: str) -> int:
+    """Delete the tables of the topic's journal that were written for entries which were never put; return how many."""
+    storage, paths = topic.storage, topic.paths(topic_id)
+    sides = [name for name in storage.names(paths.side) if not name.endswith(SETTLE_TABLES)]
+    entries = read_retained(topic.journal) if sides else []
+    if not entries:
+        return 0
+    named = {file for stored in entries for file in _side_files(stored)}
+    stale = _stale(sides, named, entries[-1].sequence, 0)
+    for name in stale:
+        storage.delete(f"{paths.side}/{name}")
+    return len(stale)
+
+
+def _retention_ms(topic: TopicLog, state: TopicState) -> int:
+    config = topic.config(state)
+    return config.number("staged.retention.ms") if topic.storage.can_append else retention_ms(config)
 
 
 def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> int:
@@ -301,7 +380,8 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     if not below:
         return 0
     entries = read_retained(topic.journal)
-    if entries and entries[-1].sequence - entries[0].sequence >= len(entries):
+    _, settled = topic.settled(state.topic_id)
+    if linked_from(entries) > max(settled.oldest_unsettled, state.created + 1):
         return 0  # an entry is lost: what it named is no orphan while it may be restored
     named = {chunk.name for stored in entries for chunk in _chunks(topic, stored)}
     orphans = [name for name in below if name not in named]
@@ -322,13 +402,16 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
     Returns:
         The number of directories removed.
     """
+    if newest.info.modified_ms < 0:  # this process has put it, and nobody has looked when
+        newest = topic.journal.read(newest.sequence)
     state = topic.state_of(newest.entry)
     now, delay = topic.storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     removed, over_ms = 0, newest.info.modified_ms
-    for topic_id, ended_ms in reversed(former_incarnations(newest, state)):
-        home = topic.paths(topic_id).home
+    ended = former_incarnations(newest, state)
+    there = set(topic.storage.names(names.topic(topic.name))) if ended else set()
+    for topic_id, ended_ms in reversed(ended):
         over_ms = min(over_ms, ended_ms)  # it ended before all that came later, whatever a clock said then
-        if over_ms + delay <= now and topic.storage.names(home):
-            topic.storage.delete_tree(home)
+        if over_ms + delay <= now and topic_id in there:
+            topic.storage.delete_tree(topic.paths(topic_id).home)
             removed += 1
     return removed

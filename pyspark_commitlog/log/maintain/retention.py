@@ -18,6 +18,7 @@ from pyspark_commitlog.format.segment_object import LOG
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.frames import segment_part
 from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
+from pyspark_commitlog.log.objects.retain import let_go
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
@@ -150,7 +151,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
     """
     topic.forget_defaults()
     if not topic.storage.can_append:
-        return Retained({})
+        return _retain_unlocked(topic, topic_id)
     with topic.settling(topic_id) as held:
         if not held:
             return Retained({})
@@ -162,6 +163,25 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
         segments = _let_go(topic, state, base, settled, sealed)
         if not segments and _keeps_files(topic, state, base, settled, sealed):
             topic.publish(base, settled)
+    return _retained(topic, before, state, segments, failures)
+
+
+def _retain_unlocked(topic: TopicLog, topic_id: str) -> Retained:
+    """Do as ``retain`` where there is no lock: what goes is planned from the log start offsets, on every attempt."""
+    _, before = topic.newest(topic_id)
+    base, settled = topic.settled(topic_id)
+    sealed, failures = _all_sealed(topic, settled)
+    while failures and topic.settled(topic_id)[0] is not base:  # some of it may be collected by now
+        base, settled = topic.settled(topic_id)
+        sealed, failures = _all_sealed(topic, settled)
+    _raise_log_start(topic, topic_id, settled, sealed)
+    segments = let_go(topic, topic_id)
+    return _retained(topic, before, topic.newest_durable(topic_id)[1], segments, failures)
+
+
+def _retained(
+    topic: TopicLog, before: TopicState, state: TopicState, segments: int, failures: Sequence[Exception]
+) -> Retained:
     if failures:
         raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be retained")
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from pyspark_commitlog.errors import TopicChangedError, as_reported, together
 from pyspark_commitlog.log.last_maintained import note_maintained
-from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep
+from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep, sweep_tables
 from pyspark_commitlog.log.maintain.compact import Compacted, compact
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.objects.merge import NOTHING_MERGED, Merged, merge
+from pyspark_commitlog.log.objects.sweep import sweep_objects
 from pyspark_commitlog.log.settling.run import Settled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
@@ -28,7 +29,8 @@ _T = TypeVar("_T")
 class Maintained:
     """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments.
 
-    ``merged`` is of segment objects: of a root on storage without append.
+    ``merged`` is of segment objects: of a root on storage without append; ``swept_files`` counts objects, manifests and
+    tables there that no entry ever named.
 
     ``busy`` is the holder of the settlers' lock when a step wanted it, and ``busy_ms`` how long it had it: that step
     was left to it. None: nobody did.
@@ -42,6 +44,7 @@ class Maintained:
     swept_chunks: int
     removed_lives: int
     rebuilt_indexes: int = 0
+    swept_files: int = 0
     busy: Holder | None = None
     busy_ms: int = 0
     merged: Merged = NOTHING_MERGED
@@ -66,6 +69,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
+    files = steps.run("sweep files", lambda: _sweep_files(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     removed = steps.run("remove former incarnations", lambda: remove_former(topic, stored), 0)
@@ -76,14 +80,21 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
         settled_records=settled.records,
         retained=retained,
         compacted=tuple(compacted),
-        collected=replace(collected, segments=segments),
+        collected=replace(collected, segments=collected.segments + segments),
         swept_chunks=swept,
+        swept_files=files,
         removed_lives=removed,
         rebuilt_indexes=settled.rebuilt + rebuilt,
         busy=topic.busy,
         busy_ms=_held_ms(topic),
         merged=merged,
     )
+
+
+def _sweep_files(topic: TopicLog, topic_id: str) -> int:
+    """Sweep what nobody named where settlers hold no lock; where they do, ``collect`` has seen to it."""
+    swept = None if topic.storage.can_append else sweep_objects(topic, topic_id)
+    return 0 if swept is None else swept + sweep_tables(topic, topic_id)
 
 
 def _held_ms(topic: TopicLog) -> int:

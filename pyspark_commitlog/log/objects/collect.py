@@ -1,0 +1,181 @@
+"""Collect where there is no lock: what settle entries dropped goes before them, in ascending order (rule O6).
+
+Only entries that are linked by ``prev`` from the newest down are believed. Any other below them was put at a number
+that had been collected: it goes by its number, and nothing of what it says counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.log.settle_change import Change, Link, Operation
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.topic import TopicLog
+
+#: Entries that are never collected, counted from the newest.
+KEPT_ENTRIES = 2
+#: A tick of storage's clock, ms: times are cut to whole seconds.
+TICK_MS = 1000
+#: The least delay, ms: two files of one name are known apart only after so much (rule O7).
+LEAST_DELAY_MS = 10_000
+#: Links that a handle remembers; those below are read again.
+_MAX_LINKS = 2**14
+
+
+def delay_ms(config: TopicConfig) -> int:
+    """Return how old an entry must be before what it did not need goes; more than that, in ms (pure)."""
+    return max(LEAST_DELAY_MS, config.number("file.delete.delay.ms")) + TICK_MS
+
+
+def plan_proof(links: Sequence[Link], now_ms: int, least_ms: int) -> Link | None:
+    """Return the newest entry that is older than ``least_ms``; one whose time is not known (-1) is not (pure)."""
+    return next((link for link in reversed(links) if 0 <= link.at_ms < now_ms - least_ms), None)
+
+
+def plan_numbers(numbers: Sequence[int], proof: int) -> tuple[list[int], int]:
+    """Return the numbers that go, ascending, and the lowest that stays (pure)."""
+    stays = set(sorted(numbers)[-KEPT_ENTRIES:])
+    gone = [number for number in sorted(numbers) if number < proof and number not in stays]
+    return gone, min(set(numbers).difference(gone), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LetGoOf:
+    """How many files went: settle entries, segment objects, tables and manifests."""
+
+    entries: int = 0
+    objects: int = 0
+    tables: int = 0
+
+
+class SettleCollector:
+    """One run on a settle journal: ``prove``, then what is settled goes, then ``let_go``.
+
+    Args:
+        topic, topic_id: whose.
+        thorough: list the journal even where this handle knows its lowest entry: that finds the files put late.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, *, thorough: bool) -> None:
+        self._topic, self._journal = topic, topic.settle_journal(topic_id)
+        self._paths, self._memory = topic.paths(topic_id), topic.collecting(topic_id)
+        self._thorough = thorough
+        self._links: Mapping[int, Link] = {}
+        self._numbers: Sequence[int] = ()
+        self._proof = 0
+
+    def prove(self, config: TopicConfig) -> SettleState | None:
+        """Return what the newest entry says that is older than the delay; None where nothing is to be done.
+
+        Whatever it has settled is not needed any more; nor are the entries below it.
+        """
+        newest = self._journal.newest()
+        if newest is None:
+            return None
+        if self._thorough or not self._memory.settles_from:
+            self._numbers = self._journal.sequences()
+        else:
+            self._numbers = range(self._memory.settles_from, newest.sequence + 1)
+        links = self._linked(newest)
+        proof = plan_proof(links, self._topic.storage.now_ms(), delay_ms(config))
+        if proof is None or (proof.sequence == self._memory.proof and not self._thorough):
+            return None
+        self._links, self._proof = {link.sequence: link for link in links}, proof.sequence
+        stored = self._believed(proof.sequence)
+        if stored is None:  # another collector is ahead
+            return None
+        try:
+            return self._topic.settle_state(stored.entry)
+        except FileNotFoundError:  # as above
+            return None
+
+    def _linked(self, newest: Stored) -> tuple[Link, ...]:
+        """Return the entries that are linked from the newest down, ascending; what is known is not read again."""
+        known = {link.sequence: link for link in self._memory.links}
+        links = [_link(newest)]
+        lowest = min(self._numbers, default=1)
+        while links[-1].sequence > lowest and (below := _below(self._journal, links[-1], known)) is not None:
+            links.append(below)
+        links.reverse()
+        self._memory.links = tuple(link for link in links if link.at_ms >= 0)[-_MAX_LINKS:]
+        return tuple(links)
+
+    def _believed(self, number: int) -> Stored | None:
+        """Return the entry with this number, if it is the one that was linked."""
+        link = self._links.get(number)
+        if link is None:
+            return None
+        try:
+            stored = self._journal.read(number)
+        except (FileNotFoundError, CorruptionError):
+            return None
+        return stored if stored.entry.write_id == link.write_id else None
+
+    def let_go(self) -> LetGoOf:
+        """Delete, for each number in ascending order, what its entry dropped and then the entry.
+
+        Last, what the lowest entry dropped that stays: the entry before it is gone, and no older one names it.
+        """
+        gone, lowest = plan_numbers(self._numbers, self._proof)
+        first = min(self._numbers, default=0)
+        dropped: list[str] = []
+        for number in gone:
+            dropped += self._delete_drops(number, again=number == first)
+            self._journal.delete(number)
+        dropped += self._delete_drops(lowest, again=lowest == first)
+        self._memory.settles_from, self._memory.proof = lowest, self._proof
+        self._memory.links = tuple(link for link in self._memory.links if link.sequence >= lowest)
+        objects = sum(path.startswith("objects/") for path in dropped)
+        return LetGoOf(len(gone), objects, len(dropped) - objects)
+
+    def _delete_drops(self, number: int, *, again: bool) -> list[str]:
+        """Delete what an entry dropped, if it is believed; return what that was.
+
+        ``again``: most often an earlier run has done so, of the lowest entry: what is gone is not counted.
+        """
+        stored = self._believed(number)
+        drops: Iterable[str] = stored.entry.body.get("drops", ()) if stored is not None else ()
+        deleted = []
+        for path in drops:
+            where = f"{self._paths.home}/{path}"
+            if not again or self._topic.storage.exists(where):
+                self._topic.storage.delete(where)
+                deleted.append(path)
+        return deleted
+
+
+def _link(stored: Stored) -> Link:
+    return Link(stored.sequence, stored.entry.write_id, stored.entry.prev, stored.info.modified_ms)
+
+
+def _below(journal: Journal, above: Link, known: Mapping[int, Link]) -> Link | None:
+    """Return the entry that another one was built on; None where it is gone or damaged, or another has its number."""
+    link = known.get(above.sequence - 1)
+    if link is None:
+        try:
+            link = _link(journal.read(above.sequence - 1))
+        except (FileNotFoundError, CorruptionError):
+            return None
+    return link if link.write_id == above.prev else None
+
+
+def touch(topic: TopicLog, topic_id: str, config: TopicConfig) -> Stored | None:
+    """Put an entry that changes nothing where the newest has let go of something longer than the delay ago.
+
+    The newest two entries stay, so of a topic that is idle the one before would keep it for ever. Tables alone are not
+    worth it: every entry drops those of the one before.
+    """
+    return topic.change(topic_id, _touching(topic, delay_ms(config)))
+
+
+def _touching(topic: TopicLog, least_ms: int) -> Operation:
+    def unchanged(base: Stored, before: SettleState) -> Change | None:
+        lets_go = any(not path.startswith("side/") for path in before.drops)
+        old = 0 <= base.info.modified_ms < topic.storage.now_ms() - least_ms
+        return Change(before) if lets_go and old else None
+
+    return unchanged

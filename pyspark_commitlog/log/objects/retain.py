@@ -1,0 +1,157 @@
+"""Let go of what lies below the log start offsets, where there is no lock: planned again on every attempt (rule O2).
+
+A partition's own segments go one by one. An object of the tail goes whole, once every slice in it is below its log
+start (rule O11), and never before what precedes one of its slices: no hole is left in a partition's offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.segment_object import Footer
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.segments.writer import write_manifest
+from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
+from pyspark_commitlog.log.settle_state import Manifest, Sealed, SettleState, Shared
+from pyspark_commitlog.log.topic import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What one entry lets go of.
+
+    Args:
+        own: partition -> how many of its first own segments.
+        tail: which objects of the tail.
+        segments: how many segments are in all that.
+        more: whether something is left for the next entry.
+    """
+
+    own: Mapping[int, int]
+    tail: frozenset[Shared]
+    segments: int
+    more: bool
+
+
+def plan_let_go(
+    own: Mapping[int, Sequence[Sealed]],
+    tail: Sequence[tuple[Shared, Footer | None]],
+    log_start: Sequence[int],
+    most: int,
+) -> LetGo:
+    """Return what may go (pure).
+
+    Args:
+        own: partition -> its own segments, in order; a partition whose segments are not known is left out.
+        tail: the objects of the tail, in order, with what is in them; None where that is not known.
+        log_start: log start offsets, by partition.
+        most: names that may go, at most.
+    """
+    gone: dict[int, int] = {}
+    emptied: set[int] = set()
+    left, more = most, False
+    for partition, segments in own.items():
+        below = sum(segment.end_offset <= log_start[partition] for segment in segments)
+        taken = min(below, max(0, left - 1))  # the manifest goes, too
+        more = more or taken < below
+        if taken == len(segments):
+            emptied.add(partition)
+        if taken:
+            gone[partition], left = taken, left - taken - 1
+    objects: set[Shared] = set()
+    segments_gone = sum(gone.values())
+    for shared, footer in tail:
+        if footer is None:
+            break
+        slices = {piece.partition: piece.end_offset for piece in footer.slices}
+        if all(p in emptied and end <= log_start[p] for p, end in slices.items()):
+            if left < 1:
+                more = True
+                break
+            objects.add(shared)
+            left, segments_gone = left - 1, segments_gone + len(slices)
+        else:
+            emptied -= slices.keys()
+    return LetGo(gone, frozenset(objects), segments_gone, more)
+
+
+def let_go(topic: TopicLog, topic_id: str) -> int:
+    """Publish what stays, in as many entries as it takes; return how many segments do not.
+
+    Raises:
+        TopicChangedError: the topic was deleted or made again.
+        OutcomeUnknownError, ConflictError, StorageError: see ``TopicLog.change``; doing it again is safe.
+    """
+    operation, gone = _LettingGo(topic, topic_id), 0
+    while topic.change(topic_id, operation) is not None:
+        gone += operation.planned.segments
+        if not operation.planned.more:
+            break
+    return gone
+
+
+class _LettingGo:
+    """The operation; ``planned`` is what its last attempt would let go of.
+
+    A manifest that was written for an attempt serves the next one, too, if the same segments stay of the same ones.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str) -> None:
+        self._topic, self._id = topic, topic_id
+        self._made: dict[tuple[Manifest, int], tuple[int, Manifest]] = {}
+        self.planned = LetGo({}, frozenset(), 0, more=False)
+
+    def __call__(self, base: Stored, before: SettleState) -> Change | None:
+        _, state = self._topic.newest_durable(self._id, fresh=True)
+        if not any(state.log_start):
+            return None
+        own = self._own(before, state.log_start)
+        tail = [(shared, self._footer(shared)) for shared in before.tail]
+        self.planned = plan = plan_let_go(own, tail, state.log_start, MAX_DROPS)
+        if not plan.segments:
+            return None
+        rows, made, dropped = list(before.partitions), list[str](), list[str]()
+        for partition, count in plan.own.items():
+            gone, stay = own[partition][:count], own[partition][count:]
+            manifest = self._manifest(base, before, partition, count, stay) if stay else None
+            rows[partition] = replace(rows[partition], manifest=manifest)
+            made += [] if manifest is None else [f"manifests/{manifest.name}"]
+            dropped += sorted(_objects(gone) - _objects(stay))
+        kept = tuple(shared for shared in before.tail if shared not in plan.tail)
+        return Change(replace(before, partitions=tuple(rows), tail=kept), tuple(made), tuple(dropped))
+
+    def _own(self, before: SettleState, log_start: Sequence[int]) -> dict[int, list[Sealed]]:
+        """Return the own segments of each partition that may lose some; without those whose manifest is damaged."""
+        own: dict[int, list[Sealed]] = {}
+        for partition in range(len(log_start)):
+            if log_start[partition]:
+                try:
+                    own[partition] = list(self._topic.own_segments(before, partition).every())
+                except CorruptionError:  # reported where segments that are too old are looked for
+                    continue
+        return own
+
+    def _footer(self, shared: Shared) -> Footer | None:
+        try:
+            return self._topic.footer(self._id, shared)
+        except CorruptionError:  # as above
+            return None
+
+    def _manifest(
+        self, base: Stored, before: SettleState, partition: int, count: int, stay: Sequence[Sealed]
+    ) -> Manifest:
+        named = before.partition(partition).manifest
+        assert named is not None
+        begun, manifest = self._made.get((named, count), (-1, None))
+        if manifest is None or begun < before.files_floor:
+            paths = self._topic.paths(self._id)
+            leaves = self._topic.leaves(self._id, named)
+            manifest = write_manifest(self._topic.storage, paths, partition, base.sequence, stay, leaves)
+            self._made[named, count] = base.sequence, manifest
+        return manifest
+
+
+def _objects(segments: Sequence[Sealed]) -> set[str]:
+    return {f"objects/{segment.place.object}" for segment in segments if segment.place is not None}

@@ -1,0 +1,109 @@
+"""Sweep objects, manifests and tables that no settle entry names, where there is no lock (rule O4).
+
+The floor is raised by an entry first: no attempt names what was begun below it any more, so what is below it and not
+named stays so for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark_commitlog.config import HOUR_MS, TopicConfig
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.paths import TopicPaths, parse_manifest, parse_object, parse_side
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.settle_change import Change, Operation, named_by
+from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import Mark, plan_floor
+from pyspark_commitlog.log.topic import TopicLog
+
+#: How the names of the settle journal's side files end; all others belong to the topic's journal.
+SETTLE_TABLES = (".partitions", ".damaged")
+
+
+def retention_ms(config: TopicConfig) -> int:
+    """Return the age from which what nobody named may go, in ms (pure)."""
+    return max(HOUR_MS, config.number("staged.retention.ms"))
+
+
+def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
+    """Raise the floor, then delete what is below it and not named; return how many files went.
+
+    None, and nothing is looked for, where the floor does not rise: what was below it is gone.
+
+    Raises:
+        CorruptionError: a manifest that the newest settle entry names is damaged; nothing was deleted.
+    """
+    _, before = topic.settled(topic_id)
+    topic.change(topic_id, _raising(topic, topic_id))
+    # The newest of all is read first, after the floor's entry is known to count. What is below the floor and named
+    # after that is named by this one, or by those that are listed now, or by what is collected with its drops.
+    _, state = topic.settled(topic_id)
+    if state.files_floor <= before.files_floor:
+        return None
+    doomed = set(_below(topic, topic.paths(topic_id), state.files_floor))
+    if doomed:
+        doomed -= _named_now(topic, state)
+    if doomed:
+        retained = _named_by_retained(topic, topic_id)
+        doomed = set() if retained is None else doomed - retained
+    home = topic.paths(topic_id).home
+    for path in sorted(doomed):
+        topic.storage.delete(f"{home}/{path}")
+    return len(doomed)
+
+
+def _raising(topic: TopicLog, topic_id: str) -> Operation:
+    """Return the operation that raises the floor to the newest number that is older than the retention."""
+    now = topic.storage.now_ms()
+    least_ms = retention_ms(topic.config(topic.newest(topic_id)[1]))
+
+    def raise_floor(base: Stored, before: SettleState) -> Change | None:
+        marks = (*before.marks, Mark(base.sequence, base.info.modified_ms))
+        floor = plan_floor(marks, now, least_ms)
+        return Change(replace(before, files_floor=floor)) if floor > before.files_floor else None
+
+    return raise_floor
+
+
+def _below(topic: TopicLog, paths: TopicPaths, floor: int) -> list[str]:
+    """Return the objects, manifests and settle tables that were begun below the floor, as paths."""
+    names, found = topic.storage.names, list[str]()
+    for name in names(paths.objects):
+        number = parse_object(name)
+        found += [f"objects/{name}"] if number is not None and number < floor else []
+    for name in names(paths.manifests):
+        parsed = parse_manifest(name)
+        found += [f"manifests/{name}"] if parsed is not None and parsed[1] < floor else []
+    for name in names(paths.side):
+        number = parse_side(name) if name.endswith(SETTLE_TABLES) else None
+        found += [f"side/{name}"] if number is not None and number < floor else []
+    return found
+
+
+def _named_now(topic: TopicLog, state: SettleState) -> set[str]:
+    """Return all that the newest entry names but its tables, which were made above the floor."""
+    named = named_by(state)
+    for partition, row in enumerate(state.partitions):
+        named.update(f"manifests/{leaf.name}" for leaf in topic.leaves(state.topic_id, row.manifest))
+        for segment in topic.own_segments(state, partition).every():
+            if segment.place is not None:
+                named.add(f"objects/{segment.place.object}")
+    return named
+
+
+def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
+    """Return what the older entries that are still there name, and the newest does not; None where one is damaged.
+
+    What an entry names, and the newest does not, is what one in between dropped: their manifests need not be read.
+    """
+    journal, named = topic.settle_journal(topic_id), set[str]()
+    for number in journal.sequences():
+        try:
+            entry = journal.read(number).entry
+        except FileNotFoundError:  # collected, and what it dropped with it
+            continue
+        except CorruptionError:  # what it dropped is not known before it is collected
+            return None
+        named.update(entry.body.get("drops", ()))
+    return named
