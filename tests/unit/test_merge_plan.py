@@ -40,7 +40,7 @@ def ten_partitions(each: Shared) -> dict[int, int]:
 
 
 def planned(tail: tuple[Shared, ...], segment_bytes: int = SEGMENT) -> TailMerge | None:
-    return plan_tail(tail, ten_partitions, segment_bytes)
+    return next(plan_tail(tail, ten_partitions, segment_bytes), None)
 
 
 def test_eight_neighbours_of_a_tier_are_due_and_seven_are_not() -> None:
@@ -73,6 +73,13 @@ def test_the_smallest_tier_is_merged_first() -> None:
     assert plan.objects == tail[8:]
 
 
+def test_each_tier_that_is_due_is_planned() -> None:
+    """A tier that is late must not wait behind a smaller one that is not, and is too large for a commit."""
+    tail = tail_of(*[1] * 24, *[0] * 8)
+    plans = list(plan_tail(tail, ten_partitions, SEGMENT))
+    assert [(plan.tier, plan.late) for plan in plans] == [(1, False), (2, True)]
+
+
 def test_three_times_as_many_as_are_due_are_late() -> None:
     assert LATE == 3 * FAN_IN
     for count, late in ((LATE - 1, False), (LATE, True)):
@@ -103,8 +110,7 @@ def test_a_slice_that_fills_a_segment_makes_own_objects() -> None:
 def test_a_split_takes_all_of_the_tail_from_the_first_on() -> None:
     """O2: own pieces lie before all of the tail."""
     tail = tail_of(2, 2, *[1] * 8, 0, size=OWN_BYTES)
-    plan = plan_tail(tail, one_partition, SEGMENT)
-    assert plan is not None
+    (plan,) = plan_tail(tail, one_partition, SEGMENT)
     assert (plan.objects, plan.split) == (tail[:10], True)
 
 

@@ -68,16 +68,17 @@ def merge(
         CorruptionError: what is to be merged is damaged; nothing of it was published.
         StorageError: nothing of the merge under way was published.
     """
-    done, tried = NOTHING_MERGED, set[object]()
+    done, tried, own = NOTHING_MERGED, set[object](), most_bytes is None
     while not enough():
         base, settled = topic.settled(topic_id)
         work = _Merge(topic, topic.newest(topic_id)[1], base, settled)
-        plan = work.plan(most_bytes)
+        plan = work.plan(most_bytes, own=own)
         if plan is None or plan in tried:
             break
         tried.add(plan)
         try:
             done = done.plus(work.run(plan))
+            own = own or (isinstance(plan, TailMerge) and plan.split)
         except _InVainError:
             continue
         except FileNotFoundError as error:
@@ -119,12 +120,15 @@ class _Merge:
         self._limits = SliceLimits.of(self._config)
         self._paths = topic.paths(state.topic_id)
 
-    def plan(self, most_bytes: int | None) -> TailMerge | OwnMerge | None:
-        """Return what is due and not too large; the tail first."""
-        tail = plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes)
-        if tail is not None and (most_bytes is None or tail.size_bytes <= most_bytes or tail.late):
-            return tail
-        if self._config.has_policy("compact"):  # what is its own is compaction's work, which joins pieces too
+    def plan(self, most_bytes: int | None, *, own: bool) -> TailMerge | OwnMerge | None:
+        """Return what is due and not too large; the tail first.
+
+        ``own``: look at the partitions' own pieces, too. That reads their manifests: a commit does it after a split.
+        """
+        for tail in plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes):
+            if most_bytes is None or tail.size_bytes <= most_bytes or tail.late:
+                return tail
+        if not own or self._config.has_policy("compact"):  # compaction joins what it takes, too
             return None
         for partition in range(len(self._settled.partitions)):
             pieces = tuple(self._topic.own_segments(self._settled, partition).every())

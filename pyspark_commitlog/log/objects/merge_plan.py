@@ -6,7 +6,7 @@ works on (rule O3). Each brings its bytes up by one tier: a record is written on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -58,8 +58,8 @@ def own_bytes(segment_bytes: int) -> int:
 
 def plan_tail(
     tail: Sequence[Shared], log_bytes: Callable[[Shared], Mapping[int, int]], segment_bytes: int
-) -> TailMerge | None:
-    """Return the merge of the tail that is due, the smallest first; None where none is (pure).
+) -> Iterator[TailMerge]:
+    """Yield the merges of the tail that are due, one of each tier, the smallest first (pure).
 
     Own pieces lie before all of the tail. So a split takes all objects from the first on: those before the ones that
     are due are of higher tiers, and few.
@@ -69,19 +69,18 @@ def plan_tail(
         log_bytes: returns the bytes of the log of each partition that an object holds; asked of what is due only.
         segment_bytes: of the topic's config: no slice gets larger.
     """
-    due: tuple[int, int, int] | None = None
+    due: dict[int, tuple[int, int]] = {}
     at = 0
     for tier, run in groupby(tail, key=lambda shared: shared.tier):
         count = len(list(run))
-        if count >= FAN_IN and (due is None or tier < due[0]):
-            due = tier, at, count
+        if count >= FAN_IN:
+            due.setdefault(tier, (at, count))
         at += count
-    if due is None:
-        return None
-    _, start, count = due
-    end = start + FAN_IN
-    split = makes_own([log_bytes(shared) for shared in tail[start:end]], segment_bytes)
-    return TailMerge(tuple(tail[0 if split else start : end]), split, count >= LATE)
+    for tier in sorted(due):
+        start, count = due[tier]
+        end = start + FAN_IN
+        split = makes_own([log_bytes(shared) for shared in tail[start:end]], segment_bytes)
+        yield TailMerge(tuple(tail[0 if split else start : end]), split, count >= LATE)
 
 
 def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:
