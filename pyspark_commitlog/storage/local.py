@@ -70,6 +70,7 @@ class LocalStorage(Storage):
         self.clock = clock or SystemClock()
         self._stamps = clock is not None
         self._can_append: bool | None = None
+        self._client: str | None = None
         self._durable: OrderedDict[str, None] = OrderedDict()
         self._turns: Turns | None = None
 
@@ -83,8 +84,10 @@ class LocalStorage(Storage):
     @property
     def client(self) -> str:  # type: ignore[override]
         """The kind of mount and the system, where it is not a local disk."""
-        kind = mount_type(self._root)
-        return "" if kind in _LOCAL_TYPES else f"mount {kind}, {os.uname().sysname} {os.uname().release}"
+        if self._client is None:
+            kind, system = mount_type(self._root), os.uname()
+            self._client = "" if kind in _LOCAL_TYPES else f"mount {kind}, {system.sysname} {system.release}"
+        return self._client
 
     def _name(self, path: str) -> str:
         """Return the absolute name of a path; text only, as every small read comes through here."""

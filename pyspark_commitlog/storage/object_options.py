@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,16 @@ _NAMES = {
     "azure": {"sas_token": "sas_key", "anon": "skip_signature", "endpoint_url": "endpoint"},
     "memory": {},
 }
+#: Where the library looks for an endpoint that no option gives.
+_ENDPOINT_VARIABLES = (
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "GOOGLE_BASE_URL",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+)
+_LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 #: Options of fsspec's own caches and threads: nothing here has any.
 _IGNORED = frozenset(
     ["asynchronous", "use_listings_cache", "skip_instance_cache", "listings_expiry_time", "max_paths", "use_ssl"]
@@ -175,8 +186,10 @@ class Opener:
         """
         place = parse_url(self.url)
         store, _ = client_options(place.kind, self.options)
-        endpoint = (place.account | store).get("endpoint") or store.get("base_url") or "its own endpoint"
-        return f"{place.kind} bucket {place.bucket} at {endpoint}, obstore {_library_version(self.url, place.kind)}"
+        given = [(place.account | store).get(name) for name in ("endpoint", "base_url")]
+        endpoint = next(filter(None, [*given, *map(os.environ.get, _ENDPOINT_VARIABLES)]), "its own endpoint")
+        where = _LOGIN.sub(r"\1", str(endpoint))
+        return f"{place.kind} bucket {place.bucket} at {where}, obstore {_library_version(self.url, place.kind)}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
         """Return a client; without ``retries`` it sends each request once, and deletes objects one by one.

@@ -70,7 +70,6 @@ def _second_put(storage: Storage, home: str) -> Finding:
 
 
 def _puts_at_once(storage: Storage, home: str) -> Finding:
-    storage.make_directory(f"{home}/races")
     fault = fault_of(race(storage, f"{home}/races"))
     text = f"{ROUNDS} times {WRITERS} puts of a name at once: one is taken"
     return Finding("puts at once", fault is None, f"{fault}: commits would be lost" if fault else text, fault is None)

@@ -94,6 +94,7 @@ def race(storage: Storage, home: str) -> list[Round]:
         StorageError: it can't be written, or read, or is too busy for an answer.
     """
     rounds, tries = list[Round](), 0
+    storage.make_directory(home)
     try:
         while len(rounds) < ROUNDS and fault_of(rounds) is None:
             tries += 1

@@ -7,11 +7,13 @@ import logging
 import uuid
 from pathlib import Path
 
+import obstore
 import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import ConfigError, StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.storage import FileInfo, race
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
 from tests.support.records import append, batch_of
@@ -146,6 +148,35 @@ def test_what_a_race_says() -> None:
 def test_a_local_disk_is_not_tried(tmp_path: Path) -> None:
     CommitLog(str(tmp_path)).create_topic("t")
     assert not (tmp_path / DIRECTORY).exists()
+
+
+class CarelessMount(LocalStorage):
+    """A mount whose links overwrite."""
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        self.write_once(path, data)
+        return None
+
+
+def test_a_mount_that_is_no_local_disk_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
+    with pytest.raises(UnsupportedError, match=r"can't hold a commit log: \d+ of 16 puts"):
+        CommitLog.on(CarelessMount(tmp_path / "careless")).create_topic("t")
+    log = CommitLog.on(LocalStorage(tmp_path / "safe"))
+    log.create_topic("t")
+    (record,) = (tmp_path / "safe" / DIRECTORY).iterdir()
+    assert json.loads(record.read_text())["client"].startswith(f"mount nfs4-{tmp_path.name}, ")
+
+
+def test_another_endpoint_is_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(**options: object) -> str:
+        return ObjectStorage("s3://bucket/root", options).client
+
+    assert client() == f"s3 bucket bucket at its own endpoint, obstore {obstore.__version__}"
+    assert "at http://h:1, obstore" in client(endpoint_url="http://user:s3cr3t@h:1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://of-env:1")
+    assert "at http://of-env:1, obstore" in client()
+    assert "s3cr3t" not in client(secret="s3cr3t", key="k")
 
 
 # --- delays -----------------------------------------------------------------------------------------------
