@@ -118,6 +118,8 @@ class TopicLog:
         self._defaults: Mapping[str, str] | None = None
         #: The holder of the settlers' lock when it was last wanted in vain.
         self.busy: Holder | None = None
+        #: The write id of the settle entry that ``change`` put last.
+        self.published: str | None = None
         #: When a writer last warned of it, by the monotonic clock.
         self.warned: float | None = None
         #: When a writer last looked whether the topic is maintained, by the monotonic clock.
@@ -297,7 +299,9 @@ class TopicLog:
             more += [f"manifests/{name}" for name in sorted(leaves)]
             return settle_draft(replace(after, drops=(*after.drops, *more)), slot)
 
-        return self.settle_journal(topic_id).append(plan).stored
+        stored = self.settle_journal(topic_id).append(plan).stored
+        self.published = self.published if stored is None else stored.entry.write_id
+        return stored
 
     def _leaves_of(self, settle: SettleState, other: SettleState) -> set[str]:
         """Return the names of the leaves of the manifests that a state names and the other one does not."""

@@ -250,7 +250,7 @@ class Delivery:
             _acknowledge(bundle, ranges)
         finally:
             self.calling_back = None
-        self._settler.committed(topic_id)
+        self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
 
     def _check_access(self) -> None:
         now = self._topic.storage.clock.monotonic()

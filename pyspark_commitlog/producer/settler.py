@@ -6,6 +6,7 @@ from contextlib import suppress
 from threading import Lock
 
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
+from pyspark_commitlog.log.settling.waiting import is_look_due
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
@@ -26,8 +27,15 @@ class Settler:
         self._topic_id: str | None = None
         self._pool, self._lock = of_process().settlers, Lock()
 
-    def committed(self, topic_id: str) -> None:
-        """Have it looked whether enough is due; what is committed while it settles is looked at together."""
+    def committed(self, topic_id: str, size_bytes: int) -> None:
+        """Have it looked whether enough is due; what is committed while it settles is looked at together.
+
+        Args:
+            topic_id: whose commit it was.
+            size_bytes: of its frames.
+        """
+        if not is_look_due(self._storage, topic_id, size_bytes):
+            return
         self._topic_id = topic_id
         with suppress(RuntimeError):  # no thread for it: the next commit asks again
             self._pool.schedule(self)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -24,6 +23,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
+from pyspark_commitlog.log.settling.waiting import Due, Waiting, waiting_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -34,36 +34,9 @@ logger = logging.getLogger("pyspark_commitlog.log")
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
-# How many times what is due may wait before a commit warns of the lock's holder; small limits count as these.
-_OVERDUE = 4
-_OVERDUE_ENTRIES = 16
-_OVERDUE_MS = 15_000
 _WARN_SECONDS = 60.0
 # How many times `settle.bytes` a commit merges at most, see ``merge``.
 _MERGED_AT_ONCE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """Whether a commit should settle: unsettled bytes, entries and age (ms) against the topic's config."""
-
-    bytes: int
-    entries: int
-    age_ms: int
-
-    def reached(self, config: TopicConfig) -> bool:
-        """Return whether any limit is reached (pure)."""
-        return self.entries > 0 and (
-            self.bytes >= config.number("settle.bytes")
-            or self.entries >= config.number("settle.entries")
-            or self.age_ms >= config.number("settle.ms")
-        )
-
-    def overdue(self, config: TopicConfig) -> bool:
-        """Return whether it has waited so long that the lock's holder is worth a warning (pure)."""
-        return self.entries >= _OVERDUE * max(
-            config.number("settle.entries"), _OVERDUE_ENTRIES
-        ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
 
 
 def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
@@ -108,25 +81,11 @@ def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, ret
 def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5).
 
-    With the root's defaults that the commit found.
+    With the root's defaults that the commit found. It looks how much is due, which costs requests where nothing can be
+    appended: there ask ``is_look_due`` first.
     """
-    from pyspark_commitlog.log.maintain.collect import collect
-
     try:
-        stored, state = topic.newest(topic_id)
-        config = topic.config(state)
-        warn_unless_maintained(topic, topic_id)
-        waiting = due(topic, stored, state)
-        if not waiting.reached(config):
-            return Settled(None)
-        topic.busy = None
-        seconds = config.number("settle.budget.ms") / 1000
-        done = _settle(topic, topic_id, seconds, retry=False)
-        if done.sequence is not None:
-            _merge_small(topic, topic_id, config, seconds)
-            collect(topic, topic_id)
-        elif topic.busy is not None and waiting.overdue(config):
-            _warn_busy(topic, topic.busy, waiting)
+        done = _settle_what_waits(topic, topic_id)
         for failure in done.failures:
             _warn_of(topic, failure, damage=isinstance(failure, CorruptionError))
         return done
@@ -135,11 +94,51 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     return Settled(None)
 
 
-def _merge_small(topic: TopicLog, topic_id: str, config: TopicConfig, seconds: float) -> None:
-    """Merge what is small, for about so long: the rest is for ``maintain``."""
+def _settle_what_waits(topic: TopicLog, topic_id: str) -> Settled:
+    from pyspark_commitlog.log.maintain.collect import collect
+
+    stored, state = topic.newest(topic_id)
+    config = topic.config(state)
+    warn_unless_maintained(topic, topic_id)
+    waits, seconds = due(topic, stored, state), config.number("settle.budget.ms") / 1000
     if not topic.storage.can_append:
-        most = _MERGED_AT_ONCE * config.number("settle.bytes")
-        merge(topic, topic_id, most_bytes=most, enough=Budget(topic.storage.clock, seconds).spent)
+        waiting = waiting_of(topic.storage, topic_id)
+        return _settle_objects(topic, topic_id, waits, waiting, config)
+    if not waits.reached(config):
+        return Settled(None)
+    topic.busy = None
+    done = _settle(topic, topic_id, seconds, retry=False)
+    if done.sequence is not None:
+        collect(topic, topic_id)
+    elif topic.busy is not None and waits.overdue(config):
+        _warn_busy(topic, topic.busy, waits)
+    return done
+
+
+def _settle_objects(topic: TopicLog, topic_id: str, waits: Due, waiting: Waiting, config: TopicConfig) -> Settled:
+    """Settle, merge and collect what is due on storage without append; the process that settled last begins (O13)."""
+    from pyspark_commitlog.log.maintain.collect import collect
+
+    clock, seconds = topic.storage.clock, config.number("settle.budget.ms") / 1000
+    newest = topic.settled(topic_id)[0]
+    times = waiting.times(newest.entry.write_id, first=not newest.entry.prev)
+    waiting.looked(waits, config, clock.monotonic(), times)
+    if not waits.reached(config, times):
+        return Settled(None)
+    waiting.forget()
+    if not newest.entry.prev:
+        start_note(topic, topic_id)
+    done = _settle(topic, topic_id, seconds, retry=False)
+    if done.sequence is None:
+        return done
+    most = _MERGED_AT_ONCE * config.number("settle.bytes")
+    merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
+    if waiting.collects(clock.monotonic()):
+        collect(topic, topic_id)
+    waiting.published = topic.published
+    if done.complete:
+        waiting.looked(Due(0, 0, 0), config, clock.monotonic(), 1.0)
+    return done
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:

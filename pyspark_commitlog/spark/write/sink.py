@@ -27,6 +27,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
+from pyspark_commitlog.log.settling.waiting import is_look_due
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
@@ -149,7 +150,9 @@ class _Writing:
                 )
             topic = log.topic(name, Operation.WRITE)
             if not commit(topic, staged[0].topic_id, staged, writer, durable=self._options.durable).skipped:
-                settle_after_commit(topic, staged[0].topic_id)
+                size = sum(extent.length for task in staged for extent in task.extents)
+                if is_look_due(topic.storage, staged[0].topic_id, size):
+                    settle_after_commit(topic, staged[0].topic_id)
 
     def _abort(self) -> None:
         """Delete nothing: Spark aborts with the same messages after a commit that raised but landed (rule R2)."""

@@ -1,0 +1,148 @@
+"""How much waits to be settled, and when a writer looks. On storage without append every look costs requests.
+
+There a process counts what it commits itself, and looks only when that may be due, or has waited for ``settle.ms``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.process import after_fork
+
+# How many times what is due may wait before a commit warns of the lock's holder; small limits count as these.
+_OVERDUE = 4
+_OVERDUE_ENTRIES = 16
+_OVERDUE_MS = 15_000
+#: Topics whose commits a process counts; of one that is forgotten the next commit looks.
+_TOPICS = 1024
+#: Seconds between two collections inside commits of a process.
+_COLLECT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Whether a commit should settle: unsettled bytes, entries and age (ms) against the topic's config."""
+
+    bytes: int
+    entries: int
+    age_ms: int
+
+    def reached(self, config: TopicConfig, times: float = 1.0) -> bool:
+        """Return whether any limit is reached, ``times`` over (pure)."""
+        return self.entries > 0 and (
+            self.bytes >= times * config.number("settle.bytes")
+            or self.entries >= times * config.number("settle.entries")
+            or self.age_ms >= times * config.number("settle.ms")
+        )
+
+    def overdue(self, config: TopicConfig) -> bool:
+        """Return whether it has waited so long that the lock's holder is worth a warning (pure)."""
+        return self.entries >= _OVERDUE * max(
+            config.number("settle.entries"), _OVERDUE_ENTRIES
+        ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
+
+
+class Waiting:
+    """What a process knows of one topic's unsettled commits: what it saw at its last look, and committed since.
+
+    Args:
+        drawn: a random number in [0, 1).
+    """
+
+    def __init__(self, drawn: float) -> None:
+        #: How many times the limits it settles at where another process settled last: two to three (rule O13).
+        self.patience = 2.0 + drawn
+        #: The write id of the settle entry that this process put last.
+        self.published: str | None = None
+        self._seen: tuple[Due, TopicConfig, float] | None = None
+        self._times = 1.0
+        self._entries = self._bytes = 0
+        self._collected: float | None = None
+        self._lock = Lock()
+
+    def committed(self, entries: int, size_bytes: int) -> None:
+        """Count what this process committed."""
+        with self._lock:
+            self._entries += entries
+            self._bytes += size_bytes
+
+    def may_be_due(self, now: float) -> bool:
+        """Return whether to look; ``now`` by the monotonic clock, in seconds."""
+        with self._lock:
+            if self._seen is None:
+                return True
+            seen, config, at = self._seen
+            age_ms = int((now - at) * 1000)
+            since = Due(
+                seen.bytes + self._bytes, seen.entries + self._entries, seen.age_ms * (seen.entries > 0) + age_ms
+            )
+            return since.reached(config, self._times)
+
+    def looked(self, seen: Due, config: TopicConfig, now: float, times: float) -> None:
+        """Note what waits, and how many times the limits of ``config`` count."""
+        with self._lock:
+            self._seen, self._times = (seen, config, now), times
+            self._entries = self._bytes = 0
+
+    def forget(self) -> None:
+        """Have the next commit look."""
+        self._seen = None
+
+    def times(self, newest: str, first: bool) -> float:
+        """Return how many times the limits count for this process (rule O13).
+
+        Args:
+            newest: write id of the newest settle entry.
+            first: whether that is the one of the topic's creation.
+        """
+        return 1.0 if first or newest == self.published else self.patience
+
+    def collects(self, now: float) -> bool:
+        """Return whether a commit should collect now; then it counts as done."""
+        due = self._collected is None or now - self._collected >= _COLLECT_SECONDS
+        if due:
+            self._collected = now
+        return due
+
+
+_waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
+_lock = Lock()
+
+
+def waiting_of(storage: Storage, topic_id: str) -> Waiting:
+    """Return what this process knows of a topic; of the least recently used ones nothing is known any more."""
+    key = storage.url, topic_id
+    with _lock:
+        found = _waiting.get(key)
+        if found is None:
+            found = _waiting[key] = Waiting(storage.jitter())
+        _waiting.move_to_end(key)
+        if len(_waiting) > _TOPICS:
+            _waiting.popitem(last=False)
+    return found
+
+
+def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
+    """Count a commit of this process; return whether it should look how much waits to be settled.
+
+    Where files can be appended to a look costs little, and every commit has one.
+    """
+    if storage.can_append:
+        return True
+    waiting = waiting_of(storage, topic_id)
+    waiting.committed(1, size_bytes)
+    return waiting.may_be_due(storage.clock.monotonic())
+
+
+def forget_all() -> None:
+    """Begin as a new process does: in a forked child, and in tests."""
+    global _lock
+    _lock = Lock()
+    _waiting.clear()
+
+
+after_fork(forget_all)

@@ -1,0 +1,162 @@
+"""When writers settle on storage without append: few looks, and the process that settled last goes on (O13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.log.maintain.settle import settle_after_commit
+from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_look_due, waiting_of
+from pyspark_commitlog.log.topic import TopicLog
+from tests.support.objects import ObjectWorld, topic_id
+from tests.support.records import append, batch_of
+from tests.support.verify import verify
+
+CONFIG = TopicConfig({"settle.bytes": "1000", "settle.entries": "10", "settle.ms": "60000"})
+ENTRIES = {"settle.entries": 10, "retention.ms": -1}
+
+
+@pytest.fixture(autouse=True)
+def a_new_process() -> Iterator[None]:
+    forget_all()
+    yield
+    forget_all()
+
+
+def looked(entries: int = 0, age_ms: int = 0, times: float = 1.0) -> Waiting:
+    waiting = Waiting(drawn=0.5)
+    waiting.looked(Due(0, entries, age_ms), CONFIG, 100.0, times)
+    return waiting
+
+
+def test_a_process_that_knows_nothing_looks() -> None:
+    waiting = Waiting(drawn=0.5)
+    waiting.committed(1, 1)
+    assert waiting.may_be_due(0.0)
+
+
+def test_it_looks_when_its_own_commits_may_be_enough() -> None:
+    waiting = looked(entries=3)
+    waiting.committed(6, 1)
+    assert not waiting.may_be_due(100.0)
+    waiting.committed(1, 1)
+    assert waiting.may_be_due(100.0)
+
+
+def test_it_looks_when_its_own_bytes_may_be_enough() -> None:
+    waiting = looked()
+    waiting.committed(1, 999)
+    assert not waiting.may_be_due(100.0)
+    waiting.committed(1, 1)
+    assert waiting.may_be_due(100.0)
+
+
+def test_it_looks_when_the_oldest_may_have_waited_long_enough() -> None:
+    waiting = looked(entries=1, age_ms=20_000)
+    assert not waiting.may_be_due(139.9)
+    assert waiting.may_be_due(140.0)
+
+
+def test_the_age_of_what_was_settled_does_not_count() -> None:
+    waiting = looked(entries=0, age_ms=20_000)
+    waiting.committed(1, 1)
+    assert not waiting.may_be_due(140.0)
+
+
+def test_another_process_waits_two_to_three_times_as_long() -> None:
+    """O13: else all writers settle the same at once, and all but one of them in vain."""
+    waiting = Waiting(drawn=0.5)
+    waiting.published = "mine"
+    assert waiting.times("mine", first=False) == 1.0
+    assert waiting.times("another", first=False) == 2.5
+    assert waiting.times("of the creation", first=True) == 1.0
+    patient = looked(times=2.5)
+    patient.committed(24, 1)
+    assert not patient.may_be_due(100.0)
+    patient.committed(1, 1)
+    assert patient.may_be_due(100.0)
+
+
+def test_a_commit_collects_once_in_ten_minutes() -> None:
+    waiting = Waiting(drawn=0.5)
+    assert [waiting.collects(at) for at in (0.0, 1.0, 599.9, 600.0, 601.0)] == [True, False, False, True, False]
+
+
+# --- in a root --------------------------------------------------------------------------------------------
+
+
+def commit(topic: TopicLog, number: int) -> None:
+    """Commit ten records, as a writer does."""
+    append(topic, batch_of([b"%d" % number] * 10, partition=[0] * 10))
+    if is_look_due(topic.storage, topic_id(topic), 1000):
+        settle_after_commit(topic, topic_id(topic))
+
+
+def settles(unlocked: ObjectWorld) -> int:
+    return unlocked.handle().settle_journal(topic_id(unlocked.handle())).sequences()[-1] - 1
+
+
+def test_a_writer_settles_every_so_many_entries(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1, ENTRIES)
+    for number in range(40):
+        commit(topic, number)
+    assert settles(unlocked) == 4
+    assert len(unlocked.values()) == 400
+    verify(unlocked.handle())
+
+
+def test_a_second_writer_waits_for_the_first(unlocked: ObjectWorld) -> None:
+    unlocked.create(1, ENTRIES)
+    first, second = unlocked.handle(), unlocked.handle()
+    for number in range(10):
+        commit(first, number)
+    assert settles(unlocked) == 1
+    forget_all()
+    for number in range(19):
+        commit(second, number)
+    assert settles(unlocked) == 1
+    for number in range(11):
+        commit(second, number)
+    assert settles(unlocked) == 2, "the first one is gone: it settles after all"
+
+
+def test_between_looks_a_commit_makes_no_request_for_settling(unlocked: ObjectWorld) -> None:
+    unlocked.create(1, ENTRIES)
+    calls: Counter[str] = Counter()
+
+    def count(operation: str, path: str, moment: str) -> None:
+        if moment == "before":
+            calls[operation] += 1
+
+    topic = unlocked.handle(count)
+    commit(topic, 0)
+    before = Counter(calls)
+    assert not is_look_due(topic.storage, topic_id(unlocked.handle()), 1000)
+    assert calls == before
+
+
+def test_only_ten_minutes_later_a_commit_collects_again(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1, {**ENTRIES, "file.delete.delay.ms": 10_000})
+    for number in range(20):
+        commit(topic, number)
+    unlocked.clock.advance(30_000)
+    for number in range(10):
+        commit(topic, number)
+    entries = len(unlocked.entries())
+    assert entries > 10
+    unlocked.clock.advance(600_000)
+    for number in range(20):
+        commit(topic, number)
+    assert len(unlocked.entries()) < entries
+    assert waiting_of(topic.storage, topic_id(topic)).published == topic.published
+
+
+def test_after_a_settle_its_process_counts_from_there(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1, ENTRIES)
+    for number in range(10):
+        commit(topic, number)
+    assert settles(unlocked) == 1
+    assert not waiting_of(topic.storage, topic_id(topic)).may_be_due(unlocked.clock.monotonic())
