@@ -161,6 +161,7 @@ class Journal:
         self._kind = kind
         self._sides = sides
         self._anchor: Stored | None = None
+        self._others: tuple[int, str] | None = None
         self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
         self.listings = 0
@@ -172,6 +173,8 @@ class Journal:
 
         From a remembered entry the numbers are followed; without one, the directory is listed.
         """
+        if self._anchor is None and self._others is not None:
+            self._anchor, self._others = self._remembered(*self._others), None
         while self._anchor is not None:
             newest = self._probe(self._anchor)
             if newest is not None:
@@ -180,6 +183,18 @@ class Journal:
         self.listings += 1
         self._anchor = self._list_newest()
         return self._anchor
+
+    def resume(self, sequence: int, identity: str) -> None:
+        """Go on from an entry that another process remembers, while it is there as the file of that identity."""
+        self._others = sequence, identity
+
+    def _remembered(self, sequence: int, identity: str) -> Stored | None:
+        """Return an entry, if it is that very file (the anchor rule)."""
+        try:
+            stored = self.read(sequence)
+        except (FileNotFoundError, CorruptionError):
+            return None
+        return stored if stored.info.identity == identity else None
 
     def _probe(self, anchor: Stored) -> Stored | None:
         """Return the newest entry reached from ``anchor``; None when the anchor is gone."""

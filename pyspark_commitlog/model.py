@@ -25,6 +25,7 @@ class OffsetRange:
     """Offsets ``start`` (inclusive) to ``end`` (exclusive) of one partition of one topic id (rule R8).
 
     ``planned``: the entry of the topic that they were planned under (``Lineage.position``); empty where nobody knows.
+    ``anchors``: where a task goes on in the topic's journals without listing them (``TopicLog.anchors``).
     """
 
     topic: str
@@ -33,6 +34,7 @@ class OffsetRange:
     start: int
     end: int
     planned: str = field(default="", compare=False)
+    anchors: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -349,6 +349,20 @@ class TopicLog:
         return TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} has no settle journal: it was deleted"
         )
+
+    def anchors(self, topic_id: str) -> tuple[tuple[int, str], ...]:
+        """Return where another process goes on in both journals (``resume``): number and file of their newest entries.
+
+        Empty where this incarnation of the topic is gone.
+        """
+        newest = self.journal.newest(), self.settle_journal(topic_id).newest()
+        found = tuple((stored.sequence, stored.info.identity) for stored in newest if stored is not None)
+        return found if len(found) == len(newest) else ()
+
+    def resume(self, topic_id: str, anchors: Sequence[tuple[int, str]]) -> None:
+        """Go on from what ``anchors`` returned elsewhere: nothing is listed while these entries are there."""
+        for journal, (sequence, identity) in zip((self.journal, self.settle_journal(topic_id)), anchors, strict=False):
+            journal.resume(sequence, identity)
 
     def damaged(self, topic_id: str) -> tuple[Damage, ...]:
         """Return the partitions that a settler found damaged: a look for the next settle entry, where there are none.

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.errors import AccessDeniedError, OptionError
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.schema import chosen
 from pyspark_commitlog.spark.read.source_options import source_options
@@ -109,6 +110,67 @@ def test_what_was_looked_at_stays_with_the_driver(tmp_path: Path) -> None:
     assert isinstance(state["_looks"], PacedLooks)
     assert state["_looks"].last is None
     assert pickle.loads(pickle.dumps(state["_looks"])).last is None
+
+
+def test_a_task_lists_nothing_and_asks_little(tmp_path: Path) -> None:
+    """What the driver knows of both journals goes with the ranges."""
+    query = Query(tmp_path / "root")
+    for _ in range(3):
+        query.put()
+    start = query.offset
+    assert query.triggers()
+    (part,) = query.reader.partitions(start, query.offset)
+    query.storage.reset()
+    query.put()  # a newer entry is none of the task's
+    (batch,) = query.reader.read(pickle.loads(pickle.dumps(part)))
+    assert batch.num_rows == 3
+    assert query.storage.requests["LIST"] == 0
+    assert query.storage.requests.total() <= 16
+
+
+def test_a_task_whose_plan_is_outdated_finds_its_records(tmp_path: Path) -> None:
+    """The driver's entries are collected meanwhile."""
+    query = Query(tmp_path / "root")
+    for _ in range(3):
+        query.put()
+    start = query.offset
+    assert query.triggers()
+    (part,) = query.reader.partitions(start, query.offset)
+    for _ in range(3):
+        query.put()
+        query.local.maintain("t")
+        query.clock.advance(120_000)
+        query.local.maintain("t")
+    assert len(query.local.topic("t").journal.sequences()) <= 3
+    assert sum(batch.num_rows for batch in query.reader.read(part)) == 3
+
+
+def test_who_may_read_no_longer_is_refused_within_a_minute(tmp_path: Path) -> None:
+    query = Query(tmp_path / "root", principal="reader")
+    query.put()
+    start = query.offset
+    assert query.triggers()
+    assert query.reader.partitions(start, query.offset)
+    query.local.access.allow("ops", "admin")
+    query.storage.reset()
+    assert query.reader.partitions(start, query.offset)
+    assert query.storage.requests["LIST"] == 0, "it was asked just before"
+    query.clock.advance(61_000)
+    with pytest.raises(AccessDeniedError):
+        query.reader.partitions(start, query.offset)
+
+
+def test_an_entry_put_again_is_no_anchor(tmp_path: Path) -> None:
+    """Anchor rule: a file of the same name counts only if it is the one that was remembered."""
+    query = Query(tmp_path / "root")
+    query.put()
+    journal = query.local.topic("t").journal
+    (first,) = (stored for stored in [journal.newest()] if stored is not None)
+    other = TopicLog(query.storage, "t").journal
+    other.resume(first.sequence, "another file")
+    query.storage.reset()
+    assert other.newest() == first
+    assert query.storage.requests["LIST"] == 2, "found as by who remembers nothing"
 
 
 def test_local_disks_are_looked_at_whenever_spark_asks(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import OptionError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
 
 log = logging.getLogger("pyspark_commitlog.spark")
+
+#: Where each look is a request, a query asks as often whether it may still read.
+_ACCESS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,10 @@ class SourceReader:
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._reported = Reported()
+        self._allowed: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported()}
+        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None}
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
@@ -137,7 +142,16 @@ class SourceReader:
             from pyspark_commitlog.log.read.frame_bounds import FrameBounds
 
             parts = split(ranges, self._options.split, FrameBounds(self._topic).of)
-        return [Range(part) for part in longest_first(parts)]
+        return [Range(part) for part in longest_first(self._anchored(parts))]
+
+    def _anchored(self, parts: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        """Return ranges that their tasks find without listing, where a listing is paid for."""
+        if not parts or self._log().storage.can_append:
+            return parts
+        self._check_access({part.topic for part in parts})
+        topics = {(part.topic, part.topic_id) for part in parts}
+        anchors = {(name, topic_id): self._topic(name).anchors(topic_id) for name, topic_id in topics}
+        return [replace(part, anchors=anchors[part.topic, part.topic_id]) for part in parts]
 
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
@@ -169,7 +183,7 @@ class SourceReader:
         wanted = partition.value
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
-        topic = self._log().topic(wanted.topic)
+        topic = self._to_read(wanted)
         names = wanted_columns(self._schema)
         if self._options.newest_per_key:
             from pyspark_commitlog.log.read.latest import latest
@@ -179,6 +193,23 @@ class SourceReader:
             read = read_range if self._options.fail_on_data_loss else read_kept
             rows = read(topic, wanted, names)
         return SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
+
+    def _check_access(self, names: Collection[str]) -> None:
+        """Ask now and then whether the principal may still read: tasks that have anchors don't."""
+        root = self._log()
+        now = root.storage.clock.monotonic()
+        if self._allowed is None or now - self._allowed >= _ACCESS_SECONDS:
+            root.access.check(Operation.READ, *sorted(names))
+            self._allowed = now
+
+    def _to_read(self, wanted: OffsetRange) -> TopicLog:
+        """Return a handle for a task. With anchors it asks no more than it must: the planner asked root and rules."""
+        root = self._log()
+        if not wanted.anchors:
+            return root.topic(wanted.topic)
+        topic = TopicLog(root.storage, wanted.topic)
+        topic.resume(wanted.topic_id, wanted.anchors)
+        return topic
 
     def _enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
         """Return what of a range is read: all of it, where Spark has not said that less will do."""
