@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,10 @@ bench-check: java $(BENCH_INSTALLED) ## Measure the main rows in full, and repor
 bench-object-store: install ## Measure an object store through the log next to bare requests, on versitygw (installs it; needs Go)
 	scripts/install_object_stores.sh versitygw
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_store.py $(ARGS)
+
+bench-object-latency: install ## Measure how late a record is read from an object store: one writer, one partition, one reader
+	scripts/install_object_stores.sh versitygw
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_latency.py $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py

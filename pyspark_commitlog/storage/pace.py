@@ -1,7 +1,8 @@
 """When a caller that waits looks again, where nothing reports news and each look is a request that is paid for.
 
 Looks come soon after news, and less and less often the longer nothing comes; those that find nothing stay within a
-budget. No I/O, no clock: the caller says what time it is.
+budget, and ten more for each that finds something: S3 bills the commit as much. No I/O, no clock: the caller says what
+time it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ LEAST_PER_HOUR = 60
 #: What a listing counts for: S3 bills it as twelve reads.
 LIST_REQUESTS = 12
 _HOUR_SECONDS = 3600.0
+#: Looks that may find nothing for each that finds something.
+EARNED = 10
 #: The first pause after news, seconds, and how it grows.
 FIRST_PAUSE = 0.02
 _GROWTH = 1.2
@@ -37,8 +40,8 @@ def check_per_hour(name: str, value: object) -> int:
 class Pace:
     """The looks of one caller at one topic: a bucket of requests that fills as time goes.
 
-    In any hour those that find nothing take no more than ``per_hour`` requests; a record is seen at most
-    ``longest_pause`` seconds late, unless a look took several requests.
+    In any hour those that find nothing take no more than ``per_hour`` requests, and ``EARNED`` for each that finds
+    something; a record is seen at most ``longest_pause`` seconds late, unless a look took several requests.
     """
 
     def __init__(self, per_hour: int = DEFAULT_PER_HOUR) -> None:
@@ -78,12 +81,11 @@ class Pace:
     def looked(self, now: float, requests: int, *, news: bool) -> None:
         """Take a look into account, of so many requests: what found something costs nothing here."""
         if self._filled_at is not None:
-            self._left = min(self._most, self._left + max(0.0, now - self._filled_at) * self._rate)
+            self._left += max(0.0, now - self._filled_at) * self._rate
         self._filled_at = now
         if news:
             self._pause = FIRST_PAUSE
-        else:
-            self._left -= requests
+        self._left = min(self._most, self._left + (EARNED if news else -requests))
         lacking = max(0.0, 1 - self._left) / self._rate
         self._next = now + max(self._pause, lacking)
         if not news:

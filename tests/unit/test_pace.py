@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.storage.pace import FIRST_PAUSE, LEAST_PER_HOUR, LIST_REQUESTS, Pace, check_per_hour
+from pyspark_commitlog.storage.pace import EARNED, FIRST_PAUSE, LEAST_PER_HOUR, LIST_REQUESTS, Pace, check_per_hour
 
 HOUR = 3600.0
 
@@ -43,15 +43,27 @@ def found_nothing(pace: Pace, start: float) -> int:
     return found
 
 
-def test_a_record_every_few_seconds_does_not_buy_more_looks() -> None:
-    assert 1800 < found_nothing(Pace(3600), 0.0) <= 3600
+def test_a_record_every_few_seconds_buys_ten_looks() -> None:
+    assert 3600 < found_nothing(Pace(3600), 0.0) <= 3600 + 720 * EARNED
+    assert found_nothing(Pace(60), 0.0) <= 60 + 720 * EARNED
+
+
+def test_a_steady_flow_is_followed_closely() -> None:
+    """Ten records a second: each is seen soon after it came."""
+    pace, now, late = Pace(3600), 0.0, list[float]()
+    for number in range(1, 36_000):
+        while (now := now + pace.seconds_left(now)) < number * 0.1:
+            pace.looked(now, 1, news=False)
+        late.append(now - number * 0.1)
+        pace.looked(now, 1, news=True)
+    assert max(late) <= 0.05
 
 
 def test_what_is_saved_up_has_a_bound() -> None:
     pace = Pace(3600)
     pace.looked(0.0, 1, news=False)
     pace.looked(100 * HOUR, 1, news=True)
-    assert found_nothing(pace, 100 * HOUR) <= 3600
+    assert found_nothing(pace, 100 * HOUR) <= 3600 + 720 * EARNED
 
 
 def test_after_news_it_looks_at_once_and_is_never_late_by_more_than_the_longest_pause() -> None:
