@@ -20,6 +20,9 @@ _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
 
+#: The addresses of the services that give a machine, or a container, the credentials of its role.
+_METADATA = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
+
 #: Answers that another try may not get.
 _PASSING = frozenset([408, 429, 500, 502, 503, 504])
 #: S3 answers 400 to a session token that has expired, as if the request were wrong.
@@ -57,6 +60,11 @@ def is_passing(error: BaseException) -> bool:
         return False
     status, text = status_of(error), str(error)
     return status in _PASSING if status is not None else any(words in text for words in _NO_ANSWER)
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Return whether the request was never sent, as the machine's own service has no credentials for it."""
+    return _METADATA.search(str(error)) is not None
 
 
 def is_beyond_the_end(error: BaseException) -> bool:
@@ -97,8 +105,13 @@ def explain(error: Exception, url: str, action: str) -> StorageError:
     if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
         return no_bucket(url, action)
     refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
+    denied = StorageUnreadableError if reading else StorageReadOnlyError
+    if lacks_credentials(error):
+        return denied(
+            f"{where}: no credentials were given, and this machine has no role to get some by. Give them as storage "
+            "options or in the environment (docs/how-to/object-stores.md)"
+        )
     if refused or status_of(error) in (401, 403) or code_of(error) in _EXPIRED_CODES:
-        denied = StorageUnreadableError if reading else StorageReadOnlyError
         return denied(
             f"{where}: the store refuses it to these credentials: {first_line(error)}. Check the key, whether it has "
             "expired, and what it allows"

@@ -46,6 +46,8 @@ _LEFT_MS = 3_600_000
 _TRIES = 8
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+#: Seconds after which there is no other try: a server that hangs takes a request's whole time for each.
+_LONGEST_TRYING = 90.0
 #: Names that a page of a listing has.
 _PAGE = 1000
 
@@ -130,13 +132,13 @@ class ObjectStorage(Storage):
         """Make a request that may be repeated until it is answered: pauses double, are drawn by chance, and end."""
         from obstore import exceptions as theirs
 
-        client = self._client()
+        client, began = self._client(), self.clock.monotonic()
         for done in range(1, _TRIES):
             self._count(verb)
             try:
                 return act(client)
             except theirs.GenericError as error:
-                if not is_passing(error):
+                if not is_passing(error) or self.clock.monotonic() - began > _LONGEST_TRYING:
                     raise
             self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
         self._count(verb)
@@ -272,6 +274,7 @@ class ObjectStorage(Storage):
                 "LIST", lambda client: obstore.list_with_delimiter(client, f"{prefix}/" if prefix else None)
             )
         found = {*listed["common_prefixes"], *(one["path"] for one in listed["objects"])}
+        found.discard(prefix)  # an empty object of that name, as consoles make for a folder
         self._count("LIST", (len(found) - 1) // _PAGE if found else 0)
         names = (path.rstrip("/").rpartition("/")[2] for path in found)
         return sorted(name for name in names if name and not name.startswith(TEMPORARY))

@@ -16,6 +16,7 @@ from tests.object_stores import proxy as faults
 from tests.object_stores.conftest import on
 from tests.object_stores.proxy import Fault, Proxy
 from tests.object_stores.servers import Bucket, Moto
+from tests.object_stores.test_proxy import ask
 
 pytestmark = [pytest.mark.slow, on(Moto)]
 
@@ -116,6 +117,15 @@ def test_a_bucket_that_is_not_there_is_named(bucket: Bucket) -> None:
     for act in (lambda: storage.names("d"), lambda: storage.read("d/1")):
         with pytest.raises(StorageError, match=r"s3://there-is-none/root: cannot .*: there is no such bucket"):
             act()
+
+
+def test_a_folder_that_a_console_made_is_no_name(bucket: Bucket, server: Moto) -> None:
+    storage = opened(bucket)
+    storage.put_if_absent("d/1", b"1")
+    name = bucket.url.removeprefix("s3://")
+    for folder in ("root/", "root/d/"):
+        assert ask(server.port, "PUT", f"/{name}/{folder}", b"")[0] == 200
+    assert (storage.names(""), storage.names("d")) == (["d"], ["1"])
 
 
 def test_no_error_shows_a_credential(bucket: Bucket, through: Bucket, proxy: Proxy) -> None:

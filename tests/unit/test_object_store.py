@@ -97,6 +97,29 @@ def test_pauses_are_bounded_and_so_are_tries(
     assert clock.monotonic() - began < 20
 
 
+def test_a_server_that_hangs_is_not_asked_eight_times(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    def hang(*args: Any) -> None:
+        clock.sleep(60)
+        raise theirs.GenericError("Generic S3 error: Error performing HEAD http://h/b/x in 60s - HTTP error: timed out")
+
+    monkeypatch.setattr(obstore, "head", hang)
+    with pytest.raises(StorageError, match=r"no answer: .*timed out"):
+        storage.info("d/1")
+    assert storage.requests["HEAD"] == 2
+
+
+def test_a_machine_without_credentials_is_told_so(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - HTTP error: x"
+    failing(monkeypatch, "put", theirs.GenericError(text))
+    failing(monkeypatch, "get", theirs.GenericError(text), times=9)
+    with pytest.raises(StorageReadOnlyError, match="no credentials were given, and this machine has no role"):
+        storage.put_if_absent("d/1", b"1")
+    with pytest.raises(StorageUnreadableError, match="no credentials were given"):
+        storage.read("d/1")
+
+
 def test_no_answer_is_asked_for_again_but_a_refusal_is_not(
     storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
