@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.topic import TopicLog
+from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -42,6 +45,18 @@ def test_a_writer_warns_after_an_hour_without_maintenance_and_says_what_to_run(
     world.maintain()
     commit(world.handle())
     assert not warnings(caplog)
+
+
+def test_so_it_does_where_nothing_can_be_appended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = ObjectWorld(tmp_path / "root")
+    world.create(config=EVERY_COMMIT)
+    commit(world.handle())
+    world.clock.advance(HOUR_MS)
+    commit(world.handle())
+    assert len(warnings(caplog)) == 1
+    world.maintain()
+    commit(world.handle())
+    assert len(warnings(caplog)) == 1
 
 
 def test_a_writer_warns_once_an_hour(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -31,6 +31,8 @@ from pyspark_commitlog.storage.process import share_out
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
+#: The first settle entry that settles something, most often: its topic's creation has put the one before.
+FIRST_SETTLED = 2
 # Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
@@ -66,7 +68,10 @@ def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = 
 
 def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
     if not topic.storage.can_append:
-        return settle_to_object(topic, topic_id, budget_seconds, retry=retry)
+        done = settle_to_object(topic, topic_id, budget_seconds, retry=retry)
+        if done.sequence == FIRST_SETTLED:
+            start_note(topic, topic_id)
+        return done
     with topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
