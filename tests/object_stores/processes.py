@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
+from pyspark_commitlog.log.maintain.compact import CompactionJob, compact, work_here
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.writers import Transaction
 from tests.crash.scenes import Scene
 from tests.object_stores.servers import Bucket
@@ -130,3 +133,115 @@ def wrong_in(topic: Any, log_end: tuple[int, ...]) -> str:
         if len(sets[-1]) != end:
             return f"partition {partition}: {len(sets[-1])} different records up to {end}"
     return "" if all(each == sets[0] for each in sets) else "a part of a commit is visible"
+
+
+# --- with keys --------------------------------------------------------------------------------------------
+
+#: Keys of a writer that come again and again: what compaction leaves one record of.
+KEYS = 4
+
+
+def key_of(name: str, number: int) -> bytes:
+    """Return the key of a writer's n-th record: every second one has a key of its own, which compaction keeps."""
+    return f"own-{name}-{number}".encode() if number % 2 else f"again-{name}-{number // 2 % KEYS}".encode()
+
+
+def must_be_there(name: str, last: int) -> set[int]:
+    """Return which of a writer's records no compaction drops, once it has written up to ``last``."""
+    return {number for number in range(last + 1) if number % 2 or number + 2 * KEYS > last}
+
+
+def write_keys(bucket: Bucket, prefix: str, name: str, commits: int, partitions: int, report: Path) -> None:
+    """Commit records with keys, one of each partition a commit, each under a number of its own, till it is sure."""
+    topic = open_log(bucket, prefix).topic("t")
+    tries = 0
+    for number in range(commits):
+        batch = batch_of(
+            [f"{name}-{number}".encode()] * partitions,
+            key=[key_of(name, number)] * partitions,
+            partition=range(partitions),
+        )
+        for attempt in range(MOST_TRIES):
+            tries += 1
+            try:
+                append(topic, batch, writer=Transaction(name, number))
+                break
+            except (OutcomeUnknownError, StorageError):
+                if attempt == MOST_TRIES - 1:
+                    raise
+    report.write_text(f"{tries}")
+
+
+def write_until(bucket: Bucket, prefix: str, done: Path) -> None:
+    """Commit a few records of writer ``while`` each second until a file appears."""
+    topic = open_log(bucket, prefix).topic("t")
+    number = 0
+    while not done.exists():
+        append(topic, batch_of([f"while-{number}".encode()] * 2, key=[key_of("while", number)] * 2, partition=[0, 1]))
+        number += 1
+        time.sleep(0.25)
+
+
+def settle_until(bucket: Bucket, prefix: str, done: Path, pause: float, report: Path) -> None:
+    """Settle again and again until a file appears; write down how many entries were put."""
+    topic = open_log(bucket, prefix).topic("t")
+    topic_id = topic.newest()[1].topic_id
+    published = 0
+    while not done.exists():
+        with suppress(OutcomeUnknownError, StorageError):
+            published += settle(topic, topic_id, budget_seconds=0.5).sequence is not None
+        time.sleep(pause)
+    report.write_text(f"{published}")
+
+
+def compact_slowly(bucket: Bucket, prefix: str, seconds: float, report: Path) -> None:
+    """Compact once, with a worker that takes so long; write down what was published."""
+
+    def worker(job: CompactionJob) -> Any:
+        time.sleep(seconds)
+        return work_here(job)
+
+    topic = open_log(bucket, prefix).topic("t")
+    done = compact(topic, topic.newest()[1].topic_id, worker)
+    report.write_text(" ".join(str(each.segments) for each in done))
+
+
+def read_keys_while(bucket: Bucket, prefix: str, done: Path, report: Path) -> None:
+    """Read all partitions again and again; write down what was wrong, and how often it read."""
+    log = open_log(bucket, prefix)
+    rounds, wrong = 0, ""
+    while not wrong:
+        finished = done.exists()
+        try:
+            wrong = wrong_with_keys(log.topic("t"))
+        except StorageError:
+            pass
+        except CommitLogError as error:
+            wrong = f"{type(error).__name__}: {error}"
+        rounds += 1
+        if finished:
+            break
+    report.write_text(wrong or f"ok {rounds}")
+
+
+def wrong_with_keys(topic: Any) -> str:
+    """Return what is wrong with a topic that ``write_keys`` writes to."""
+    _, state = topic.newest()
+    for partition, end in enumerate(state.log_end):
+        found = read_partition(topic, partition, 0, end)
+        offsets = [record.offset for record in found]
+        if offsets != sorted(set(offsets)) or (end and offsets[-1] != end - 1):
+            return f"partition {partition}: offsets {offsets[:3]}…{offsets[-3:]} up to {end}"
+        numbers: dict[str, list[int]] = {}
+        for record in found:
+            name, _, number = (record.value or b"").decode().rpartition("-")
+            numbers.setdefault(name, []).append(int(number))
+            if record.key != key_of(name, int(number)):
+                return (
+                    f"partition {partition}: offset {record.offset} has key {record.key!r} and value {record.value!r}"
+                )
+        for name, seen in numbers.items():
+            lost = must_be_there(name, seen[-1]) - set(seen)
+            if seen != sorted(set(seen)) or lost:
+                return f"partition {partition}: of {name}: lost {sorted(lost)[:9]}, or doubled: {seen[-9:]}"
+    return ""

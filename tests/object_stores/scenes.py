@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyspark_commitlog.errors import RootNotFoundError, TopicExistsError
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.verify import verify
 from tests.crash.scenes import AlterDefaults, CommitChunk, CommitGroup, Create, ResetGroup, Scene
-from tests.support.records import append, batch_of, read_partition
-from tests.support.world import World
+from tests.support.records import append, batch_of, read_partition, stage
+from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World
 
 PARTITIONS = 3
+_CONFIG: dict[str, object] = {**CHUNKS, "segment.bytes": 4096, "segment.index.bytes": 480, "compression.type": "none"}
 
 
 def is_whole(world: World) -> bool:
@@ -117,3 +119,106 @@ CORE: dict[str, Scene] = {
     scene.name: scene()
     for scene in (CreateInBucket, Commit, CommitInline, Read, AlterDefaults, CommitGroupOnce, ResetGroup)
 }
+
+
+class Maintain(Scene):
+    """Settle, merge, sweep and collect."""
+
+    name = "maintain"
+    values = tuple(b"%d" % number * 700 for number in range(6))
+
+    def prepare(self, world: World) -> None:
+        """Commits of which half are settled, an orphan, and time."""
+        topic = world.create(PARTITIONS, _CONFIG)
+        for number, value in enumerate(self.values):
+            append(topic, batch_of([value] * PARTITIONS, partition=range(PARTITIONS)))
+            if number in (1, 3):
+                stage(topic, batch_of([b"orphan"]))
+                world.maintain()
+        world.clock.advance(RETENTION_MS)
+
+    def act(self, world: World, hook: object = None) -> None:
+        """Maintain, and once more after the delay."""
+        for _ in range(2):
+            world.maintain()
+            world.clock.advance(DELAY_MS)
+
+    def check(self, world: World) -> None:
+        """The same records all the time; in the end no chunk is left, and few entries."""
+        for _ in range(3):
+            self._check_values(world)
+            self.act(world)
+        self._check_values(world)
+        assert len(world.entries()) <= 3
+        assert world.files(".chunk") == []
+        append(world.handle(), batch_of([b"next"], partition=[0]))
+        world.maintain()
+        assert world.values()[len(self.values)] == b"next"
+
+    def _check_values(self, world: World) -> None:
+        assert world.values() == [*self.values] * PARTITIONS
+        assert is_whole(world)
+
+
+class Retain(Scene):
+    """Delete records, let go of what holds them, and collect it."""
+
+    name = "retain"
+    values = tuple(b"%d" % number + b"x" * 1200 for number in range(5))
+
+    def prepare(self, world: World) -> None:
+        """Five settled commits."""
+        topic = world.create(1, _CONFIG)
+        for value in self.values:
+            append(topic, batch_of([value]))
+            world.maintain()
+
+    def act(self, world: World, hook: object = None) -> None:
+        """Keep the last two."""
+        log = world.log()
+        log.delete_records("t", {0: 3})
+        for _ in range(3):
+            log.maintain("t")
+            world.clock.advance(DELAY_MS)
+
+    def check(self, world: World) -> None:
+        """All there, or the last two; in the end the last two."""
+        assert world.values() in ([*self.values], [*self.values[3:]])
+        for _ in range(2):
+            self.act(world)
+            assert world.values() == [*self.values[3:]]
+            assert is_whole(world)
+
+
+class Compact(Scene):
+    """Compact a partition, and collect what was replaced."""
+
+    name = "compact"
+    written: ClassVar[list[bytes]] = [b"a1", b"b1", b"a2", b"c1", b"b2", b"z1"]
+
+    def prepare(self, world: World) -> None:
+        """Six settled commits; the first letter is the key."""
+        topic = world.create(1, {**_CONFIG, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        for value in self.written:
+            append(topic, batch_of([value + b"x" * 1200], key=[value[:1]]))
+            settle(topic, topic.newest()[1].topic_id)
+
+    def act(self, world: World, hook: object = None) -> None:
+        """Compact in the first round, collect in the others."""
+        for _ in range(3):
+            world.maintain()
+            world.clock.advance(DELAY_MS)
+
+    def check(self, world: World) -> None:
+        """Some or all, in order, the last of every key among them; compacting again ends."""
+        for _ in range(3):
+            found = [(value or b"").rstrip(b"x") for value in world.values()]
+            assert found == [value for value in self.written if value in found]
+            assert {b"a2", b"c1", b"b2", b"z1"} <= set(found)
+            assert is_whole(world)
+            self.act(world)
+        assert len(world.entries()) <= 3
+
+
+#: What ``maintain`` does.
+MAINTENANCE: dict[str, Scene] = {scene.name: scene() for scene in (Maintain, Retain, Compact)}
