@@ -35,7 +35,7 @@ from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage import FileInfo, NotPutError, Storage, own_writes
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
@@ -267,6 +267,13 @@ class Journal:
         self._tail = entry.write_id, head[entry.line_bytes :] if kept else None
         return Stored(entry, info)
 
+    def put_before(self, entry: Entry) -> Entry | None:
+        """Return the entry before one of this journal, without a request; None unless this process put it lately."""
+        sequence = entry.sequence - 1
+        path = self._path(sequence)
+        data = own_writes.recall(self._storage, path, entry.prev)
+        return None if data is None else codec.decode(data, where=path, journal=self._kind, sequence=sequence)
+
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, checked.
 
@@ -277,6 +284,9 @@ class Journal:
             return b""
         path, (write_id, data) = self._path(entry.sequence), self._tail
         if data is None or write_id != entry.write_id:
+            own = own_writes.recall(self._storage, path, entry.write_id)
+            data = None if own is None else own[entry.line_bytes :]
+        if data is None:
             data = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
         return entry.inline.check(data, f"inline frames of {path}")
 
@@ -474,7 +484,10 @@ class Journal:
             name = paths.side_name(slot.sequence, slot.write_id, kind)
             self._storage.write_once(self._sides(draft.topic_id, name), table)
         data = codec.encode(entry, draft.inline)
-        return self._put(base, self._as_read(data, slot), data)
+        stored = self._put(base, self._as_read(data, slot), data)
+        if stored is not None:
+            own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
+        return stored
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
         """Return an entry as readers will find it.

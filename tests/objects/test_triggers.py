@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
+from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
 from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import own_writes
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
@@ -22,8 +24,10 @@ ENTRIES = {"settle.entries": 10, "retention.ms": -1}
 @pytest.fixture(autouse=True)
 def a_new_process() -> Iterator[None]:
     forget_all()
+    own_writes.forget_all()
     yield
     forget_all()
+    own_writes.forget_all()
 
 
 def looked(entries: int = 0, age_ms: int = 0, times: float = 1.0) -> Waiting:
@@ -160,3 +164,77 @@ def test_after_a_settle_its_process_counts_from_there(unlocked: ObjectWorld) -> 
         commit(topic, number)
     assert settles(unlocked) == 1
     assert not waiting_of(topic.storage, topic_id(topic)).may_be_due(unlocked.clock.monotonic())
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+def test_settling_costs_two_puts_and_a_few_looks(unlocked: ObjectWorld) -> None:
+    """Ten records a commit: 0.1 PUT at most for each, and no read of what this process put itself."""
+    unlocked.create(3, {"retention.ms": -1})
+    calls: list[tuple[str, str]] = []
+
+    def note(operation: str, path: str, moment: str) -> None:
+        if moment == "before":
+            calls.append((operation, path))
+
+    topic = unlocked.handle(note)
+    runs: list[Counter[str]] = []
+    for number in range(321):
+        append(topic, batch_of([b"%d" % number] * 10, partition=[n % 3 for n in range(10)]))
+        calls.clear()
+        if is_look_due(topic.storage, topic_id(unlocked.handle()), 1000):
+            settle_after_commit(topic, topic_id(unlocked.handle()))
+            runs.append(Counter(operation for operation, _ in calls))
+    assert len(runs) == 6, "a look at the first commit, and five times it was due"
+    assert sum(run["create"] + run["put_if_absent"] + run["write_once"] for run in runs) <= 0.1 * 321
+    for run in runs[2:]:
+        assert (run["create"], run["put_if_absent"], run["write_once"]) == (1, 1, 0)
+        assert run["fetch"] + run["info"] <= 24
+        assert run["read"] == run["map"] == run["names"] == 0
+    assert len(unlocked.values()) == 3210
+    verify(unlocked.handle())
+
+
+def test_what_another_process_put_is_read(unlocked: ObjectWorld) -> None:
+    unlocked.create(1, ENTRIES)
+    for number in range(5):
+        append(unlocked.handle(), batch_of([b"%d" % number]))
+    own_writes.forget_all()
+    for number in range(5, 10):
+        append(unlocked.handle(), batch_of([b"%d" % number]))
+    reads: list[str] = []
+    topic = unlocked.handle(lambda operation, path, moment: reads.append(path) if operation == "fetch" else None)
+    settle_after_commit(topic, topic_id(topic))
+    numbers = {int(path[-10:-5]) for path in reads if "/journal/" in path}
+    assert numbers >= {2, 3, 4, 5, 6}
+    assert not numbers & {7, 8, 9, 10}
+    assert unlocked.values() == [b"%d" % number for number in range(10)]
+
+
+def test_what_was_put_before_a_restore_is_not_taken_for_what_is_there(unlocked: ObjectWorld) -> None:
+    """Else a settler would settle records of a history that is over."""
+    unlocked.create(1, ENTRIES)
+    copy = unlocked.path.parent / "copy"
+    shutil.copytree(unlocked.path, copy)
+    for value in (b"lost", b"lost too"):
+        append(unlocked.handle(), batch_of([value]))
+    shutil.rmtree(unlocked.path)
+    copy.rename(unlocked.path)
+    put_here, own_writes._put = own_writes._put, own_writes._made()
+    for value in (b"a", b"b", b"c"):
+        append(unlocked.handle(), batch_of([value]))
+    own_writes._put = put_here
+    topic = unlocked.handle()
+    assert settle(topic, topic_id(topic)).records == 3
+    assert unlocked.values() == [b"a", b"b", b"c"]
+    verify(unlocked.handle())
+
+
+def test_a_budget_of_time_makes_no_tiny_objects(unlocked: ObjectWorld) -> None:
+    """What costs is the request: a run that has begun settles all that is due, whatever the time."""
+    topic = unlocked.create(3, {**ENTRIES, "settle.budget.ms": 0})
+    for number in range(10):
+        append(topic, batch_of([b"%d" % number] * 3, partition=[0, 1, 2]))
+    assert settle_after_commit(topic, topic_id(topic)).records == 30
+    assert len(unlocked.objects()) == 1

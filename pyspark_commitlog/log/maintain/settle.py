@@ -23,7 +23,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
-from pyspark_commitlog.log.settling.waiting import Due, Waiting, waiting_of
+from pyspark_commitlog.log.settling.waiting import Due, waiting_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -105,10 +105,9 @@ def _settle_what_waits(topic: TopicLog, topic_id: str) -> Settled:
     stored, state = topic.newest(topic_id)
     config = topic.config(state)
     warn_unless_maintained(topic, topic_id)
-    waits, seconds = due(topic, stored, state), config.number("settle.budget.ms") / 1000
     if not topic.storage.can_append:
-        waiting = waiting_of(topic.storage, topic_id)
-        return _settle_objects(topic, topic_id, waits, waiting, config)
+        return _settle_objects(topic, stored, state, config)
+    waits, seconds = due(topic, stored, state), config.number("settle.budget.ms") / 1000
     if not waits.reached(config):
         return Settled(None)
     topic.busy = None
@@ -120,12 +119,14 @@ def _settle_what_waits(topic: TopicLog, topic_id: str) -> Settled:
     return done
 
 
-def _settle_objects(topic: TopicLog, topic_id: str, waits: Due, waiting: Waiting, config: TopicConfig) -> Settled:
+def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: TopicConfig) -> Settled:
     """Settle, merge and collect what is due on storage without append; the process that settled last begins (O13)."""
     from pyspark_commitlog.log.maintain.collect import collect
 
     clock, seconds = topic.storage.clock, config.number("settle.budget.ms") / 1000
-    newest = topic.settled(topic_id)[0]
+    topic_id, waiting = state.topic_id, waiting_of(topic.storage, state.topic_id)
+    newest, settled = topic.settled(topic_id)
+    waits = waits_in(topic, stored, state, settled)
     times = waiting.times(newest.entry.write_id, first=not newest.entry.prev)
     waiting.looked(waits, config, clock.monotonic(), times)
     if not waits.reached(config, times):
@@ -176,7 +177,11 @@ def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
 
     What waits for a damaged partition does not count: a commit's settler can't move it.
     """
-    _, settled = topic.settled(state.topic_id)
+    return waits_in(topic, newest, state, topic.settled(state.topic_id)[1])
+
+
+def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> Due:
+    """Do as ``due``, by a settle state that was read after the topic's."""
     oldest = max(settled.others_from, state.created + 1)
     entries = newest.sequence - oldest + 1
     if entries <= 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pyspark_commitlog.errors import missing
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import earliest_ms, segment_span
-from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, plan_own, plan_tail
+from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
 from pyspark_commitlog.log.objects.sources import Sources, read_frames
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, Written
@@ -71,6 +71,8 @@ def merge(
     done, tried, own = NOTHING_MERGED, set[object](), most_bytes is None
     while not enough():
         base, settled = topic.settled(topic_id)
+        if not own and not is_tier_due(settled.tail):  # mostly: then nothing more is read
+            break
         work = _Merge(topic, topic.newest(topic_id)[1], base, settled)
         plan = work.plan(most_bytes, own=own)
         if plan is None or plan in tried:

@@ -6,6 +6,7 @@ works on (rule O3). Each brings its bytes up by one tier: a record is written on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -81,6 +82,11 @@ def plan_tail(
         end = start + FAN_IN
         split = makes_own([log_bytes(shared) for shared in tail[start:end]], segment_bytes)
         yield TailMerge(tuple(tail[0 if split else start : end]), split, count >= LATE)
+
+
+def is_tier_due(tail: Sequence[Shared]) -> bool:
+    """Return whether enough of a tier are there to be merged (pure)."""
+    return max(Counter(shared.tier for shared in tail).values(), default=0) >= FAN_IN
 
 
 def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:

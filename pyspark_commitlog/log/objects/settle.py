@@ -5,8 +5,9 @@ Any number of settlers may work at once: the one whose entry is first wins, the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
@@ -22,6 +23,8 @@ from pyspark_commitlog.log.topic import TopicLog
 
 #: A run ends with an object of about so many bytes at most; the next one goes on.
 OBJECT_BYTES = 256 * 2**20
+#: No budget of time ends a run before its object has so many bytes: what costs is the request, whatever it holds.
+LEAST_BYTES = 2**20
 
 
 def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
@@ -102,7 +105,14 @@ class _ObjectRun(SettleRun):
         return False
 
     def _enough(self, sink: _Sink) -> bool:
-        return sink.is_full or self._writer.size_bytes >= OBJECT_BYTES or self._budget.spent()
+        return sink.is_full or self._writer.size_bytes >= OBJECT_BYTES or self._is_over()
+
+    def _is_over(self) -> bool:
+        return self._writer.size_bytes >= LEAST_BYTES and self._budget.spent()
+
+    def _read_enough(self) -> Callable[[], bool]:
+        least, read = 2 * self._config.number("settle.entries"), count(1)
+        return lambda: next(read) > least and self._budget.spent()
 
     def may_publish_on(self, now: SettleState) -> bool:
         """Return whether what was moved begins where a state ends, in each partition (rule O2)."""

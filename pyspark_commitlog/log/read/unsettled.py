@@ -162,21 +162,22 @@ def read_pending(
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []
-    ahead = _Ahead(topic, newest.sequence)
+    own = _put_here(topic, newest.entry, oldest)
+    ahead = _Ahead(topic, min(own))
     for sequence in range(oldest, newest.sequence + 1):
         if entries and isinstance(entries[-1], Pending) and (len(entries) >= MAX_ENTRIES or enough()):
             break
         try:
-            pending = ahead.take(sequence)
+            pending = None if sequence in own else ahead.take(sequence)
             if pending is None:
-                stored = newest if sequence == newest.sequence else topic.journal.read(sequence)
-                pending = load_pending(topic, stored.entry)
+                entry = own.get(sequence) or topic.journal.read(sequence).entry
+                pending = load_pending(topic, entry)
             entries.append(pending)
         except (FileNotFoundError, CorruptionError) as error:
             entries.append((sequence, error))
     found: list[Pending] = []
-    for entry in reversed(entries):
-        found.append(entry if isinstance(entry, Pending) else lost_entry(*entry, found[-1]))
+    for each in reversed(entries):
+        found.append(each if isinstance(each, Pending) else lost_entry(*each, found[-1]))
     return found[::-1]
 
 
@@ -198,6 +199,17 @@ class _Ahead:
             }
             self._many = min(self._many * 2, AT_ONCE)
         return self._found.pop(sequence, None)
+
+
+def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
+    """Return the newest entry and those before it, from ``oldest`` on, up to the first that this process did not put.
+
+    Each is the one that the entry after it follows, down from the newest: so none is of a history that is over.
+    """
+    own, entry = {newest.sequence: newest}, newest
+    while entry.sequence > oldest and (before := topic.journal.put_before(entry)) is not None:
+        own[before.sequence] = entry = before
+    return own
 
 
 def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:

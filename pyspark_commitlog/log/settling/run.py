@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import (
@@ -88,12 +88,17 @@ class SettleRun:
 
     def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
         """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
-        pending = read_pending(self._topic, self._before, self._state, self._stored, self._budget.spent, first=first)
+        enough = self._read_enough()
+        pending = read_pending(self._topic, self._before, self._state, self._stored, enough, first=first)
         unsettled = sources_of(pending, self._before, self._state.partitions)
         sources = {partition: unsettled[partition] for partition in partitions if partition in unsettled}
         self._tried.update(p for p in partitions if self.partitions[p].end_offset >= self._state.log_end[p])
         self._move_all(sources)
         return pending
+
+    def _read_enough(self) -> Callable[[], bool]:
+        """Return what is asked before each entry is read, but for the first."""
+        return self._budget.spent
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         """Move every partition that has sources, by ``_move``."""
@@ -101,7 +106,7 @@ class SettleRun:
 
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
         """Move one partition, unless the budget is spent; what fails is noted: no partition stops the others."""
-        if self._budget.spent() and self.partitions != self._start:
+        if self._is_over() and self.partitions != self._start:
             return
         try:
             mended = self._settle(partition, sources)
@@ -112,6 +117,10 @@ class SettleRun:
         else:
             self._tried.add(partition)
             self.rebuilt.extend([partition] * mended)
+
+    def _is_over(self) -> bool:
+        """Return whether there is no time for another partition."""
+        return self._budget.spent()
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
         """Move one partition and note its row; return whether its indexes were rebuilt."""
