@@ -211,7 +211,7 @@ class CommitLog(Root):
                 log_start=(0,) * partitions,
                 log_end=(0,) * partitions,
                 created=slot.sequence,
-                former_ids=former_incarnations(base, topic.state_of(base.entry)) if base else (),
+                former_ids=former_incarnations(topic.journal.timed(base), topic.state_of(base.entry)) if base else (),
                 former_queries=topic.state_of(base.entry).former_queries if base else (),
             )
             return Draft("create", topic_id, {"state": state.to_json()}, result=None)

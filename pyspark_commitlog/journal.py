@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from pyspark_commitlog.anchor import MIN_DELAY_MS, TICK_MS, Moment, OwnPut, Reference
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -47,6 +48,12 @@ _AMBIGUOUS_TRIES = 5
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
 _TURN_SECONDS = 10.0
+#: Where a look is a request: how many appends go by between two looks for what can be trimmed.
+_TRIM_EVERY = 16
+#: And how often a writer that goes on and on learns the time of one of its entries.
+_DATE_SECONDS = 60.0
+#: How many drafts of an operation may be in doubt before it is given up.
+_DOUBTS = 5
 
 #: What an operation comes to, for its caller.
 Result = TypeVar("Result")
@@ -55,7 +62,10 @@ _Result = TypeVar("_Result", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An entry as it lies in storage."""
+    """An entry as it lies in storage.
+
+    Of one that was just put, ``info`` may lack the time (``FileInfo``): ask ``Journal.dated``, or ``Journal.timed``.
+    """
 
     entry: Entry
     info: FileInfo
@@ -105,7 +115,7 @@ class Appended(NamedTuple, Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a draft would go: its number and the operation's write id."""
+    """Where a draft would go: its number, and a write id of its own."""
 
     sequence: int
     write_id: str
@@ -113,6 +123,10 @@ class Slot:
 
 class _UndecidedError(Exception):
     """What is stored no longer shows whether a put landed."""
+
+
+#: What a plan, or a look, that fails leaves open after a put in doubt.
+_UNCERTAIN = (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError)
 
 
 def _slot(entry: Entry) -> Slot:
@@ -146,6 +160,9 @@ class Journal:
 
     Not safe for use by several threads at once. ``listings`` counts how often the newest entry was found without an
     anchor: while it stays, all that ``newest`` returns is of one history.
+
+    Where files can't be appended to, a look is a request, and ``anchor`` says which ones can be spared: an idle poll is
+    one request while polls are less than 5 s apart, and a small append one put and at most one look.
     """
 
     def __init__(
@@ -162,6 +179,12 @@ class Journal:
         self._sides = sides
         self._anchor: Stored | None = None
         self._others: tuple[int, str] | None = None
+        self._newest_at: Moment | None = None  # when the anchor was the newest for certain, where looks are requests
+        self._own: OwnPut | None = None  # the anchor's put, where its reply is all that is known
+        self._reference: Reference | None = None
+        self._crowded = False  # others put entries since two of ours followed each other
+        self._dated: tuple[int, int] | None = None  # the last entry whose time was seen: its number and that time
+        self._dated_at: Moment | None = None
         self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
         self.listings = 0
@@ -179,10 +202,18 @@ class Journal:
             newest = self._probe(self._anchor)
             if newest is not None:
                 return newest
-            self._anchor = None  # N is gone: what was reached from it proves nothing
+            self.forget()  # N is gone: what was reached from it proves nothing
         self.listings += 1
-        self._anchor = self._list_newest()
-        return self._anchor
+        return self._list_newest()
+
+    def recent(self, seconds: float) -> Stored | None:
+        """Return the newest entry, or what was that at most so long ago, where a look is a request.
+
+        For what may be noticed late; what is put on top of it finds out.
+        """
+        if self._newest_at is not None and self._newest_at.seconds_until(Moment.now(self._storage.clock)) < seconds:
+            return self._anchor
+        return self.newest()
 
     def resume(self, sequence: int, identity: str) -> None:
         """Go on from an entry that another process remembers, while it is there as the file of that identity."""
@@ -198,18 +229,30 @@ class Journal:
 
     def _probe(self, anchor: Stored) -> Stored | None:
         """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
-        latest, leaps = anchor, True
+        latest, began = anchor, self._moment()
         with suppress(FileNotFoundError):  # nothing new, or what was seen is collected, and the anchor with it
-            while leaps:
-                latest = self.read(latest.entry.following)
-                furthest = self._furthest(latest.sequence)
-                if furthest > latest.sequence:
-                    latest = self.read(furthest)
-                leaps = latest.entry.next is not None
-        if not self._still_there(anchor):  # also when idle: the next number may be gone rather than not put yet
-            return None
-        self._anchor = latest
-        return latest
+            latest = self._read_ahead(anchor.entry.following)
+            while latest.entry.next is not None:
+                latest = self._read_ahead(latest.entry.following)
+        if not self._is_fresh(anchor):  # also when idle: the next number may be gone rather than not put yet
+            there = self._look(anchor)
+            if there is None:
+                return None
+            latest = there if latest is anchor else latest
+        self._crowded = self._crowded or latest.entry is not anchor.entry
+        return self._remember(latest, began, self._own if latest.entry is anchor.entry else None)
+
+    def _read_ahead(self, sequence: int) -> Stored:
+        """Return the newest entry, which is at a number or above; damage of one below it is not the caller's."""
+        try:
+            first = self.read(sequence)
+        except CorruptionError:
+            furthest = self._furthest(sequence)
+            if furthest == sequence:
+                raise
+            return self.read(furthest)
+        furthest = self._furthest(sequence)
+        return self.read(furthest) if furthest > sequence else first
 
     def _furthest(self, sequence: int) -> int:
         """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
@@ -237,9 +280,10 @@ class Journal:
                 newest = self.read(sequences[-1])
             except FileNotFoundError:
                 newest = None
+            began = self._moment()
             again = self.sequences()
             if newest is not None and again and again[-1] == newest.sequence and self._still_there(newest):
-                return newest
+                return self._remember(newest, began)
             sequences = again
         return None
 
@@ -340,7 +384,29 @@ class Journal:
 
     def forget(self) -> None:
         """Drop what is remembered; the next read lists the directory."""
-        self._anchor = None
+        self._anchor = self._newest_at = self._own = self._dated = self._dated_at = None
+
+    def dated(self, stored: Stored) -> tuple[int, int]:
+        """Return (number, storage time in ms) of an entry, or of the last one before it whose time is known.
+
+        Without a look at storage; the time is -1 where none is known.
+        """
+        if stored.info.modified_ms >= 0:
+            return stored.sequence, stored.info.modified_ms
+        return self._dated or (stored.sequence, -1)
+
+    def timed(self, stored: Stored) -> Stored:
+        """Return an entry with its storage time, by a look where that is not known yet.
+
+        Raises:
+            FileNotFoundError: it is collected.
+        """
+        if stored.info.modified_ms >= 0:
+            return stored
+        there = self._look(stored)
+        if there is None:
+            raise FileNotFoundError(f"{self._path(stored.sequence)} is collected")
+        return there
 
     def faults(self) -> list[str]:
         """Return what is damaged of the entries that are there; not of those that are collected meanwhile."""
@@ -359,14 +425,51 @@ class Journal:
         """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""
         self._storage.delete(self._path(sequence))
 
+    def _delete_all(self, sequences: list[int]) -> None:
+        """Delete entries, but for those that others may go by without a look."""
+        oldest: int | None = None
+        if not self._storage.can_append:
+            oldest = self.older_than(self._storage.now_ms() - MIN_DELAY_MS - TICK_MS)
+        for sequence in sequences:
+            if oldest is None or sequence <= oldest:
+                self.delete(sequence)
+
     def trim(self) -> None:
-        """Remove all entries but the newest two, and what killed writers left: for journals nobody reads history of."""
+        """Remove all entries but the newest two, and what killed writers left: for journals nobody reads history of.
+
+        Where a look is a request that is done now and then, and leaves those that no entry of the delay's age follows.
+        """
+        below: int | None = None
+        if not self._storage.can_append:
+            if self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
+                return
+            below = self.older_than(self._storage.now_ms() - MIN_DELAY_MS - TICK_MS)
         for sequence in self.sequences()[:-_KEPT_ENTRIES]:
-            self.delete(sequence)
+            if below is None or sequence < below:
+                self.delete(sequence)
         self._storage.remove_abandoned(self._directory, self._storage.clock.now_ms() - DAY_MS)
+
+    def older_than(self, before_ms: int) -> int:
+        """Return the newest entry that was stored at a time or before it, 0 for none, in few looks.
+
+        An older one, where a clock of storage was set back.
+        """
+        sequences, oldest = self.sequences(), 0
+        low, high = 0, len(sequences)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                is_old = self._storage.info(self._path(sequences[middle])).modified_ms <= before_ms
+                oldest = sequences[middle] if is_old else oldest
+            except FileNotFoundError:  # another collector was here
+                is_old = True
+            low, high = (middle + 1, high) if is_old else (low, middle)
+        return oldest
 
     def _path(self, sequence: int) -> str:
         return f"{self._directory}/{paths.entry_name(sequence)}"
+
+    # --- the anchor --------------------------------------------------------------------------------------
 
     def _still_there(self, anchor: Stored) -> bool:
         try:
@@ -374,12 +477,53 @@ class Journal:
         except FileNotFoundError:
             return False
 
+    def _look(self, stored: Stored) -> Stored | None:
+        """Return an entry with what storage says of it now, if it is still there as that very file; else None."""
+        own = self._own if self._own is not None and self._own.write_id == stored.entry.write_id else None
+        try:
+            found = self._storage.info(self._path(stored.sequence))
+        except FileNotFoundError:
+            return None
+        if found.identity != stored.info.identity and (own is None or not own.is_file(found)):
+            return None
+        return stored if stored.info.modified_ms >= 0 else self._completed(stored.entry, found, own)
+
+    def _completed(self, entry: Entry, found: FileInfo, own: OwnPut | None) -> Stored:
+        """Return an own entry with what storage says of its file, and remember what the time of that says."""
+        self._dated, self._dated_at = (entry.sequence, found.modified_ms), self._moment()
+        self._reference = (own.reference(found) if own is not None else None) or self._reference
+        return Stored(entry, found)
+
+    def _moment(self) -> Moment | None:
+        """Return this moment where looks are requests; None elsewhere: nothing is spared there."""
+        return None if self._storage.can_append else Moment.now(self._storage.clock)
+
+    def _is_fresh(self, base: Stored) -> bool:
+        """Return whether no number after ``base`` can have been collected yet: it is the anchor, seen a moment ago."""
+        if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
+            return False
+        return self._newest_at.is_fresh(Moment.now(self._storage.clock))
+
+    def _remember(self, newest: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
+        """Make an entry the anchor, the newest at some moment from ``newest_at`` on; ``own``: by its put's reply."""
+        self._anchor, self._newest_at, self._own = newest, newest_at, own
+        if newest_at is not None and newest.info.modified_ms >= 0:
+            self._dated, self._dated_at = (newest.sequence, newest.info.modified_ms), newest_at
+        return newest
+
     # --- appending ---------------------------------------------------------------------------------------
 
-    def append(self, plan: Plan[Result]) -> Appended[Result]:
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
         """Put one entry that ``plan`` makes on top of the newest; plan again whenever somebody else was first.
 
         ``plan`` re-checks its preconditions on every attempt (rule R9) and raises when they no longer hold.
+
+        Args:
+            plan: makes the entry; called on an entry that may not be the newest any more, too, but only what it answers
+                or raises on the newest counts.
+            repeatable: whether the preconditions of what was put can never hold again (rule O2): where the outcome of a
+                put can't be known, the plan is made again on the newest entry, which shows it. The entry is not
+                returned then.
 
         Returns:
             The entry as stored, None when ``plan`` answered that nothing is to be done; and the result of the answer
@@ -391,13 +535,29 @@ class Journal:
             StorageError: certainly not put.
         """
         with self._storage.turn(self._directory, _TURN_SECONDS):  # for speed alone: safety is put_if_absent's
-            return self._append(plan)
+            return self._repeated(plan) if repeatable else self._append(plan)
+
+    def _repeated(self, plan: Plan[Result]) -> Appended[Result]:
+        """Append what may be planned again after doubt: each draft has a write id of its own, so both may be put."""
+        doubt: OutcomeUnknownError | None = None
+        for attempt in range(_DOUBTS):
+            try:
+                return self._append(plan)
+            except OutcomeUnknownError as error:
+                doubt = error
+            except _UNCERTAIN as error:
+                if doubt is None:
+                    raise
+                raise doubt from error
+            self.forget()
+            self._back_off(attempt)
+        assert doubt is not None
+        raise doubt
 
     def _append(self, plan: Plan[Result]) -> Appended[Result]:
-        write_id = self._storage.new_id()
         for attempt in range(_MAX_ATTEMPTS):
-            base = self.newest()
-            slot = Slot(1 if base is None else base.entry.following, write_id)
+            base, certain = self._base(attempt)
+            slot = Slot(1 if base is None else base.entry.following, self._storage.new_id())
             try:
                 answer = plan(base, slot)
             except FileNotFoundError:  # a side file of the base was collected with it: plan on a newer one
@@ -405,7 +565,13 @@ class Journal:
                 if base is None or self.newest() == base:
                     raise
                 continue
+            except Exception:
+                if certain or self._is_newest(base):
+                    raise
+                continue
             if isinstance(answer, Unchanged):
+                if not certain and not self._is_newest(base):
+                    continue
                 self._acknowledge(base)
                 return Appended(None, answer.result)
             assert isinstance(answer, Draft), "no attempt before this one may have landed"
@@ -420,6 +586,20 @@ class Journal:
                 return Appended(stored, answer.result)
             self._back_off(attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
+
+    def _base(self, attempt: int) -> tuple[Stored | None, bool]:
+        """Return what to plan on, and whether it is the newest entry for certain.
+
+        Where a look is a request, the first attempt goes by what is remembered: the put shows whether it is the newest.
+        Where others put too, that would be a put in vain, mostly, or an entry at a number that was collected.
+        """
+        if attempt == 0 and self._anchor is not None and not self._crowded and not self._storage.can_append:
+            return self._anchor, False
+        return self.newest(), True
+
+    def _is_newest(self, base: Stored | None) -> bool:
+        newest = self.newest()
+        return newest is not None and base is not None and newest.entry is base.entry
 
     def _known(self, plan: Plan[Result], slot: Slot, draft: Draft[Result]) -> Draft[Result] | Unchanged[Result] | None:
         """Return the answer that counts where the newest state shows that an undecided put landed; None where not.
@@ -437,14 +617,15 @@ class Journal:
                 return None
             self._acknowledge(newest)
             return draft if isinstance(answer, Landed) else answer
-        except (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError) as error:
+        except _UNCERTAIN as error:
             raise self._unknown(slot, draft.kind, str(error)) from error
 
     def supersede(self, make: Callable[[Slot], Draft[object]]) -> Stored:
         """Put an entry above all there are, whatever they hold, and remove those: what can't be read is given up.
 
         For deleting all that a journal holds. It follows no entry (``prev`` is ``""``); a process that remembered one
-        finds it gone, and lists the directory (the anchor rule).
+        finds it gone, and lists the directory (the anchor rule). What was put a moment ago stays where looks are
+        requests: others may go by it without one.
 
         Raises:
             OutcomeUnknownError: the put may have landed; doing it again is safe.
@@ -462,8 +643,7 @@ class Journal:
                 except _UndecidedError as error:
                     raise self._unknown(slot, draft.kind, str(error)) from error
                 if stored is not None:
-                    for sequence in below:
-                        self.delete(sequence)
+                    self._delete_all(below)
                     return stored
                 self._back_off(attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
@@ -505,15 +685,16 @@ class Journal:
 
     def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
         """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""
-        path, ambiguous = self._path(entry.sequence), False
+        path, ambiguous, first = self._path(entry.sequence), False, self._moment()
         for attempt in range(_AMBIGUOUS_TRIES):
+            began = self._moment() if attempt else first
             try:
-                self._storage.put_if_absent(path, data)
+                reply = self._storage.put_if_absent(path, data)
             except FileExistsError:
                 with self._landed(entry, ambiguous):
                     if ambiguous:  # if it is ours, no try of ours came to its sync
                         self._storage.sync_directory(self._directory, fresh=True)
-                    return self._read_back(base, entry, ambiguous)
+                    return self._read_back(base, entry, first, ambiguous)
             except SyncFailedError as error:
                 raise self._unknown(_slot(entry), entry.kind, str(error)) from error
             except (NotPutError, StorageFullError, StorageDeniedError) as error:
@@ -525,7 +706,9 @@ class Journal:
                 self._back_off(attempt)
             else:
                 with self._landed(entry, True):
-                    return self._confirm(base, entry)
+                    if base is None or reply is None or began is None:
+                        return self._confirm(base, entry, first)
+                    return self._confirm_reply(base, entry, reply, began, ambiguous)
         raise self._unknown(
             _slot(entry), entry.kind, f"{_AMBIGUOUS_TRIES} tries failed, the last with {last}"
         ) from last
@@ -540,18 +723,24 @@ class Journal:
                 raise
             raise self._unknown(_slot(entry), entry.kind, str(error)) from error
 
-    def _read_back(self, base: Stored | None, entry: Entry, ambiguous: bool) -> Stored | None:
+    def _read_back(self, base: Stored | None, entry: Entry, first: Moment | None, ambiguous: bool) -> Stored | None:
+        """Decide a put that was refused with "exists"; ``first``: when the first try began.
+
+        Where files can be appended to, that is certain at the first try. Elsewhere a client library, a proxy or a mount
+        may have put again by itself: the entry that exists may be, or may have been, ours (rule O9).
+        """
+        doubt = ambiguous or not self._storage.can_append
         try:
             stored = self.read(entry.sequence)
         except FileNotFoundError:  # put by somebody, and collected already
-            return self._search(entry) if ambiguous else None
+            return self._search(entry) if doubt else None
         if stored.entry.write_id == entry.write_id:
-            return self._confirm(base, entry)
-        if ambiguous and not self._anchored(base, entry):
+            return self._confirm(base, entry, first)
+        if doubt and not self._anchored(base, entry):
             return self._search(entry)
         return None  # somebody else has the number; the next read checks the anchor
 
-    def _confirm(self, base: Stored | None, entry: Entry) -> Stored | None:
+    def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         """Return the entry just put, if its number had not been collected before (the anchor rule)."""
         try:
             stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
@@ -559,12 +748,53 @@ class Journal:
             return self._search(entry)
         if not self._anchored(base, entry) or not self._still_there(stored):
             return self._search(entry)
-        self._anchor, self._synced, self._assured = stored, entry.write_id, entry.write_id
-        return stored
+        return self._acknowledged(stored, first)
+
+    def _confirm_reply(
+        self, base: Stored, entry: Entry, reply: FileInfo, began: Moment, ambiguous: bool
+    ) -> Stored | None:
+        """Return the same of an entry whose put said what its file is: with one look at most, mostly.
+
+        Its own file is looked at where its time is needed, and is not bounded by what is known of storage's clock; that
+        is before the base is, which then shows that it was the very file that was put.
+        """
+        own = OwnPut.of(entry.write_id, reply, began, Moment.now(self._storage.clock), self._reference)
+        stored, fresh = Stored(entry, reply), self._is_fresh(base)
+        if not own.is_certain or (reply.modified_ms < 0 and fresh and self._wants_date(began)):
+            try:
+                found = self._storage.info(self._path(entry.sequence))
+            except FileNotFoundError:
+                return self._unanchored(entry, began, ambiguous)
+            if not own.is_file_at_once(found):
+                return self._unanchored(entry, began, ambiguous)
+            stored, fresh = Stored(entry, found), self._is_fresh(base)
+        if not fresh and self._look(base) is None:
+            return self._unanchored(entry, began, ambiguous)
+        self._crowded = self._crowded and self._own is None
+        if stored.info is not reply:
+            self._completed(entry, stored.info, own)
+        return self._acknowledged(stored, began, own)
+
+    def _unanchored(self, entry: Entry, began: Moment, ambiguous: bool) -> Stored | None:
+        """Decide a put that was done, and whose anchor is gone: at once, where no other try of it may have landed.
+
+        An anchor goes only after the entry after it was there for the delay, which ours was not: that was another.
+        """
+        if ambiguous or not began.is_fresh(Moment.now(self._storage.clock)):
+            return self._search(entry)
+        self.forget()
+        return None
+
+    def _wants_date(self, now: Moment) -> bool:
+        return self._dated_at is None or self._dated_at.seconds_until(now) >= _DATE_SECONDS
+
+    def _acknowledged(self, stored: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
+        self._synced = self._assured = stored.entry.write_id
+        return self._remember(stored, newest_at, own)
 
     def _anchored(self, base: Stored | None, entry: Entry) -> bool:
         if base is not None:
-            return self._still_there(base)
+            return self._is_fresh(base) or self._look(base) is not None
         # Number 1 has no anchor. It counts if nothing is above it, or if entry 2 was built on it.
         above = [sequence for sequence in self.sequences() if sequence > entry.sequence]
         return not above or (above[0] == entry.following and self._follows(entry))

@@ -96,7 +96,7 @@ def published_after(before: SettleState, change: Change, sequence: int, at_ms: i
 
     Args:
         before, change: what it is made of.
-        sequence, at_ms: of the entry that carries ``before``: its storage time, -1 where it is not known.
+        sequence, at_ms: of the entry that carries ``before``, or of the last one whose storage time is known (else -1).
         mark_every_ms: how much time lies between two marks, at least.
     """
     gone = sorted(named_by(before) - named_by(change.after))

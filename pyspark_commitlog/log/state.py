@@ -241,9 +241,12 @@ def read_extents(rows: Sequence[Sequence[int]]) -> tuple[Extent, ...]:
 def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int) -> TopicState:
     """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``.
 
-    A mark from the future, of a clock that was ahead once, keeps no later one away.
+    A mark from the future, of a clock that was ahead once, keeps no later one away. Nothing is remembered of an entry
+    whose time is not known yet (below 0), or that is remembered already.
     """
-    if state.marks and 0 <= base_ms - state.marks[-1].at_ms < every_ms:
+    if base_ms < 0:
+        return state
+    if state.marks and (0 <= base_ms - state.marks[-1].at_ms < every_ms or base_sequence <= state.marks[-1].sequence):
         return state
     return replace(state, marks=(*state.marks, Mark(base_sequence, base_ms))[-_MARKS:])
 

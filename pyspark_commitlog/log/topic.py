@@ -66,6 +66,9 @@ _AT_ONCE = 8
 _footers: Shelf[tuple[str, str, int], Footer] = Shelf()
 #: How many times the memory of its JSON a parsed table takes, about.
 _PARSED = 6
+#: How long a writer goes by what it remembers of the settle journal and of the root's defaults where a look is a
+#: request, as Kafka's clients by their metadata (``metadata.max.age.ms``).
+RECENT_SECONDS = 300.0
 #: About how many bytes of JSON a segment's row takes.
 _ROW_BYTES = 100
 
@@ -116,6 +119,9 @@ class TopicLog:
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
+        self._defaults_at = 0.0
+        #: Whether a writer has found the chunks that it named, where a look is a request.
+        self.chunks_found = False
         #: The holder of the settlers' lock when it was last wanted in vain.
         self.busy: Holder | None = None
         #: The write id of the settle entry that ``change`` put last.
@@ -293,13 +299,13 @@ class TopicLog:
             if change is None or any(begun_at(path) < before.files_floor for path in change.made):
                 return Unchanged(None)
             every = self.config(self.newest()[1]).number("staged.retention.ms") // MARKS_A_RETENTION
-            after = published_after(before, change, newest.sequence, newest.info.modified_ms, every)
+            after = published_after(before, change, *self.settle_journal(topic_id).dated(newest), every)
             more = [f"side/{file}" for file in side_files(newest.entry)]
             leaves = self._leaves_of(before, after) - self._leaves_of(after, before)
             more += [f"manifests/{name}" for name in sorted(leaves)]
             return settle_draft(replace(after, drops=(*after.drops, *more)), slot)
 
-        stored = self.settle_journal(topic_id).append(plan).stored
+        stored = self.settle_journal(topic_id).append(plan, repeatable=True).stored
         self.published = self.published if stored is None else stored.entry.write_id
         return stored
 
@@ -323,16 +329,18 @@ class TopicLog:
         """
         return self.publish(base, settled)
 
-    def settled(self, topic_id: str) -> tuple[Stored, SettleState]:
+    def settled(self, topic_id: str, *, within: float = 0.0) -> tuple[Stored, SettleState]:
         """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).
+
+        ``within``: seconds by which it may be late where a look is a request (``Journal.recent``).
 
         Raises:
             TopicChangedError: this incarnation of the topic is gone.
             CorruptionError: the newest settle entry is damaged, or its table is missing.
         """
         journal = self.settle_journal(topic_id)
-        while (stored := journal.newest()) is not None:
-            if self._settled is not None and self._settled[0] is stored:
+        while (stored := journal.recent(within)) is not None:
+            if self._settled is not None and self._settled[0].entry is stored.entry:
                 return self._settled
             try:
                 self._settled = stored, self.settle_state(stored.entry)
@@ -367,10 +375,12 @@ class TopicLog:
     def damaged(self, topic_id: str) -> tuple[Damage, ...]:
         """Return the partitions that a settler found damaged: a look for the next settle entry, where there are none.
 
+        Where a look is a request there is none for ``RECENT_SECONDS``: so long records may pile up after new damage.
+
         Raises:
             CorruptionError: the newest settle entry is damaged.
         """
-        stored = self.settle_journal(topic_id).newest()
+        stored = self.settle_journal(topic_id).recent(RECENT_SECONDS)
         return self.settled(topic_id)[1].damaged if stored is not None and "damaged" in stored.entry.body else ()
 
     def settle_state(self, entry: Entry) -> SettleState:
@@ -524,11 +534,19 @@ class TopicLog:
         """
         if self._defaults is None:
             self._defaults = self._root_defaults.by_topic_name()
+            self._defaults_at = self.storage.clock.monotonic()
         return TopicConfig({**self._defaults, **state.config})
 
-    def forget_defaults(self) -> None:
-        """Have the next ``config`` ask for the root's defaults again: what starts an operation calls this."""
-        self._defaults = None
+    def forget_defaults(self, *, kept: bool = False) -> None:
+        """Have the next ``config`` ask for the root's defaults again: what starts an operation calls this.
+
+        ``kept``: for writers, which ask every ``RECENT_SECONDS`` where a look is a request.
+        """
+        if kept and not self.storage.can_append:
+            kept = self.storage.clock.monotonic() - self._defaults_at < RECENT_SECONDS
+            self._defaults = self._defaults if kept else None
+        else:
+            self._defaults = None
 
 
 def unknown_topic(url: str, name: str) -> UnknownTopicError:

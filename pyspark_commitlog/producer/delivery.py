@@ -31,7 +31,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.log.write.commit import commit, storage_error
 from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.write.producers import landed_ranges
@@ -273,8 +273,8 @@ class Delivery:
     def _stage(self, bundle: _Bundle) -> None:
         """Stage all items, but for an Arrow batch that is refused: then nothing is staged, and the item is gone."""
         topic = self._topic
-        topic.forget_defaults()
-        stored, state = topic.newest(self._identity.topic_id)
+        topic.forget_defaults(kept=True)
+        stored, state = topic.newest_at(topic.journal.recent(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
         if bundle.batch is None:
             bundle.batch = self._numbered(bundle.items, stored.sequence)

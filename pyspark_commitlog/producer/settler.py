@@ -48,7 +48,7 @@ class Settler:
         with self._lock:
             if self._topic is None:
                 self._topic = TopicLog(self._storage, self._name)
-            self._topic.forget_defaults()
+            self._topic.forget_defaults(kept=True)
             settle_after_commit(self._topic, topic_id)
 
     def join(self, seconds: float) -> bool:

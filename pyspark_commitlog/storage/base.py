@@ -128,6 +128,8 @@ class Storage(ABC):
 
     #: Whether files can be appended to in place and locks hold while their holder lives (local disks only).
     can_append: bool
+    #: Whether every look is a request to a server, which is billed: what a reply has said is not looked at once more.
+    bills_requests: bool = False
     #: What the user called the root; for messages.
     url: str
     clock: Clock

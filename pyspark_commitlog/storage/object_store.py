@@ -77,6 +77,7 @@ class ObjectStorage(Storage):
     """
 
     can_append = False
+    bills_requests = True
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
         self.url = url.rstrip("/")

@@ -55,6 +55,11 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.can_append
 
+    @property
+    def bills_requests(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return self._inner.bills_requests
+
     def try_lock(self, path: str) -> Any:
         """As the inner one."""
         return self._inner.try_lock(path)

@@ -112,11 +112,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An entry as read: number, bytes and incarnation, all from one access. A remembered one is an anchor."""
+    """An entry as read: number, bytes and incarnation, all from one access. A remembered one is an anchor.
+
+    `stamp` is storage's time of it, in ticks; `journal_model_spared` alone lets time pass.
+    """
 
     number: int
     entry: Entry
     incarnation: int
+    stamp: int = 0
 
     def __str__(self) -> str:
         return f"{self.number}={self.entry.write_id}#{self.incarnation}"
@@ -131,6 +135,7 @@ class Store:
     chain: tuple[Entry, ...]
     in_flight: frozenset[tuple[int, Entry]] = frozenset()
     disowned: frozenset[str] = frozenset()
+    now: int = 0
 
     def at(self, number: int) -> Seen | None:
         """The file with this number, if there is one."""
@@ -146,7 +151,7 @@ class Store:
             return None
         room = max(number - len(self.files), 0)
         puts = _changed(self.puts + (0,) * room, number - 1, lambda count: count + 1)
-        seen = Seen(number, entry, puts[number - 1])
+        seen = Seen(number, entry, puts[number - 1], self.now)
         files = _changed(self.files + (None,) * room, number - 1, lambda _: seen)
         chain = (*self.chain, entry) if number > len(self.chain) else self.chain
         return replace(self, files=files, puts=puts, chain=chain)

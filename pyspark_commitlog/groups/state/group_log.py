@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, NoReturn
 
+from pyspark_commitlog.anchor import MIN_DELAY_MS, TICK_MS
 from pyspark_commitlog.config import DAY_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CommitFailedError,
@@ -16,6 +17,8 @@ from pyspark_commitlog.errors import (
     GroupResetError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
+    TopicChangedError,
+    UnknownTopicError,
     UsageError,
     missing,
 )
@@ -54,6 +57,8 @@ MAX_METADATA_BYTES = 4096
 MAX_GENERATION = 2**53
 _KEPT_ENTRIES = 2
 _COLLECT_EVERY = 16
+#: How long commits of offsets go by what is remembered of their topics, where a look is a request.
+_RECENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +213,9 @@ class GroupLog:
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
             out = set(refused)
-            counted = self._checked([at for at in positions if at not in out])
+            counted, states = self._checked([at for at in positions if at not in out])
             for name in dict.fromkeys(at.topic for at in counted):
-                state = self.of_history(state, name, self.topic_state(name))
+                state = self.of_history(state, name, states[name])
             return Changed(committed(state, counted, self.storage.clock.now_ms(), metadata), refused)
 
         return Advanced(*self.apply("commit", change))
@@ -385,12 +390,30 @@ class GroupLog:
         log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, difference.reason)
         return without_lost(state, topic.topic_id, difference.ends)
 
-    def _checked(self, positions: Iterable[Position]) -> list[Position]:
-        """Return positions that can be committed, reached under the topics' newest entries."""
+    def _covering(self, at: Position) -> TopicState:
+        """Return a topic's state that a position can be checked by: where a look is a request, one that is remembered.
+
+        That may be of a topic that was deleted, or restored, a minute ago; as if the commit had come before. The
+        position carries its incarnation and history, by which it is judged when it is used.
+        """
+        topic = self.topic(at.topic)
+        try:
+            stored, state = topic.newest_at(topic.journal.recent(_RECENT_SECONDS), at.topic_id)
+        except (TopicChangedError, UnknownTopicError):
+            return self.topic_state(at.topic, at.topic_id)
+        if at.partition >= state.partitions or at.offset > state.log_end[at.partition]:
+            return self.topic_state(at.topic, at.topic_id)
+        topic.journal.sync_exposed(stored)
+        return state
+
+    def _checked(self, positions: Iterable[Position]) -> tuple[list[Position], dict[str, TopicState]]:
+        """Return positions that can be committed, and the states of their topics that they were checked by."""
         states: dict[str, TopicState] = {}
         checked = []
         for at in positions:
             if at.topic not in states:
+                states[at.topic] = self._covering(at)
+            elif not at.offset <= states[at.topic].log_end[min(at.partition, states[at.topic].partitions - 1)]:
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
             check_partition(at.topic, states[at.topic], at.partition)
             high = states[at.topic].log_end[at.partition]
@@ -401,7 +424,7 @@ class GroupLog:
                 )
             check_parted(self.topic(at.topic), at.lineage, states[at.topic], [(at.partition, at.offset)])
             checked.append(replace(at, lineage=states[at.topic].lineage))
-        return checked
+        return checked, states
 
     def _reset_since(self, refused: Sequence[Position], generation: int, state: GroupState) -> GroupResetError:
         at = refused[0]
@@ -422,7 +445,8 @@ class GroupLog:
 
     def collect_old(self) -> int:
         """Delete entries by the root's delay; return how many."""
-        return self.collect(TopicConfig(RootDefaults(self.storage).by_topic_name()).number("file.delete.delay.ms"))
+        delay = TopicConfig(RootDefaults(self.storage).by_topic_name()).number("file.delete.delay.ms")
+        return self.collect(delay if self.storage.can_append else max(delay, MIN_DELAY_MS) + TICK_MS)
 
     def collect(self, delay_ms: int) -> int:
         """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
@@ -431,7 +455,10 @@ class GroupLog:
             How many went.
         """
         sequences, now = self.journal.sequences(), self.storage.now_ms()
-        proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
+        if self.storage.can_append:
+            proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
+        else:
+            proof = self.journal.older_than(now - delay_ms)
         gone = [sequence for sequence in sequences[:-_KEPT_ENTRIES] if sequence < proof]
         for sequence in gone:
             self.journal.delete(sequence)

@@ -7,13 +7,14 @@ once an entry that did not need it either is older than the delay (rule R13).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
-from pyspark_commitlog.log.objects.collect import KEPT_ENTRIES, SettleCollector, touch
+from pyspark_commitlog.log.objects.collect import KEPT_ENTRIES, SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import SETTLE_TABLES, retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
@@ -119,11 +120,29 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
         sequences: Sequence[int] = topic.journal.sequences()
     else:
         sequences = range(memory.entries_from, newest + 1)
-    chunks, entries, tables = _collect_entries(topic, topic_id, settled, sequences, tables=True)
-    memory.entries_from = min(set(sequences).difference(plan_entries(sequences, settled.oldest_unsettled)), default=0)
+    before_ms = topic.storage.now_ms() - delay_ms(config)
+    free = _followed(topic, sequences, settled.oldest_unsettled, before_ms)
+    chunks, entries, tables = _collect_entries(topic, topic_id, settled, free, tables=True)
+    memory.entries_from = min(set(sequences).difference(plan_entries(free, settled.oldest_unsettled)), default=0)
     chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
     gone = run.let_go()
     return Collected(chunks, entries, gone.entries, tables + gone.tables, gone.objects)
+
+
+def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:
+    """Return the entries without the last one to go, unless the one after that was put before a storage time.
+
+    A put whose anchor is gone did not count: so an anchor stays until what follows it is old (the anchor rule). That is
+    so of those before the last one: an entry of that age has them settled.
+    """
+    gone = plan_entries(sequences, below)
+    if not gone:
+        return sequences
+    with suppress(FileNotFoundError, CorruptionError):  # another collector was here, or it stays until more is settled
+        following = topic.journal.read(gone[-1]).entry.following
+        if topic.journal.read(following).info.modified_ms <= before_ms:
+            return sequences
+    return [sequence for sequence in sequences if sequence != gone[-1]]
 
 
 def read_retained(journal: Journal) -> list[Stored]:
@@ -325,7 +344,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
         stored, state = topic.newest_at(base, topic_id)
         if state.is_copy:
             return Unchanged(None)
-        marks = (*state.marks, Mark(stored.sequence, stored.info.modified_ms))
+        marks = (*state.marks, Mark(*topic.journal.dated(stored)))
         floor = plan_floor(marks, now, _retention_ms(topic, state))
         if floor <= state.staged_floor:
             return Unchanged(None)

@@ -187,7 +187,7 @@ def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: Settle
     if entries <= 0:
         return Due(0, 0, 0)
     try:
-        age = newest.info.modified_ms - topic.journal.read(oldest).info.modified_ms
+        age = max(0, topic.journal.dated(newest)[1] - topic.journal.read(oldest).info.modified_ms)
     except (FileNotFoundError, CorruptionError):
         age = 0
     return Due(_unsettled_bytes(topic, newest, entries), entries, age)

@@ -20,7 +20,7 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
     if all(settled.partition(partition).end_offset >= end for partition, end in enumerate(state.log_end)):
         return NOTHING_WAITS
     some = min(entries, _READ)
-    size, read, since_ms = 0, 0, newest.info.modified_ms
+    size, read, since_ms = 0, 0, topic.journal.dated(newest)[1]
     for sequence in (first + number * entries // some for number in range(some)):
         try:
             stored = topic.journal.read(sequence)
@@ -31,5 +31,5 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
         size += sum(extent.length for extent, end in ends if extent.end_offset > end)
         since_ms = since_ms if read else stored.info.modified_ms
         read += 1
-    age_ms = max(0, topic.storage.clock.now_ms() - since_ms)
+    age_ms = max(0, topic.storage.clock.now_ms() - since_ms) if since_ms >= 0 else 0
     return Backlog(entries, size * entries // max(1, read), age_ms)

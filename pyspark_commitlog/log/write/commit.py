@@ -238,7 +238,7 @@ def commit(
         return Committed(None, 0)
     if writer is not None:
         check_writer(writer, topic.name)
-    topic.forget_defaults()
+    topic.forget_defaults(kept=True)
     batch = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:
@@ -249,7 +249,7 @@ def commit(
             return Unchanged(Committed(None, batch.rows))
         check_damaged(_damaged(topic, topic_id, state), planned.partitions, topic.name)
         _check_keys(topic, state, batch)
-        check_chunks(topic, topic_id, planned.chunks)
+        _find_chunks(topic, topic_id, planned.chunks)
         if durable:
             planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
         return _draft(topic, stored, planned, batch, row, slot)
@@ -270,7 +270,7 @@ def _draft(
         newer = row_of(batch.writer, row, batch.rows, batch.checksum, slot, at_ms)
         after, sides = remember(topic, stored, after, slot, batch.writer.writer_id, newer)
     retention = topic.config(after).number("staged.retention.ms")
-    after = with_mark(after, stored.sequence, stored.info.modified_ms, retention // _MARKS_PER_RETENTION)
+    after = with_mark(after, *topic.journal.dated(stored), retention // _MARKS_PER_RETENTION)
     large = {"extents": [e.to_json() for e in planned.extents], "chunks": chunks_to_json(planned.chunks)}
     tables = place_tables(large, slot.sequence, slot.write_id)
     body: Json = {"state": after.to_json(), **tables.body}
@@ -342,6 +342,17 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
 def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int, int]]:
     pairs = enumerate(zip(before, after, strict=True))
     return {partition: (start, end) for partition, (start, end) in pairs if end > start}
+
+
+def _find_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
+    """Check chunks that tasks have just put, as ``check_chunks`` does: do workers see the same directory, or store?
+
+    Where a look is a request the first ones of a writer stand for all: storage said of the others that they are there.
+    """
+    if topic.storage.bills_requests and topic.chunks_found:
+        return
+    check_chunks(topic, topic_id, chunks)
+    topic.chunks_found = bool(chunks)
 
 
 def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:

@@ -32,7 +32,7 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
         UnknownTopicError: there is no such topic.
         OutcomeUnknownError: run it again.
     """
-    topic.forget_defaults()
+    topic.forget_defaults(kept=True)
 
     def plan(base: Stored | None, slot: Slot) -> Draft[tuple[str, WriterRow]]:
         stored, state = topic.newest_at(base, None)

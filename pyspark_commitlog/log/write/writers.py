@@ -277,7 +277,7 @@ def remember(
         return replace(state, writers=table), {}
     transient_ms = topic.config(state).number("producer.id.expiration.ms")
     every = {**topic.snapshot(state), **rows}
-    kept = plan_kept(every, state.writers.forgotten, stored.info.modified_ms, transient_ms)
+    kept = plan_kept(every, state.writers.forgotten, topic.journal.dated(stored)[1], transient_ms)
     if kept.dropped:
         logger.warning("%s", _forgotten_message(topic.name, kept.dropped, every))
     data = to_json_bytes({name: row.to_json() for name, row in kept.rows.items()})

@@ -1,0 +1,173 @@
+"""Where a look is a request: with all rules nothing breaks, though most looks are spared; without any one something does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import pytest
+
+from tests.model.exploration import Process, Report, Scenario, explore, process
+from tests.model.journal_model import Store, World, history, judge, network, others
+from tests.model.journal_model_spared import (
+    DELAY,
+    Anchor,
+    Hasty,
+    Poller,
+    Spares,
+    collect_old,
+    poll,
+    put_on,
+    start,
+    time,
+)
+
+pytestmark = pytest.mark.slow
+
+PROMPT = World()
+LATE = World(network="late")
+TWICE = World(network="twice")
+RETRYING = World(client_retries=True)
+
+
+def remembered(store: Store) -> Anchor:
+    """The newest entry, seen as that at the beginning."""
+    newest = store.at(len(store.chain))
+    assert newest is not None
+    return Anchor(newest, 0)
+
+
+def scenario(
+    name: str, store: Store, world: World, spares: Spares, commits: int, ticks: int, *own: Process
+) -> Scenario:
+    """A story with others, a collector, and time."""
+    around = (
+        process("others", others, commits),
+        process("collector", collect_old, spares),
+        process("time", time, ticks),
+    )
+    late = () if world.network == "prompt" else (process("network", network),)
+    return Scenario(name, store, (*own, *around, *late), world, judge)
+
+
+def one_writer(spares: Spares, world: World = PROMPT) -> Scenario:
+    """A writer remembers entry 1 and may pause anywhere; where the network is late it gives up after a lost race."""
+    store, slow = history(1), world.network != "prompt"
+    me = Hasty(("A",), spares, world=world, races=1 if slow else 2)
+    writer = process("A", put_on, me, remembered(store), 1, 1)
+    return scenario("one writer", store, world, spares, 3, DELAY if slow else DELAY + 1, writer)
+
+
+def in_a_row(spares: Spares, world: World = PROMPT) -> Scenario:
+    """A writer puts one entry on top of the other, of each of which it knows the reply alone."""
+    store = history(1)
+    me = Hasty(("A", "B"), spares, world=world, races=1, attempts=2 if world.network == "prompt" else 1)
+    writer = process("A", put_on, me, remembered(store), 1, 1)
+    return scenario("two operations in a row", store, world, spares, 3, DELAY, writer)
+
+
+def two_writers(spares: Spares, world: World = PROMPT) -> Scenario:
+    """Two writers remember entry 1."""
+    store = history(1)
+    writers = [
+        process(name, put_on, Hasty((name,), spares, world=world, races=1), remembered(store), 1, 1) for name in "AB"
+    ]
+    return scenario("two writers", store, world, spares, 2, DELAY, *writers)
+
+
+def a_lister(spares: Spares, world: World = PROMPT) -> Scenario:
+    """A writer lists first."""
+    store = history(2)
+    return scenario("a lister", store, world, spares, 3, DELAY, process("A", start, Hasty(("A",), spares), 1))
+
+
+def a_poller(spares: Spares, world: World = PROMPT) -> Scenario:
+    """A reader polls, past a writer."""
+    store = history(1)
+    reader = process("reader", poll, Poller(spares), remembered(store), 3)
+    return scenario("a poller", store, world, spares, 3, 2 * DELAY, reader)
+
+
+Story = Callable[..., Scenario]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An exploration that must find nothing, and how much of it there must be."""
+
+    story: Story
+    at_least: int
+    world: World = PROMPT
+    reaching: str = "Committed look"
+    spares: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.story.__name__, self.world.network, *["retrying"] * self.world.client_retries])
+
+
+WHOLE = [
+    Whole(one_writer, 1, reaching="Committed Never Unknown look lookup walk read_back start"),
+    Whole(one_writer, 1, LATE),
+    Whole(one_writer, 1, TWICE),
+    Whole(one_writer, 1, RETRYING),
+    Whole(in_a_row, 1),
+    Whole(in_a_row, 1, TWICE),
+    Whole(two_writers, 1),
+    Whole(a_lister, 1),
+    Whole(a_poller, 1, reaching="Believed Rested list_again"),
+]
+
+
+@pytest.mark.parametrize("whole", WHOLE, ids=str)
+def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
+    report = explore(whole.story(Spares(**whole.spares), whole.world))
+    with capsys.disabled():
+        print(f"\n  {report}", end=" ")
+    assert report.broken is None, str(report)
+    assert report.states >= whole.at_least
+    assert report.reached >= set(whole.reaching.split())
+
+
+@dataclass(frozen=True)
+class Without:
+    """A rule taken out, the story that shows why it is there, and what breaks in it."""
+
+    rule: str
+    value: Any
+    story: Story
+    breaks: str
+    world: World = PROMPT
+
+    def __str__(self) -> str:
+        return f"{self.rule}={self.value}-{self.story.__name__}"
+
+    def explored(self) -> Report:
+        return explore(self.story(replace(Spares(), **{self.rule: self.value}), self.world))
+
+
+WEAKENED = [
+    Without("window", DELAY + 1, one_writer, "P3"),
+    Without("window", DELAY + 1, a_poller, "P5"),
+    Without("anchor_looked", False, one_writer, "P1"),
+    Without("poll_looked", False, a_poller, "P5"),
+    Without("bounded", False, in_a_row, "P1", TWICE),
+    Without("quick", False, in_a_row, "P1", TWICE),
+    Without("in_doubt_later", False, one_writer, "P3"),
+    Without("doubted_once", False, one_writer, "P3"),
+    Without("followed", False, one_writer, "P3"),
+    Without("renewed", False, a_poller, "P5"),
+    Without("first_try", False, in_a_row, "P1"),
+]
+
+
+@pytest.mark.parametrize("without", WEAKENED, ids=str)
+def test_without_a_rule_a_property_breaks(without: Without) -> None:
+    report = without.explored()
+    print(report)
+    assert report.broken is not None, f"nothing breaks without {without.rule}: is the rule needed?"
+    assert report.broken.startswith(without.breaks), str(report)
+
+
+def test_every_rule_was_taken_out_once() -> None:
+    assert {without.rule for without in WEAKENED} == {rule.name for rule in fields(Spares)}
