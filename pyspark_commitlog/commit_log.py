@@ -46,7 +46,6 @@ from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.root import UNSAFE_SINGLE_WRITER, Root
 from pyspark_commitlog.storage import NotPutError
-from pyspark_commitlog.storage.race import check_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,8 +84,8 @@ class CommitLog(Root):
         """
         if not self._storage.exists(paths.ROOT_MARKER):
             self._storage.make_directory("")
-            if self._storage.client and not unsafe:
-                check_store(self._storage)
+            if not unsafe:
+                self._check_store()
             marker: Json = {
                 "format": "commitlog",
                 "formatVersion": FORMAT_VERSION,

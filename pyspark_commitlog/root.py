@@ -20,8 +20,6 @@ from pyspark_commitlog.storage import Storage, open_storage
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.state.group_log import GroupLog
 
-log = logging.getLogger("pyspark_commitlog")
-
 #: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
 UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
 #: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
@@ -91,7 +89,7 @@ class Root:
         check_version(marker, where)
         check_seal(data, where)
         if self._unsafe is None and marker.get(UNSAFE_SINGLE_WRITER) is True:
-            log.warning(
+            logging.getLogger("pyspark_commitlog").warning(
                 "%s was made with %s=true: a second process that writes destroys what the first one committed",
                 self._storage.url, UNSAFE_SINGLE_WRITER,
             )  # fmt: skip
