@@ -6,13 +6,16 @@ import copy
 
 import pytest
 
-from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageDeniedError, StorageError
+from pyspark_commitlog.log.write.writers import Transaction
 from tests.object_stores import proxy as faults
 from tests.object_stores.conftest import on
 from tests.object_stores.proxy import CONDITIONAL, Fault, Proxy
 from tests.object_stores.scenes import CORE
 from tests.object_stores.servers import Bucket, Moto, Versitygw
 from tests.object_stores.world import ObjectWorld
+from tests.support.records import append, batch_of, read_topic
+from tests.support.world import CHUNKS
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +122,54 @@ def test_a_store_that_never_answers(bucket: Bucket, through: Bucket, proxy: Prox
     assert len(proxy.served) <= 30
     assert world.clock.slept < 40  # type: ignore[attr-defined]
     scene.check(world)
+
+
+@on(Versitygw, Moto)
+def test_credentials_that_expire_and_are_renewed(bucket: Bucket, through: Bucket, proxy: Proxy) -> None:
+    """What was refused is certainly not there; the same handle goes on when it may, as in a stream of days."""
+    world = ObjectWorld(bucket, "root")
+    world.create(1)
+    topic = world.through(through).handle()
+    for number in range(3):
+        value = b"%d" % number
+        append(topic, batch_of([value]), writer=Transaction("w", 2 * number))
+        proxy.add(faults.expired, times=4)
+        for _ in range(4):
+            with pytest.raises(StorageDeniedError, match=r"ExpiredToken.*whether it has expired"):
+                append(topic, batch_of([value * 2]), writer=Transaction("w", 2 * number + 1))
+        append(topic, batch_of([value * 2]), writer=Transaction("w", 2 * number + 1))
+    assert world.values() == [b"0", b"00", b"1", b"11", b"2", b"22"]
+
+
+@on(Versitygw, Moto)
+def test_listings_that_lag(bucket: Bucket, through: Bucket, proxy: Proxy) -> None:
+    """Who lists first, and sees what was there a while ago, commits once and reads all, from there on."""
+    world = ObjectWorld(bucket, "root")
+    world.create(1, {**CHUNKS, "inline.max.bytes": 4096})
+    late = world.through(through)
+    append(late.handle(), batch_of([b"0"]))  # the proxy has seen the listings
+    for number in range(1, 6):
+        append(world.handle(), batch_of([b"%d" % number]))
+    rule = proxy.add(faults.stale_list, verb="LIST", times=100)
+    topic = late.handle()
+    append(topic, batch_of([b"6"]), writer=Transaction("w", 1))
+    append(topic, batch_of([b"6"]), writer=Transaction("w", 1))
+    assert [record.value for record in read_topic(topic)] == [b"%d" % number for number in range(7)]
+    assert rule.hits > 0
+    assert world.values() == [b"%d" % number for number in range(7)]
+
+
+@on(Versitygw, Moto)
+def test_a_put_that_is_executed_after_its_time_out(bucket: Bucket, through: Bucket, proxy: Proxy) -> None:
+    """The client gives up after a second and puts again; the first put comes later, and finds its own."""
+    world = ObjectWorld(bucket, "root")
+    world.create(1)
+    hasty = world.through(Bucket(through.url, {**through.options, "timeout": 1}))
+    rule = proxy.add(faults.waiting, verb=CONDITIONAL, path="/journal/")
+    append(hasty.handle(), batch_of([b"a"]), writer=Transaction("w", 1))
+    proxy.go_on()
+    append(hasty.handle(), batch_of([b"b"]), writer=Transaction("w", 2))
+    assert rule.hits == 1
+    assert world.values() == [b"a", b"b"]
+    world.collect_all()
+    assert world.values() == [b"a", b"b"]

@@ -57,13 +57,13 @@ def kill_anywhere(name: str, roots: tuple[Bucket, Bucket], proxy: Proxy) -> None
 
 
 @on(*SERVERS)
-@pytest.mark.parametrize("name", ["commit", "inline"])
+@pytest.mark.parametrize("name", ["commit"])
 def test_a_commit_killed_after_any_change(bucket: Bucket, through: Bucket, proxy: Proxy, name: str) -> None:
     """I1–I6: whatever was done by then, all that was committed is there, once, and the operation can be run again."""
     kill_anywhere(name, (bucket, through), proxy)
 
 
-OTHERS = [name for name in SCENES if name not in ("commit", "inline", "read")]
+OTHERS = [name for name in SCENES if name not in ("commit", "read")]
 
 
 @on(Versitygw)
