@@ -34,11 +34,12 @@ from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
+from pyspark_commitlog.log.objects.void import give_up
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
-from pyspark_commitlog.log.repair.void import GivenUp, void
+from pyspark_commitlog.log.repair.void import GivenUp
 from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
@@ -494,7 +495,7 @@ class CommitLog(Root):
             CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
         """
         topic = self.topic(name, Operation.ADMIN)
-        return void(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
+        return give_up(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.

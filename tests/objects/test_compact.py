@@ -22,7 +22,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import on_path
 from tests.rules import test_compaction as scenes
 from tests.rules.test_compaction import ABA, HOUR_MS, KEPT, created, identity, put, read
-from tests.support.objects import ObjectWorld
+from tests.support.objects import ObjectWorld, UnknownMount
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import once
@@ -39,6 +39,7 @@ ALIKE = (
     scenes.test_clean_segments_without_superseded_records_are_not_written_again,
     scenes.test_all_records_of_a_segment_may_go_and_its_offsets_are_still_covered,
     scenes.test_records_below_the_log_start_offset_go,
+    scenes.test_retention_leaves_a_compacted_topic_alone_unless_it_says_delete,
     scenes.test_rounds_go_on_until_all_is_clean,
     scenes.test_a_timestamp_is_found_among_what_stays,
     scenes.test_records_deleted_meanwhile_stay_deleted,
@@ -57,7 +58,7 @@ def test_kafkas_rules_hold_as_on_local_disks(unlocked: ObjectWorld, scene: Calla
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-@pytest.mark.parametrize("gone", [False])
+@pytest.mark.parametrize("gone", [False, True])
 def test_a_reader_sees_the_last_value_of_every_key_wherever_it_is(
     unlocked: ObjectWorld, after: int, gone: bool
 ) -> None:
@@ -353,3 +354,26 @@ def test_storage_that_fails_leaves_no_temporary_file(unlocked: ObjectWorld) -> N
     assert unlocked.settled().partition(0).cleaned == 0
     assert read(unlocked)[:1] == [(0, b"a", b"1")]
     assert len(run(unlocked)) == 1
+
+
+def test_storage_that_does_not_know_its_time_lets_no_tombstone_go_early(unlocked: ObjectWorld) -> None:
+    """Its time is a lower bound: good to say that a horizon has passed, not to set one (KIP-534)."""
+
+    class Timeless(UnknownMount):
+        def now_ms(self) -> int:
+            return 0
+
+    created(unlocked)
+    put(unlocked, b"a=1", b"a", b"end=1")
+    assert compact(TopicLog(Timeless(unlocked.path, clock=unlocked.clock), "t"), identity(unlocked))
+    put(unlocked, b"end=2")
+    unlocked.clock.advance(HOUR_MS - 1)
+    assert run(unlocked)
+    assert (1, b"a", None) in read(unlocked)
+    put(unlocked, b"end=3")
+    unlocked.clock.advance(1)
+    assert compact(TopicLog(Timeless(unlocked.path, clock=unlocked.clock), "t"), identity(unlocked))
+    assert (1, b"a", None) in read(unlocked)
+    put(unlocked, b"end=4")
+    assert run(unlocked)
+    assert (1, b"a", None) not in read(unlocked)

@@ -180,8 +180,8 @@ def _job(
     if plan is None:
         return None
     config, cleaned = topic.config(state), settled.partition(partition).cleaned
-    now_ms = topic.storage.clock.now_ms()
-    rules = Rules.of(config, log_start=state.log_start[partition], cleaned=cleaned, now_ms=now_ms)
+    rules = Rules.of(config, log_start=state.log_start[partition], cleaned=cleaned, now_ms=topic.storage.now_ms())
+    rules = replace(rules, seen_ms=topic.storage.clock.now_ms())
     buffer_bytes = config.number("cleaner.dedupe.buffer.size")
     return CompactionJob(topic, state.topic_id, partition, base.sequence, plan, rules, buffer_bytes, progress)
 

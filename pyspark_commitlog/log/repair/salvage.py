@@ -40,13 +40,15 @@ def damaged_fragments(
     for partition in range(len(settled.partitions)):
         wanted = None if ranges is None else ranges.get(partition, (0, 0))
         for segment, end in _segments(topic, settled, partition):
-            if wanted is None or _overlap(wanted, (segment.base_offset, end)):
-                for fragment in _fragments(topic, topic_id, partition, segment, end):
-                    if fragment.located is None or (
-                        wanted is not None and _overlap(wanted, (fragment.start, fragment.end))
-                    ):
-                        fragments.setdefault(partition, []).append(fragment)
-    return fragments
+            if wanted is None or overlap(wanted, (segment.base_offset, end)):
+                every = segment_fragments(topic, topic_id, partition, segment, end)
+                fragments.setdefault(partition, []).extend(fragment for fragment in every if counts(fragment, wanted))
+    return {partition: some for partition, some in fragments.items() if some}
+
+
+def counts(fragment: Fragment, wanted: Range | None) -> bool:
+    """Return whether a fragment may be given up: it can't be read, or it is in the range that is asked for (pure)."""
+    return fragment.located is None or (wanted is not None and overlap(wanted, (fragment.start, fragment.end)))
 
 
 def salvaged(
@@ -74,8 +76,8 @@ def _row(
     rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
     sealed, active = list[Sealed](), row.active
     for segment, end in _segments(topic, settled, partition):
-        if any(_overlap(offsets, (segment.base_offset, end)) for offsets in lost):
-            left = _left(topic, state.topic_id, partition, segment, end, lost)
+        if any(overlap(offsets, (segment.base_offset, end)) for offsets in lost):
+            left = frames_left(topic, state.topic_id, partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
             base_offset = segment.base_offset
             sealed += rewrite_frames(directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms)
@@ -87,12 +89,12 @@ def _row(
     return replace(row, active=active, manifest=manifest)
 
 
-def _left(
+def frames_left(
     topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]
 ) -> Iterator[tuple[Frame, int | None]]:
     """Yield the frames that stay, and a timestamp (ms) that none of each one's records is before."""
-    for fragment in _fragments(topic, topic_id, partition, segment, end):
-        if any(_overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
+    for fragment in segment_fragments(topic, topic_id, partition, segment, end):
+        if any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
             continue
         if fragment.located is None:
             raise UsageError(
@@ -112,9 +114,10 @@ def _segments(topic: TopicLog, settled: SettleState, partition: int) -> Iterator
         yield row.active, row.end_offset
 
 
-def _fragments(
+def segment_fragments(
     topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int
 ) -> Iterator[Fragment]:
+    """Yield what a segment holds, up to the offset where it ends: frames, and what can't be read."""
     paths = topic.paths(topic_id)
     span = segment_span(paths, partition, segment)
     try:
@@ -128,5 +131,6 @@ def _fragments(
     return fragments_of(topic.storage, span, segment.base_offset, end, index)
 
 
-def _overlap(one: Range, other: Range) -> bool:
+def overlap(one: Range, other: Range) -> bool:
+    """Return whether two ranges share an offset (pure)."""
     return one[0] < other[1] and other[0] < one[1]

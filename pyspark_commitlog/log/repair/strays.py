@@ -169,6 +169,8 @@ class Strays:
         path = self.topic.paths(self.state.topic_id).object(name)
         try:
             sound = not any(object_faults(self.topic.storage, path, named))
+        except FileNotFoundError:
+            return
         except CorruptionError:
             sound = False
         if not sound and still():

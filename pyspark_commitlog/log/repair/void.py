@@ -7,9 +7,10 @@ frames without rows in their place; damaged segments are rewritten (``salvage``)
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
@@ -41,7 +42,8 @@ class GivenUp:
     why: str
 
 
-_Answer = Draft[tuple[GivenUp, ...]] | Unchanged[tuple[GivenUp, ...]]
+#: The entry that gives records up, or that there is nothing to give up.
+Answer = Draft[tuple[GivenUp, ...]] | Unchanged[tuple[GivenUp, ...]]
 
 
 def void(
@@ -69,19 +71,19 @@ def void(
     with _settling_stopped(topic, topic_id):
         stored, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        _check_ranges(topic, state, settled, ranges or {})
+        check_ranges(topic, state, ranges or {}, partial(_lowest, topic, settled))
         fragments = damaged_fragments(topic, settled, topic_id, ranges)
         given_up = look(topic, stored, state, settled, ranges, fragments, force=force)
-        in_segments = _settled_ranges(given_up, settled)
+        in_segments = settled_ranges(given_up, settled)
         if dry_run or not given_up:
             return given_up
         if in_segments:
             base = topic.reserve(base, settled) or base
         after = salvaged(topic, state, base, settled, in_segments)
 
-        def plan(newest: Stored | None, slot: Slot) -> _Answer:
+        def plan(newest: Stored | None, slot: Slot) -> Answer:
             stored, state = topic.newest_at(newest, topic_id)
-            return _voided(state, settled, look(topic, stored, state, settled, ranges, fragments, force=force))
+            return voided(state, settled, look(topic, stored, state, settled, ranges, fragments, force=force))
 
         given_up = topic.journal.append(plan).result
         after = after.without_damage({lost.partition for lost in given_up})
@@ -90,7 +92,7 @@ def void(
     return given_up
 
 
-def _settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
+def settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
     """Return what is given up and begins in a segment, per partition (pure)."""
     ranges: dict[int, list[Range]] = {}
     for lost in given_up:
@@ -108,13 +110,13 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
         Whether there was any.
     """
 
-    def plan(base: Stored | None, slot: Slot) -> _Answer:
+    def plan(base: Stored | None, slot: Slot) -> Answer:
         stored, state = topic.newest_at(base, topic_id)
         if state.unsynced_from is None:
             return Unchanged(())
         _, settled = topic.settled(topic_id)
         lost = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
-        return _voided(state, settled, lost)
+        return voided(state, settled, lost)
 
     given_up = topic.journal.append(plan).result
     for lost in given_up:
@@ -125,7 +127,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     return bool(given_up)
 
 
-def _voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]) -> _Answer:
+def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]) -> Answer:
     """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure)."""
     if not given_up:
         return Unchanged(())
@@ -201,12 +203,20 @@ def _since(source: Source | Hole, sequence: int) -> bool:
     return "unsynced" in source.entry.body
 
 
-def _check_ranges(topic: TopicLog, state: TopicState, settled: SettleState, ranges: Mapping[int, Range]) -> None:
+def _lowest(topic: TopicLog, settled: SettleState, partition: int) -> int:
+    sealed = topic.sealed(settled, partition)
+    return sealed[0].base_offset if sealed else settled.partition(partition).active.base_offset
+
+
+def check_ranges(topic: TopicLog, state: TopicState, ranges: Mapping[int, Range], lowest: Callable[[int], int]) -> None:
+    """Refuse a range that reaches below where a partition's first segment begins, which ``lowest`` says, or too far.
+
+    Raises:
+        UsageError: names the range, and what it may be.
+    """
     for partition, wanted in ranges.items():
         check_partition(topic.name, state, partition)
-        row = settled.partition(partition)
-        sealed = topic.sealed(settled, partition)
-        low = sealed[0].base_offset if sealed else row.active.base_offset
+        low = lowest(partition)
         high = state.log_end[partition]
         start, end = wanted
         if not low <= start < end <= high:

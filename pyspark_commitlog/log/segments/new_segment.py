@@ -116,10 +116,10 @@ class _ObjectSegment:
         self._slice = self._writer.slice(directory.partition, base_offset)
 
     def full(self, frame: Frame) -> bool:
-        return self._slice.full(_stamped(frame, None))
+        return self._slice.full(stamped(frame, None))
 
     def append(self, frame: Frame, least_ms: int | None) -> None:
-        self._slice.append(_stamped(frame, least_ms))
+        self._slice.append(stamped(frame, least_ms))
 
     def discard(self) -> None:
         self._writer.discard()
@@ -132,5 +132,6 @@ class _ObjectSegment:
         return written.sealed()[self._partition]
 
 
-def _stamped(frame: Frame, least_ms: int | None) -> Stamped:
+def stamped(frame: Frame, least_ms: int | None) -> Stamped:
+    """Return a settled frame as a segment's writer takes it; no record of it is before ``least_ms``."""
     return Stamped((frame.buffer,), frame.length, frame.base_offset, frame.last_offset, frame.max_timestamp, least_ms)

@@ -6,7 +6,7 @@ slice's indexes, not its log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -80,6 +80,22 @@ class ObjectWriter:
         assert not self._slices or self._slices[-1].partition < partition
         self._open = SliceWriter(self, partition, base_offset, self._limits)
         return self._open
+
+    def copy(self, piece: Slice, data: Iterable[pa.Buffer]) -> None:
+        """Take a slice of another object as it is, its CRCs too, so that damage to it stays damage.
+
+        Raises:
+            CorruptionError: there are fewer bytes than it has.
+        """
+        assert self._open is None
+        assert not self._slices or self._slices[-1].partition < piece.partition
+        start = self.size_bytes
+        for buffer in data:
+            self.write([buffer])
+        if self.size_bytes - start != piece.length:
+            what = f"the slice of partition {piece.partition}"
+            raise CorruptionError(f"{what}: {self.size_bytes - start} bytes are there of {piece.length}")
+        self._slices.append(piece)
 
     def write(self, pieces: Sequence[bytes | pa.Buffer]) -> None:
         """Append bytes; for a slice.

@@ -24,8 +24,8 @@ from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Pa
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment
-from pyspark_commitlog.log.segments.object_writer import SliceLimits
+from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment, stamped
+from pyspark_commitlog.log.segments.object_writer import SliceLimits, SliceWriter
 from pyspark_commitlog.log.settle_state import Sealed
 
 Mask = npt.NDArray[np.bool_]
@@ -38,7 +38,8 @@ _SMALL = 8
 class Rules:
     """What stays: records at or above ``log_start``; tombstones until ``delete_retention_ms`` after they were seen.
 
-    Frames below ``cleaned`` have a delete horizon if they hold tombstones: an earlier compaction saw them.
+    Frames below ``cleaned`` have a delete horizon if they hold tombstones: an earlier compaction saw them. ``now_ms``
+    is storage's time, or less (``Storage.now_ms``), ``seen_ms`` this machine's: with both none goes too early.
     """
 
     log_start: int
@@ -50,11 +51,12 @@ class Rules:
     interval_bytes: int
     frame_bytes: int
     compression: str
+    seen_ms: int = 0
 
     @property
     def horizon_ms(self) -> int:
         """Return the delete horizon of tombstones that are seen now; it must fit into a frame's header."""
-        return min(self.now_ms + self.delete_retention_ms, LONG_MAX)
+        return min(max(self.now_ms, self.seen_ms) + self.delete_retention_ms, LONG_MAX)
 
     @property
     def limits(self) -> SliceLimits:
@@ -139,6 +141,36 @@ def rewrite_frames(
     except BaseException:
         output.discard()
         raise
+
+
+def fill_slice(
+    into: SliceWriter,
+    end_offset: int,
+    frames: Iterable[tuple[Frame, int | None]],
+    rules: Rules,
+    topic_id: str,
+    partition: int,
+    latest_ms: int,
+) -> None:
+    """Write these frames, as they are, to a slice that covers the offsets up to ``end_offset``, and finish it.
+
+    ``frames`` and ``latest_ms`` as in ``rewrite_frames``.
+    """
+
+    def cover(end: int, at_ms: int) -> None:
+        while into.next_offset < end:
+            rows = min(end - into.next_offset, _MAX_DELTA + 1)
+            data = empty_frame(topic_id, partition, rules.compression, into.next_offset, rows, at_ms)
+            frame = codec.parse(pa.py_buffer(data), 0)
+            assert frame is not None
+            into.append(stamped(frame, at_ms))
+
+    for frame, least_ms in frames:
+        cover(frame.base_offset, latest_ms if latest_ms >= 0 else frame.max_timestamp)
+        into.append(stamped(frame, least_ms))
+        latest_ms = max(latest_ms, frame.max_timestamp)
+    cover(end_offset, latest_ms if latest_ms >= 0 else rules.now_ms)
+    into.finish()
 
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:

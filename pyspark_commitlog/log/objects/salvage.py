@@ -1,0 +1,242 @@
+"""Write objects with damage again, without what is given up: a partition's own one, or one of the tail, whole.
+
+Of a lost object of the tail nobody knows what it held, but from the segments before and after it: frames without rows
+cover the offsets between. Slices that are not given up are copied with their CRCs, damaged or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CorruptionError, UsageError
+from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
+from pyspark_commitlog.format.segment_object import Slice
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.frames import WINDOW_BYTES
+from pyspark_commitlog.log.objects.merge import replaced_in_tail
+from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own
+from pyspark_commitlog.log.read.damage import Fragment
+from pyspark_commitlog.log.repair.salvage import Range, counts, frames_left, overlap, segment_fragments
+from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
+from pyspark_commitlog.log.segments.rewrite import Rules, fill_slice, rewrite_frames
+from pyspark_commitlog.log.settle_change import Change
+from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared, sealed_slice
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Neighbours of the tail that are written again as one: an object that can be read, or some that can't.
+
+    ``slices`` has those of the one, with their positions; ``gaps`` the offsets that the others must have held, and
+    ``why`` they can't be read.
+    """
+
+    objects: tuple[Shared, ...]
+    slices: tuple[tuple[int, Slice], ...] = ()
+    gaps: Mapping[int, Range] | None = None
+    why: str = ""
+
+    def held(self) -> Iterator[tuple[int, Range]]:
+        """Yield the offsets that it holds, or must have held, and of which partitions."""
+        yield from ((piece.partition, (piece.base_offset, piece.end_offset)) for _, piece in self.slices)
+        yield from (self.gaps or {}).items()
+
+    def segments(self) -> Iterator[tuple[int, Sealed]]:
+        """Yield the segments that can be found, and whose they are."""
+        for position, piece in self.slices:
+            yield piece.partition, sealed_slice(self.objects[0].name, position, piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What takes the place of a damaged piece of a partition's ``own``, or of a unit of the tail: a ``shared`` object.
+
+    That is none where nothing is known of what it held.
+    """
+
+    old: Sealed | Unit
+    partition: int = -1
+    own: tuple[Sealed, ...] = ()
+    shared: tuple[Shared, ...] = ()
+
+
+class Salvage:
+    """What of the settled log can be read, and how it is written again.
+
+    Args:
+        topic: whose.
+        state: of the topic.
+        base, settled: the newest settle entry, and its state.
+
+    Raises:
+        CorruptionError: a manifest is damaged.
+    """
+
+    def __init__(self, topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> None:
+        self._topic, self._state, self._base, self._settled = topic, state, base, settled
+        self._paths = topic.paths(state.topic_id)
+        self._own = [
+            tuple(topic.own_segments(settled, partition).every()) for partition in range(len(settled.partitions))
+        ]
+        self._units = self._read_units()
+
+    def _read_units(self) -> list[Unit]:
+        units: list[Unit] = []
+        for shared in self._settled.tail:
+            try:
+                footer = self._topic.footer(self._state.topic_id, shared)
+                units.append(Unit((shared,), tuple(footer.positioned())))
+            except (FileNotFoundError, CorruptionError) as error:
+                path = self._paths.object(shared.name)
+                why = f"{path} is missing" if isinstance(error, FileNotFoundError) else str(error)
+                before = units.pop() if units and units[-1].why else Unit(())
+                units.append(Unit((*before.objects, shared), why="; ".join(filter(None, (before.why, why)))))
+        for at, unit in enumerate(units):
+            if unit.why:
+                units[at] = replace(unit, gaps=self._gaps(units, at))
+        return units
+
+    def _gaps(self, units: Sequence[Unit], at: int) -> dict[int, Range]:
+        """Return per partition the offsets between what is known before a unit and after it."""
+        gaps: dict[int, Range] = {}
+        for partition, row in enumerate(self._settled.partitions):
+            ends = [each.end_offset for each in self._own[partition][-1:]]
+            ends += [end for unit in units[:at] for p, (_, end) in unit.held() if p == partition]
+            bases = [base for unit in units[at + 1 :] for p, (base, _) in unit.held() if p == partition]
+            end = min(bases, default=row.end_offset)
+            start = max(ends, default=min(self._state.log_start[partition], end))
+            if start < end:
+                gaps[partition] = start, end
+        return gaps
+
+    def lowest(self, partition: int) -> int:
+        """Return the first offset of a partition that something is named for."""
+        if partition < len(self._own) and self._own[partition]:
+            return self._own[partition][0].base_offset
+        bases = [base for unit in self._units for p, (base, _) in unit.held() if p == partition]
+        return min(bases, default=self._settled.partition(partition).end_offset)
+
+    def fragments(self, ranges: Mapping[int, Range] | None) -> dict[int, list[Fragment]]:
+        """Return per partition what of its segments can't be read; inside ``ranges`` also what can."""
+        found: dict[int, list[Fragment]] = {}
+        for partition, segment in self._segments():
+            wanted = None if ranges is None else ranges.get(partition, (0, 0))
+            if wanted is None or overlap(wanted, (segment.base_offset, segment.end_offset)):
+                every = segment_fragments(self._topic, self._state.topic_id, partition, segment, segment.end_offset)
+                found.setdefault(partition, []).extend(each for each in every if counts(each, wanted))
+        for unit in self._units:
+            for partition, (start, end) in (unit.gaps or {}).items():
+                if ranges is None or overlap(ranges.get(partition, (0, 0)), (start, end)):
+                    found.setdefault(partition, []).append(Fragment(start, end, None, unit.why))
+        return {partition: sorted(some, key=lambda each: each.start) for partition, some in found.items() if some}
+
+    def _segments(self) -> Iterator[tuple[int, Sealed]]:
+        for partition, pieces in enumerate(self._own):
+            yield from ((partition, piece) for piece in pieces)
+        for unit in self._units:
+            yield from unit.segments()
+
+    def write(self, lost: Mapping[int, Sequence[Range]]) -> list[Swap]:
+        """Write what holds ``lost`` offsets again, without them. Nobody names it before ``published`` does.
+
+        Raises:
+            UsageError: there is more damage in a segment that holds some.
+            StorageError: no space or permission.
+        """
+        swaps: list[Swap] = []
+        for partition, ranges in lost.items():
+            before = NO_TIMESTAMP
+            for piece in self._own[partition]:
+                if _is_hit((piece.base_offset, piece.end_offset), ranges):
+                    swaps.append(Swap(piece, partition, self._rewritten(partition, piece, ranges, before)))
+                before = piece.max_timestamp
+        for unit in self._units:
+            hit = any(_is_hit(offsets, lost.get(partition, ())) for partition, offsets in unit.held())
+            if hit or (unit.why and not unit.gaps):
+                shared = self._shared(unit, lost)
+                swaps.append(Swap(unit, shared=() if shared is None else (shared,)))
+        return swaps
+
+    def _rewritten(self, partition: int, piece: Sealed, lost: Sequence[Range], latest_ms: int) -> tuple[Sealed, ...]:
+        left = frames_left(self._topic, self._state.topic_id, partition, piece, piece.end_offset, lost)
+        directory = SegmentDir(self._topic.storage, self._paths, partition)
+        base, end, number = piece.base_offset, piece.end_offset, self._base.sequence
+        return tuple(rewrite_frames(directory, base, end, left, self._rules(), number=number, latest_ms=latest_ms))
+
+    def _rules(self) -> Rules:
+        now_ms = self._topic.storage.clock.now_ms()
+        return Rules.of(self._topic.config(self._state), log_start=0, cleaned=0, now_ms=now_ms)
+
+    def _shared(self, unit: Unit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
+        limits = SliceLimits.of(self._topic.config(self._state))
+        writer = ObjectWriter(self._topic.storage, self._paths, self._base.sequence, limits)
+        try:
+            for position, piece in unit.slices:
+                self._slice(writer, unit, position, piece, lost.get(piece.partition, ()))
+            for partition, offsets in sorted((unit.gaps or {}).items()):
+                self._check_given_up(partition, offsets, lost.get(partition, ()), unit.why)
+                self._fill(writer, partition, *offsets, ())
+            written = writer.finish(max(shared.tier for shared in unit.objects))
+        except BaseException:
+            writer.discard()
+            raise
+        return None if written is None else written.shared
+
+    def _check_given_up(self, partition: int, offsets: Range, lost: Sequence[Range], why: str) -> None:
+        if not any(start <= offsets[0] and offsets[1] <= end for start, end in lost):
+            raise UsageError(
+                f"topic {self._topic.name!r} partition {partition}: offsets {offsets[0]} to {offsets[1]} (exclusive) "
+                f"are lost with the same object ({why}); nothing was voided: give them up, too"
+            )
+
+    def _slice(self, writer: ObjectWriter, unit: Unit, at: int, piece: Slice, lost: Sequence[Range]) -> None:
+        segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
+        if _is_hit((piece.base_offset, piece.end_offset), lost):
+            left = frames_left(self._topic, self._state.topic_id, partition, segment, piece.end_offset, lost)
+            self._fill(writer, partition, piece.base_offset, piece.end_offset, left)
+            return
+        storage, path, end = self._topic.storage, self._paths.object(unit.objects[0].name), at + piece.length
+        starts = range(at, end, WINDOW_BYTES)
+        data: Iterator[pa.Buffer] = (storage.map(path, start, min(WINDOW_BYTES, end - start)) for start in starts)
+        try:
+            writer.copy(piece, data)
+        except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
+            self._check_given_up(partition, (piece.base_offset, piece.end_offset), (), str(error))
+
+    def _fill(
+        self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[tuple[Frame, int | None]]
+    ) -> None:
+        into = writer.slice(partition, start)
+        fill_slice(into, end, left, self._rules(), self._state.topic_id, partition, NO_TIMESTAMP)
+
+
+def _is_hit(offsets: Range, lost: Sequence[Range]) -> bool:
+    return any(overlap(offsets, each) for each in lost)
+
+
+def publish(topic: TopicLog, topic_id: str, swap: Swap) -> bool:
+    """Put what was written in the place of what it was made of; return whether that is published.
+
+    Not where another process has taken that meanwhile (rule O2).
+    """
+    manifests = Manifests(topic, topic_id)
+
+    def swapped(base: Stored, now: SettleState) -> Change | None:
+        if isinstance(swap.old, Sealed):
+            return replace_own(topic, base, now, swap.partition, [swap.old], swap.own, manifests=manifests)
+        tail = replaced_in_tail(now.tail, swap.old.objects, swap.shared)
+        made = tuple(f"objects/{shared.name}" for shared in swap.shared)
+        return None if tail is None else Change(replace(now, tail=tail), made)
+
+    if topic.change(topic_id, swapped) is not None:
+        return True
+    now = topic.settled(topic_id)[1]  # the reply may have been lost
+    if isinstance(swap.old, Sealed):
+        return are_named(topic, now, swap.partition, swap.own)
+    return set(swap.shared) <= set(now.tail) and not set(swap.old.objects) & set(now.tail)

@@ -1,0 +1,241 @@
+"""Giving up lost records without a lock: objects are written again, and swapped by operations (O2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, StorageError, UsageError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.objects.merge import split
+from pyspark_commitlog.log.read.timestamps import find_time
+from pyspark_commitlog.log.repair.verify import verify as look_for_faults
+from pyspark_commitlog.log.settle_change import Change
+from pyspark_commitlog.log.settle_state import Sealed, SettleState
+from pyspark_commitlog.testing.faults import on_path
+from tests.support.objects import ObjectWorld, topic_id
+from tests.support.records import append, batch_of, read_partition
+from tests.support.verify import verify
+from tests.support.world import CHUNKS, once, raising
+
+CONFIG = {**CHUNKS, "batch.size": 1024, "compression.type": "none", "index.interval.bytes": 1000}
+
+
+@pytest.fixture
+def settled(unlocked: ObjectWorld) -> ObjectWorld:
+    """Two partitions with offsets 0 to 8, in three objects of three frames each."""
+    topic = unlocked.create(2, CONFIG)
+    for first in (0, 3, 6):
+        for n in range(first, first + 3):
+            append(topic, batch_of([b"%d " % n + b"x" * 1200] * 2, partition=[0, 1], timestamp=[n * 10**6] * 2))
+        settle(topic, topic_id(topic))
+    return unlocked
+
+
+def offsets(world: ObjectWorld, partition: int = 0) -> list[int]:
+    return [record.offset for record in read_partition(world.handle(), partition)]
+
+
+def segments(world: ObjectWorld, partition: int = 0) -> tuple[Sealed, ...]:
+    return world.handle().sealed(world.settled(), partition)
+
+
+def file_of(world: ObjectWorld, segment: Sealed) -> Path:
+    topic = world.handle()
+    assert segment.place is not None
+    return world.path / topic.paths(topic_id(topic)).object(segment.place.object)
+
+
+def strike(world: ObjectWorld, segment: Sealed, frame: int) -> None:
+    """Flip a bit inside a frame of a segment; its frames are alike."""
+    assert segment.place is not None
+    path = file_of(world, segment)
+    data = bytearray(path.read_bytes())
+    data[segment.place.position + segment.length * frame // 3 + 200] ^= 1
+    path.write_bytes(data)
+
+
+def own(world: ObjectWorld, objects: int = 2) -> None:
+    """Make own pieces of the oldest objects."""
+    assert split(world.handle(), topic_id(world.handle()), world.settled().tail[:objects])
+
+
+def test_a_damaged_frame_of_a_shared_object_is_given_up_and_nothing_else(settled: ObjectWorld) -> None:
+    strike(settled, segments(settled)[1], 1)
+    (lost,) = settled.log().void("t")
+    assert (lost.partition, lost.start, lost.end) == (0, 4, 5)
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert offsets(settled, 1) == list(range(9))
+    assert [len(segments(settled, p)) for p in (0, 1)] == [3, 3]
+    verify(settled.handle())
+
+
+def test_a_damaged_frame_of_an_own_piece(settled: ObjectWorld) -> None:
+    own(settled)
+    damaged, _ = segments(settled)
+    data = bytearray(file_of(settled, damaged).read_bytes())
+    data[200] ^= 1
+    file_of(settled, damaged).write_bytes(data)
+    (lost,) = settled.log().void("t")
+    assert (lost.partition, lost.start, lost.end) == (0, 0, 1)
+    assert offsets(settled) == list(range(1, 9))
+    assert offsets(settled, 1) == list(range(9))
+    verify(settled.handle())
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_lost_shared_object_is_given_up_whole(settled: ObjectWorld, number: int) -> None:
+    """What it held is known from the segments before and after it."""
+    start = 3 * number
+    file_of(settled, segments(settled)[number]).unlink()
+    with pytest.raises(CorruptionError):
+        offsets(settled)
+    assert {(lost.partition, lost.start, lost.end) for lost in settled.log().void("t")} == {
+        (partition, start, start + 3) for partition in (0, 1)
+    }
+    assert offsets(settled) == offsets(settled, 1) == [n for n in range(9) if not start <= n < start + 3]
+    append(settled.handle(), batch_of([b"on"], partition=[0]))
+    settled.maintain()
+    assert offsets(settled)[-1] == 9
+    verify(settled.handle())
+    found = find_time(settled.handle(), topic_id(settled.handle()), 0, 8000)
+    assert found is not None
+    assert found.offset == (9 if number == 2 else 8)
+
+
+def test_several_lost_objects_and_one_between(settled: ObjectWorld) -> None:
+    first, _, last = segments(settled)
+    for each in (first, last):
+        file_of(settled, each).write_bytes(b"no object")
+    assert len(settled.log().void("t")) == 4
+    assert offsets(settled) == [3, 4, 5]
+    verify(settled.handle())
+
+
+def test_a_lost_own_object(settled: ObjectWorld) -> None:
+    own(settled)
+    file_of(settled, segments(settled, 1)[0]).unlink()
+    (lost,) = settled.log().void("t")
+    assert (lost.partition, lost.start, lost.end) == (1, 0, 6)
+    assert offsets(settled) == list(range(9))
+    assert offsets(settled, 1) == [6, 7, 8]
+    verify(settled.handle())
+
+
+def test_a_part_of_a_lost_object_is_given_up_with_the_rest_only(settled: ObjectWorld) -> None:
+    file_of(settled, segments(settled)[1]).unlink()
+    before = settled.settled()
+    with pytest.raises(UsageError, match="partition 1: offsets 3 to 6"):
+        settled.log().void("t", {0: (3, 6)})
+    assert settled.settled() == before
+    assert len(settled.log().void("t", {0: (3, 6), 1: (3, 6)})) == 2
+    verify(settled.handle())
+
+
+def test_damage_to_the_slice_beside_stays_damage(settled: ObjectWorld) -> None:
+    """No damaged byte gets a fresh CRC (R11)."""
+    strike(settled, segments(settled)[1], 1)
+    strike(settled, segments(settled, 1)[1], 0)
+    assert len(settled.log().void("t", {0: (4, 5)})) == 1
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    with pytest.raises(CorruptionError):
+        offsets(settled, 1)
+    assert look_for_faults(settled.handle()).faults
+    assert len(settled.log().void("t")) == 1
+    verify(settled.handle())
+
+
+def test_a_dry_run_changes_nothing(settled: ObjectWorld) -> None:
+    strike(settled, segments(settled)[1], 1)
+    before, objects = settled.settled(), settled.objects()
+    assert len(settled.log().void("t", dry_run=True)) == 1
+    assert (settled.settled(), settled.objects()) == (before, objects)
+
+
+def test_settles_meanwhile_take_nothing_from_it(settled: ObjectWorld) -> None:
+    """O3."""
+    strike(settled, segments(settled)[1], 1)
+
+    def more() -> None:
+        append(settled.handle(), batch_of([b"more"], partition=[0]))
+        settle(settled.handle(), topic_id(settled.handle()))
+
+    log = settled.log(on_path("/objects/", "create", once(more)))
+    assert len(log.void("t")) == 1
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    verify(settled.handle())
+
+
+def test_what_another_replaced_meanwhile_is_not_touched(settled: ObjectWorld) -> None:
+    """O2: exactly these pieces; else what the other made would be lost, or the damage come back."""
+    strike(settled, segments(settled)[1], 1)
+    victim = settled.settled().tail[1]
+    copy = replace(victim, name=victim.name[:-12] + "0000.segment")
+
+    def swapped(_: Stored, now: SettleState) -> Change:
+        return Change(replace(now, tail=tuple(copy if each == victim else each for each in now.tail)))
+
+    def other() -> None:
+        topic = settled.handle()
+        paths = topic.paths(topic_id(topic))
+        (settled.path / paths.object(copy.name)).write_bytes((settled.path / paths.object(victim.name)).read_bytes())
+        topic.change(topic_id(topic), swapped)
+
+    log = settled.log(on_path("/objects/", "create", once(other)))
+    with pytest.raises(ConflictError, match="void it again"):
+        log.void("t")
+    assert copy in settled.settled().tail
+    assert len(settled.log().void("t")) == 1
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    verify(settled.handle())
+
+
+def test_who_dies_before_the_swap_leaves_damage_that_can_be_voided_again(settled: ObjectWorld) -> None:
+    strike(settled, segments(settled)[1], 1)
+    dies = on_path("/settle/", "put_if_absent", raising(StorageError("killed")), times=100)
+    with pytest.raises(CommitLogError):
+        settled.log(dies).void("t")
+    with pytest.raises(CorruptionError):
+        offsets(settled)
+    settled.log().void("t")
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    verify(settled.handle())
+
+
+def test_what_is_not_settled_is_given_up_and_settled_as_nothing(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1, CONFIG)
+    for n in range(3):
+        append(topic, batch_of([b"%d" % n]))
+    (unlocked.path / unlocked.files(".chunk")[1]).unlink()
+    with pytest.raises(CorruptionError):
+        settle(topic, topic_id(topic))
+    assert len(unlocked.settled().damaged) == 1
+    (lost,) = unlocked.log().void("t")
+    assert (lost.start, lost.end) == (1, 2)
+    assert unlocked.settled().damaged == ()
+    assert offsets(unlocked) == [0, 2]
+    settle(unlocked.handle(), topic_id(topic))
+    assert unlocked.settled().partition(0).end_offset == 3
+    assert offsets(unlocked) == [0, 2]
+    verify(unlocked.handle())
+
+
+def test_force_takes_settled_records_only_for_a_settler_may_be_at_work(settled: ObjectWorld) -> None:
+    append(settled.handle(), batch_of([b"9"], partition=[0]))
+    with pytest.raises(UsageError, match="run maintain first"):
+        settled.log().void("t", {0: (9, 10)}, force=True)
+    settle(settled.handle(), topic_id(settled.handle()))
+    assert len(settled.log().void("t", {0: (9, 10)}, force=True)) == 1
+    assert len(settled.log().void("t", {0: (4, 5)}, force=True)) == 1
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    verify(settled.handle())
+
+
+def test_the_offsets_of_a_range_are_checked(settled: ObjectWorld) -> None:
+    with pytest.raises(UsageError, match="between 0, where its first segment begins, and the high watermark 9"):
+        settled.log().void("t", {0: (5, 12)})
+    with pytest.raises(UsageError, match="can be read"):
+        settled.log().void("t", {0: (4, 5)})
