@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -118,6 +119,22 @@ def test_extents_that_follow_one_another_in_a_chunk_are_fetched_together(
     size = sum(end - start for _, start, end in storage.gets(".chunk"))
     assert len(storage.gets(".chunk")) <= size / (8 * KIB) + 1
     assert twice(storage.gets(".chunk")) == 0
+
+
+def test_rows_of_few_columns_keep_no_block_of_the_file(tmp_path: Path) -> None:
+    """Who holds the keys of a partition (a table, a cache) must not hold its values."""
+    topic = filled(tmp_path / "root", 5, 2000)
+    view = read_view(topic, topic.newest()[1].topic_id)
+    reader = PartitionReader(topic, view.topic.topic_id, 0, ("value",), view)
+    size = view.settle.partition(0).active.length
+    tracemalloc.start()
+    try:
+        held = list(reader.read(0, 10_000))
+        kept, _ = tracemalloc.get_traced_memory()  # what was fetched are bytes of Python's
+    finally:
+        tracemalloc.stop()
+    assert sum(rows.count for rows in held) == 10_000
+    assert kept < size / 2
 
 
 @pytest.mark.parametrize("inline", [0, 65_536])

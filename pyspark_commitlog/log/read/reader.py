@@ -54,6 +54,8 @@ _MAX_LOOKS = 20
 #: Unsettled entries that a reader remembers: a search among 2**32 of them looks at 32.
 _KNOWN = 64
 _LOOK_SECONDS = 0.005
+#: Rows whose bytes are so small a part of their frame's are copied out of it.
+_MOST_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,8 +498,14 @@ class PartitionReader:
                 raise CorruptionError(
                     f"{span.path}: frame at offset {base} holds {batch.num_rows} rows, expected {rows}"
                 )
-            batch = batch.slice(first, last - first)
+            batch = self._apart(batch.slice(first, last - first), located)
         yield Rows(last - first, base + first, None, batch, append_time)
+
+    def _apart(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
+        """Return few of a frame's bytes as a copy where files are not mapped: else they would keep the whole block."""
+        if self._topic.storage.can_append or batch.get_total_buffer_size() * _MOST_KEPT > located.frame.length:
+            return batch
+        return own_memory(batch)
 
     def _decode_sparse(self, message: pa.Buffer, base: int, start: int, end: int, append_time: bool) -> Iterator[Rows]:
         names = None if self._names is None else (*self._names, columns.OFFSET_DELTA)
@@ -508,6 +516,11 @@ class PartitionReader:
             rows = batch.drop_columns([columns.OFFSET_DELTA]).slice(first, last - first)
             kept = offsets[first:last]
             yield Rows(last - first, int(kept[0]), kept, rows, append_time)
+
+
+def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in memory of its own, which keeps nothing of what it was decoded from."""
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def read_range(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
