@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyspark_commitlog.cli.shared import AsJson, complain, ended_by_errors, principal, print_lines, progress_bars
+from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ def copy(
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every record of both ends afterwards; exit code 1 if some differ.")
     ] = False,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-storage-option",
+            metavar="NAME=VALUE",
+            help="An option for the source's URL, in place of all --storage-option, which are for both. Several times.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy topics to another root, or bring copies up to date: offsets, timestamps, ids and checkpoints stay valid.
@@ -36,7 +45,8 @@ def copy(
         from pyspark_commitlog.commit_log import CommitLog
         from pyspark_commitlog.copying.copy import compare_topics, copy_topics
 
-        here, there = CommitLog(source, principal=principal()), CommitLog(destination, principal=principal())
+        here = CommitLog.on(storage_at(source, source_option), principal())
+        there = CommitLog.on(storage_at(destination), principal())
         with progress_bars() as bars:
             bar = bars.add_task("")
 

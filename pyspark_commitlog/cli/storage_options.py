@@ -68,12 +68,18 @@ def parse_storage_options(
     return options
 
 
-def storage_at(place: str) -> Storage:
+def storage_at(place: str, pairs: Sequence[str] | None = None) -> Storage:
     """Return the door to a place that a command line names; a path takes none of the options.
+
+    Args:
+        place: a path or a URL.
+        pairs: options for this place alone; None for those of the whole command line.
 
     Raises:
         UsageError, UnsupportedError: it can't be opened.
     """
+    if pairs:
+        return open_storage(place, parse_storage_options(pairs, environment, _content))
     return open_storage(place, storage_options() if "://" in place and not place.startswith("file:") else None)
 
 

@@ -1,0 +1,108 @@
+"""``commitlog copy``, over a bucket and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.copying.copy import Copied
+from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
+from pyspark_commitlog.copying.topic_copy import CopiedTopic
+from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket, Moto
+from tests.support.commands import run, run_bytes
+from tests.support.records import append, batch_of
+
+
+def test_copy_tells_what_it_did_and_compares(tmp_path: Path) -> None:
+    from pyspark_commitlog.cli.copying import copied_lines
+
+    source, there = str(tmp_path / "source"), str(tmp_path / "there")
+    log = CommitLog(source)
+    log.create_topic("t", 2)
+    log.create_topic("u")
+    append(log.topic("t"), batch_of([b"a", b"b"]))
+    log.groups.commit("g", {"t": {0: 1}})
+    lines, errors = run("copy", source, there, "t", "--groups", "--verify")
+    assert lines == [
+        "t: 2 offsets copied, up to entry 2", "group g: 1 offset copied", "t: 2 records the same in both",
+    ]  # fmt: skip
+    assert errors == ""
+    assert run("topics", "list", there)[0] == ["t"]
+    copied, compared = (json.loads(line) for line in run("copy", source, there, "t", "--verify", "--json")[0])
+    assert copied == {"topic": "t", "copied": 0, "sequence": 2, "log_end": [2, 0]}
+    assert compared == {"topic": "t", "records": 2, "faults": [], "superseded": 0}
+    append(CommitLog(there).topic("t"), batch_of([b"own"]))
+    assert "has been written to since it was copied" in run("copy", source, there, code=1)[1]
+    assert run("topics", "list", there)[0] == ["t", "u"], "no topic stops the others"
+    kept = Copied((CopiedTopic("t", 1, 2, (1,)),), (CopiedGroup("g", 0, (KeptOffset("t", 0, 3, 1),)),))
+    assert copied_lines(kept)[-1] == "group g: t partition 0 stays at 3, at the source it is at 1"
+
+
+def test_records_that_differ_end_it_with_an_error(tmp_path: Path) -> None:
+    source, there = str(tmp_path / "source"), str(tmp_path / "there")
+    log = CommitLog(source)
+    log.create_topic("t")
+    append(log.topic("t"), batch_of([b"a", b"b"]))
+    run("copy", source, there)
+    log.void("t", {0: (0, 2)}, force=True)
+    lines, errors = run("copy", source, there, "--verify", code=1)
+    assert lines == ["t: 0 offsets copied, up to entry 3", "t: 0 records the same in both"]
+    assert errors.splitlines() == [f"t: partition 0 offset {offset}: the source has no record" for offset in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    server = Moto(tmp_path_factory.mktemp("moto"))
+    server.start()
+    server.create("copies")
+    yield server.bucket("copies")
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_topic_goes_to_a_bucket_and_back(bucket: Bucket, tmp_path: Path) -> None:
+    """Each verb that changes a topic has its way with the bucket's once it is switched; what was copied back is equal."""
+    source, url, back = str(tmp_path / "source"), f"{bucket.url}/root", str(tmp_path / "back")
+    (tmp_path / "secret").write_text(SECRET_KEY)
+
+    def command(*words: str, code: int = 0, given: bytes = b"") -> list[str]:
+        options = {
+            "key": ACCESS_KEY, "secret": f"@{tmp_path}/secret", "region_name": REGION,
+            "endpoint_url": bucket.options["endpoint_url"],
+        }  # fmt: skip
+        pairs = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
+        done = run_bytes(*pairs, *words, given=given)
+        assert done.returncode == code, done.stderr.decode()
+        return done.stdout.decode().splitlines()
+
+    log = CommitLog(source)
+    log.create_topic("t", 3)
+    log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
+    headers = [[("h", b"1"), ("h", b"")], None, []]
+    append(log.topic("t"), batch_of([b"a", None, b""], key=[b"k", None, b""], headers=headers, partition=[0, 1, 1]))
+    append(log.topic("compacted"), batch_of([b"1", b"2"], key=[b"k", b"k"]))
+    log.groups.commit("g", {"t": {0: 1}})
+    command("copy", source, url, "--groups", "--verify")
+    append(log.topic("t"), batch_of([b"later"]))
+    assert command("copy", source, url, "--verify")[1] == "t: 1 offset copied, up to entry 3"
+    command("copy", url, back, "--groups", "--verify")
+    copied = CommitLog(back)
+    assert copied.to_arrow("t").equals(log.to_arrow("t"))
+    assert copied.to_arrow("compacted").equals(log.to_arrow("compacted"))
+    assert copied.groups.describe("g").partitions[0].offset == 1
+    assert copied.verify("t").faults == ()
+
+    command("produce", url, "t", given=b"own\n")
+    assert command("copy", source, url, "t", code=1) == []
+    command("topics", "alter", url, "t", "--config", "segment.ms=5", "-p", "4")
+    assert any("t" in line for line in command("topics", "describe", url, "t"))
+    command("delete-records", url, "t", "--offset", "0:1")
+    command("groups", "reset", url, "g", "--topic", "t", "--to-earliest", "--execute")
+    assert command("groups", "describe", url, "g")
+    command("maintain", url, "--once")
+    command("groups", "delete", url, "g")
+    assert any("no fault" in line for line in command("verify", url, "t"))
