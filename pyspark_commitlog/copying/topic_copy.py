@@ -25,7 +25,7 @@ from pyspark_commitlog.copying.decision import (
     starts,
 )
 from pyspark_commitlog.copying.staging import Stage, noted_pieces, remove_notes
-from pyspark_commitlog.errors import ConflictError, LogTruncationError, OffsetOutOfRangeError
+from pyspark_commitlog.errors import CommitLogError, ConflictError, LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.index import IndexState
@@ -37,7 +37,7 @@ from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleS
 from pyspark_commitlog.log.state import TopicState, Writers, chunks_to_json, with_mark
 from pyspark_commitlog.log.tables import TABLE_BYTES, named_side, place_tables
 from pyspark_commitlog.log.topic import TopicLog, settle_draft
-from pyspark_commitlog.log.write.commit import check_chunks
+from pyspark_commitlog.log.write.commit import check_chunks, check_damaged
 from pyspark_commitlog.log.write.writers import WRITER_ROWS
 from pyspark_commitlog.model import Progress, silent
 
@@ -88,6 +88,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
         TopicExistsError, ConflictError, LogTruncationError: see ``check_destination``; nothing was copied.
         UnknownTopicError, TopicChangedError: the source is not there, or was deleted meanwhile.
         ConfigError: the topic's configs are not allowed on the destination's storage.
+        KafkaStorageError: a partition is damaged at the destination.
         CorruptionError: the source is damaged; what is whole before the damage stays staged.
         OutcomeUnknownError: run it again: what landed changes nothing the second time.
     """
@@ -212,6 +213,8 @@ class _Round:
         if found is not None and not found.state.deleted:
             state = with_mark(state, found.stored.sequence, found.stored.info.modified_ms, _MARK_MS)
         chunks, extents = numbered(pieces)
+        partitions = {extent.partition for extent in extents}
+        check_damaged(self._to.damaged(source.state.topic_id), partitions, self._to.name)
         check_chunks(self._to, source.state.topic_id, chunks)
         large = {"extents": [each.to_json() for each in extents], "chunks": chunks_to_json(chunks)} if pieces else {}
         tables = place_tables(large, slot.sequence, slot.write_id)
@@ -262,7 +265,11 @@ def _settle(destination: TopicLog, progress: Progress) -> None:
     _, state = destination.newest()
     total, moved = sum(state.log_end), 0
     while True:
-        done = settle_on(destination, state.topic_id, budget_seconds=_SETTLE_SECONDS)
+        try:
+            done = settle_on(destination, state.topic_id, budget_seconds=_SETTLE_SECONDS)
+        except (CommitLogError, OSError) as error:
+            logger.warning("topic %r: copied, but settling failed and will be tried again: %s", destination.name, error)
+            return
         moved += done.records
         for failure in done.failures:
             logger.warning("topic %r: copied, but a part of it can't be settled: %s", destination.name, failure)

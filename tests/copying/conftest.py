@@ -45,6 +45,9 @@ class Pair:
         assert records(self.there.handle()) == records(self.source.handle())
         assert [each.faults for each in compare_topics(self.source.log(), self.there.log(), ["t"])] == [()]
         verify(self.there.handle())
+        settled = self.there.handle().settled(there.topic_id)[1]
+        assert settled.damaged == ()
+        assert tuple(settled.partition(p).end_offset for p in range(there.partitions)) == there.log_end
 
 
 def records(topic: TopicLog) -> list[Record]:

@@ -9,10 +9,20 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying import staging
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
-from pyspark_commitlog.copying.topic_copy import CopiedTopic
-from pyspark_commitlog.errors import ConfigError, ConflictError, LogTruncationError, TopicExistsError, UsageError
+from pyspark_commitlog.copying.topic_copy import CopiedTopic, _Round
+from pyspark_commitlog.errors import (
+    ConfigError,
+    ConflictError,
+    CorruptionError,
+    KafkaStorageError,
+    LogTruncationError,
+    StorageError,
+    TopicExistsError,
+    UsageError,
+)
 from pyspark_commitlog.format.lineage import Verdict, compare
 from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.copying.conftest import Pair, records
 from tests.support.objects import ObjectWorld
@@ -90,6 +100,20 @@ def test_offsets_that_went_between_two_copies_are_passed_over(pair: Pair) -> Non
     pair.copy()
     pair.check()
     assert pair.states()[1].log_start == (3,)
+
+
+def test_a_partition_of_which_all_is_deleted_goes_on_at_its_end(pair: Pair) -> None:
+    pair.source.create()
+    pair.put(b"a")
+    pair.copy()
+    pair.put(b"b", b"c")
+    pair.source.log().delete_records("t", {0: -1})
+    pair.copy()
+    pair.check()
+    pair.put(b"d")
+    pair.copy()
+    pair.check()
+    assert [record.offset for record in records(pair.there.handle())] == [3]
 
 
 def test_added_partitions_are_copied(pair: Pair) -> None:
@@ -370,19 +394,58 @@ def test_two_copies_at_once(pair: Pair, *, growing: bool) -> None:
     pair.check()
 
 
-def test_retention_and_the_sweep_leave_a_copy_to_its_source(locals_: Pair) -> None:
-    """An entry of the destination's own would end the copy; after the switch both do their work."""
-    locals_.source.log().alter_topic("t", {"retention.ms": 1000, "segment.ms": 1})
+def test_a_copy_that_began_earlier_and_ends_in_between(locals_: Pair) -> None:
+    """R9: it has seen less of the source, and commits first: what the other one staged begins too low."""
     locals_.copy()
-    for _ in range(3):
-        locals_.there.clock.advance(3_600_001)
-        locals_.there.maintain()
+    locals_.put(b"d")
+    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    locals_.put(b"e")
+    later = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    assert earlier.run() is not None
+    assert later.run() is None, "it has to look again"
+    assert locals_.there.values() == [b"a", b"b", b"c", b"d"]
+    locals_.copy()
     locals_.check()
-    append(locals_.there.handle(), batch_of([b"own"]))
-    for _ in range(3):
-        locals_.there.clock.advance(3_600_001)
+
+
+def test_nothing_is_copied_after_damage_at_the_destination(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """Records would pile up there that can't be settled."""
+    done = on_path("/settle/", "put_if_absent", lambda: (_ for _ in ()).throw(StorageError("no")), times=99)
+    locals_.copy()
+    locals_.put(b"d" * 2000)
+    locals_.copy(hook=done)
+    assert "copied, but settling failed" in caplog.text
+    (chunk,) = [path for path in chunks(locals_.there) if path.split("/")[-1].startswith("0" * 19 + "4")]
+    damage(locals_.there.path / chunk)
+    with pytest.raises(CorruptionError):
         locals_.there.maintain()
-    state = locals_.there.handle().newest()[1]
+    locals_.put(b"e")
+    with pytest.raises(KafkaStorageError, match="KAFKA_STORAGE_ERROR"):
+        locals_.copy()
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_retention_and_the_sweep_leave_a_copy_to_its_source(pair: Pair) -> None:
+    """An entry of the destination's own would end the copy; after the switch both do their work."""
+    pair.source.create(1, {**CHUNKS, "retention.ms": 1000, "segment.ms": 1})
+    pair.put(b"a", b"b", b"c")
+    pair.copy()
+
+    def maintain() -> None:
+        for _ in range(3):
+            pair.there.clock.advance(3_600_001)
+            pair.there.maintain()
+
+    maintain()
+    pair.check()
+    append(pair.there.handle(), batch_of([b"own"]))
+    maintain()
+    state = pair.there.handle().newest()[1]
     assert state.log_start[0] >= 3
     assert state.staged_floor > 0
 
@@ -466,7 +529,7 @@ def test_what_was_staged_of_another_history_is_not_used(
     older = World(tmp_path / "older", locals_.source.clock)
     copy_topics(locals_.source.log(), older.log())
     interrupted(locals_, monkeypatch)
-    append(older.handle(), batch_of([b"another"]))
+    append(older.handle(), batch_of([b"another", b"history"], partition=[1, 1]))
     copy_topics(older.log(), locals_.there.log())
     Pair(older, locals_.there).check()
-    assert locals_.there.values()[-1] == b"another"
+    assert locals_.there.values() == [b"a", b"b", b"c", b"another", b"history"]

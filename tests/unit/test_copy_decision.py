@@ -118,3 +118,21 @@ def test_a_journal_is_followed_over_the_numbers_that_it_leaves_out(world: World)
     copy_topics(source.log(), world.log(hook))
     assert seen == [1, 41]
     assert world.entries() == [1, 41]
+    assert world.handle().newest()[1].created == 40, "nothing is looked for in between"
+
+
+def test_a_reader_that_has_seen_what_was_before_a_copy_finds_its_newest_entry(world: World) -> None:
+    """From a deleted topic's last entry over the first of the copy, which leaves out numbers."""
+    world.create()
+    world.log().delete_topic("t")
+    reader = world.handle()
+    before = reader.journal.newest()
+    source = World(world.path.parent / "source", world.clock)
+    source.create()
+    for days in range(20):
+        source.log().alter_topic("t", {"retention.ms": days})
+    copy_topics(source.log(), world.log())
+    newest = reader.journal.newest()
+    assert before is not None
+    assert newest is not None
+    assert (before.sequence, newest.sequence) == (2, 21)
