@@ -34,6 +34,7 @@ from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
+from pyspark_commitlog.log.objects.sources import settled_with_tail
 from pyspark_commitlog.log.objects.void import give_up
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.fetch import fetch
@@ -285,7 +286,7 @@ class CommitLog(Root):
         """
         topic = self.topic(name, Operation.DESCRIBE)
         newest, state = topic.newest_durable()
-        _, settle_state = topic.settled(state.topic_id)
+        settle_state, slices = settled_with_tail(topic, state.topic_id)
         waiting = backlog(topic, newest, state, settle_state)
         left = [max(0, end - settle_state.partition(number).end_offset) for number, end in enumerate(state.log_end)]
         partitions = []
@@ -298,8 +299,8 @@ class CommitLog(Root):
                     log_start_offset=state.log_start[number],
                     high_watermark=state.log_end[number],
                     log_end_offset=state.log_end[number],
-                    segments=sealed + 1,
-                    size_bytes=size + row.active.length,
+                    segments=sealed + len(slices.get(number, ())) + topic.storage.can_append,
+                    size_bytes=size + sum(slices.get(number, ())) + row.active.length,
                     unsettled=left[number],
                     unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
                 )

@@ -173,6 +173,15 @@ def test_what_is_late_is_merged_in_a_commit_whatever_its_size(unlocked: ObjectWo
     assert len(unlocked.settled().tail) == 17
 
 
+def test_describe_counts_slices_of_the_tail_and_own_pieces(unlocked: ObjectWorld) -> None:
+    topic = written(unlocked, 3, partitions=2)
+    split(topic, 1)
+    _, state = topic.settled(topic_id(topic))
+    for row in unlocked.log().describe("t").partitions:
+        pieces = topic.sealed(state, row.partition)
+        assert (row.segments, row.size_bytes) == (3, sum(piece.length for piece in pieces))
+
+
 # --- races ------------------------------------------------------------------------------------------------
 
 

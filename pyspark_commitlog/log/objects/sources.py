@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, missing
 from pyspark_commitlog.log.frames import Span, check_whole, segment_span, walk
 from pyspark_commitlog.log.read.unsettled import Unsettled
-from pyspark_commitlog.log.settle_state import Sealed, Shared, sealed_slice
+from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared, sealed_slice
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
@@ -87,6 +87,26 @@ def _check_neighbours(pieces: Sequence[Sealed], where: str) -> None:
             raise CorruptionError(
                 f"{where}: offsets from {before.end_offset} to {piece.base_offset} are in no segment: not merged"
             )
+
+
+def settled_with_tail(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict[int, list[int]]]:
+    """Return the newest settle state, and per partition the bytes of the log of each slice that its tail holds.
+
+    Raises:
+        CorruptionError: a footer is damaged, or an object is missing that the newest entry names.
+    """
+    while True:
+        _, settled = topic.settled(topic_id)
+        sizes: dict[int, list[int]] = {}
+        try:
+            for shared in settled.tail:
+                for piece in topic.footer(topic_id, shared).slices:
+                    sizes.setdefault(piece.partition, []).append(piece.parts[0].length)
+        except FileNotFoundError as error:
+            if topic.settled(topic_id)[1] == settled:
+                raise missing(error) from error
+            continue
+        return settled, sizes
 
 
 class _Forward:
