@@ -107,15 +107,15 @@ class Whole:
 
 
 WHOLE = [
-    Whole(one_writer, 1, reaching="Committed Never Unknown look lookup walk read_back start"),
-    Whole(one_writer, 1, LATE),
-    Whole(one_writer, 1, TWICE),
-    Whole(one_writer, 1, RETRYING),
-    Whole(in_a_row, 1),
-    Whole(in_a_row, 1, TWICE),
-    Whole(two_writers, 1),
-    Whole(a_lister, 1),
-    Whole(a_poller, 1, reaching="Believed Rested list_again"),
+    Whole(one_writer, 290_000, reaching="Committed Never Unknown look lookup walk read_back start"),
+    Whole(one_writer, 29_000, LATE),
+    Whole(one_writer, 38_000, TWICE),
+    Whole(one_writer, 300_000, RETRYING),
+    Whole(in_a_row, 110_000),
+    Whole(in_a_row, 110_000, TWICE),
+    Whole(two_writers, 440_000),
+    Whole(a_lister, 210_000),
+    Whole(a_poller, 480_000, reaching="Believed Rested list_again"),
 ]
 
 
