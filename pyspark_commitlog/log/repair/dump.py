@@ -10,6 +10,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, UsageError
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.paths import parse_segment
+from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer, decode_trailer
 from pyspark_commitlog.log.frames import WINDOW_BYTES, Located, Span, walk
 from pyspark_commitlog.storage import Storage
 
@@ -17,7 +18,8 @@ Row = dict[str, Any]
 
 
 def dump(storage: Storage, name: str) -> Iterator[Row]:
-    """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest.
+    """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest;
+    of a segment object each slice, and its frames.
 
     A frame that is damaged is shown as such; after a header that does not parse nothing can be found. Zeros to the end
     of a ``.log`` are shown as such: ``preallocate`` leaves them in an active segment.
@@ -29,18 +31,44 @@ def dump(storage: Storage, name: str) -> Iterator[Row]:
     suffix = name.rpartition(".")[2]
     if suffix in ("log", "chunk"):
         return _frames(storage, name)
+    if suffix == "segment":
+        return _object(storage, name)
     if suffix in ("index", "timeindex"):
         return _index(storage, name, suffix)
     if suffix == "json":
         return _json(storage, name)
-    raise UsageError(f"{name}: no file of a commit log; dump takes .log, .chunk, .index, .timeindex and .json files")
+    raise UsageError(
+        f"{name}: no file of a commit log; dump takes .log, .chunk, .segment, .index, .timeindex and .json files"
+    )
 
 
-def _frames(storage: Storage, name: str) -> Iterator[Row]:
+def _object(storage: Storage, name: str) -> Iterator[Row]:
     size = storage.info(name).size
-    end = 0
     try:
-        for located in walk(storage, Span(name, 0, size, None, 0, "", 0)):
+        named = decode_trailer(storage.read(name, max(0, size - TRAILER_BYTES), TRAILER_BYTES), name)
+        data = storage.read(name, max(0, size - TRAILER_BYTES - named.length), named.length)
+        footer = decode_footer(named.check(data, name), name)
+    except CorruptionError as error:
+        yield {"position": max(0, size - TRAILER_BYTES), "fault": str(error)}
+        return
+    for position, piece in footer.positioned():
+        parts = {part.name: part.length for part in piece.parts}
+        yield {
+            "position": position,
+            "partition": piece.partition,
+            "baseOffset": piece.base_offset,
+            "endOffset": piece.end_offset,
+            "maxTimestamp": piece.max_timestamp,
+            "parts": parts,
+        }
+        yield from _frames(storage, name, position, position + piece.parts[0].length)
+
+
+def _frames(storage: Storage, name: str, start: int = 0, size: int | None = None) -> Iterator[Row]:
+    size = storage.info(name).size if size is None else size
+    end = start
+    try:
+        for located in walk(storage, Span(name, start, size, None, 0, "", 0)):
             end = located.position + located.frame.length
             yield _frame(located)
     except CorruptionError as error:
