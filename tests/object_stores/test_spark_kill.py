@@ -28,6 +28,11 @@ class BucketJob(KilledJob):
         """See ``KilledJob.opened``."""
         return CommitLog(self.root.url, self.root.options)
 
+    def visible(self) -> int:
+        """See ``KilledJob.visible``; a look is several requests, and who waits looks again and again."""
+        time.sleep(0.05)
+        return super().visible()
+
 
 @pytest.mark.timeout(3000)
 def test_a_job_on_s3_that_is_killed_twenty_times_writes_every_record_once(bucket: Bucket, tmp_path: Path) -> None:
