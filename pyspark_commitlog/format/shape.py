@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from threading import Lock
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -21,6 +22,8 @@ _Kind = TypeVar("_Kind")
 _PLACE = re.compile(r"^(?P<expected>.*?)(?: - at `(?P<path>\$[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 _SHOWN, _MANY = 80, 20
+_making = Lock()
+_MAKING_SECONDS = 1.0
 
 #: A number from 0 to what 64 bits hold: offsets, lengths, sequences, times in ms.
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -69,6 +72,7 @@ def checked_json(data: bytes, kind: Any, where: str) -> Any:
 
 def check(value: object, kind: type[_Kind], where: str) -> _Kind:
     """Return what decoded JSON says; raises as ``decode`` does."""
+    _decoder(kind)  # type: ignore[arg-type]  # see there
     try:
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:
@@ -80,9 +84,19 @@ def damage(where: str, field: str, value: object, expected: str) -> CorruptionEr
     return CorruptionError(f"{where}: {field} is {_short(value)}, expected {expected}; restore the file")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    """Return the decoder of a shape; they are made one at a time.
+
+    While msgspec looks at a struct for the first time, what it has found so far is there for other threads, which crash
+    when they decode with it. Nobody waits for long: a forked child may have the lock of a thread that it has not.
+    """
+    alone = _making.acquire(timeout=_MAKING_SECONDS)
+    try:
+        return msgspec.json.Decoder(kind)
+    finally:
+        if alone:
+            _making.release()
 
 
 def _damage(error: Exception, value: Any, where: str) -> CorruptionError:
