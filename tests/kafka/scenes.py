@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
@@ -23,6 +24,7 @@ from pyspark_commitlog.log.repair.dump import Row, dump
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.kafka.frames import Frame
+from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 
@@ -74,6 +76,10 @@ def compacted(home: Path) -> Scene:
 
     The second round supersedes all records of one segment and the last ones of another, with others between them.
     """
+    return _compacted(home).scene()
+
+
+def _compacted(home: Path) -> _Topic:
     topic = _Topic(home, "compacted", **_COMPACT)
     for number in range(70):
         keys = [b"often %d" % (number % 3), *(b"%d %d" % (number, row) for row in range(1, _ROWS))]
@@ -88,7 +94,7 @@ def compacted(home: Path) -> Scene:
     topic.write([b"other"] * 100, [b"third"] * 100)  # seals what is before
     topic.settle()
     topic.world.maintain(topic.name)
-    return topic.scene()
+    return topic
 
 
 def voided(home: Path) -> Scene:
@@ -113,16 +119,33 @@ def preallocated(home: Path) -> Scene:
     return topic.scene()
 
 
-MAKE: dict[str, Callable[[Path], Scene]] = {"compacted": compacted, "voided": voided, "preallocated": preallocated}
+def copied(home: Path) -> Scene:
+    """Copy a compacted topic to storage without append, and from there to a local root."""
+    source = _compacted(home / "source")
+    bucket = ObjectWorld(home / "bucket", source.world.clock)
+    there = World(home / "root", source.world.clock)
+    copy_topics(source.world.log(), bucket.log())
+    copy_topics(bucket.log(), there.log())
+    return _Topic(home, source.name, there).scene()
+
+
+MAKE: dict[str, Callable[[Path], Scene]] = {
+    "compacted": compacted,
+    "voided": voided,
+    "preallocated": preallocated,
+    "copied": copied,
+}
 
 
 class _Topic:
     """A topic of one partition that is being written, below ``home``."""
 
-    def __init__(self, home: Path, name: str, **config: object) -> None:
+    def __init__(self, home: Path, name: str, there: World | None = None, **config: object) -> None:
         self.name, self._home = name, home
-        self.world = World(home / "root")
-        self.log = self.world.create(config={**_CONFIG, **config}, name=name)
+        self.world = there or World(home / "root")
+        self.log = (
+            self.world.create(config={**_CONFIG, **config}, name=name) if there is None else there.handle(name=name)
+        )
         self._some, self._now_ms = random.Random(name), FIRST_MS
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Path:
