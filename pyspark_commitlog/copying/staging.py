@@ -7,7 +7,7 @@ is begun again goes on after it. Notes are hints: what they say is checked, and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -156,8 +156,12 @@ class Stage:
     progress: Callable[[int], None]
     latest_ms: Callable[[int], int]
 
-    def run(self, known: Mapping[int, Mapping[int, Piece]]) -> list[Piece]:
+    def run(self, known: Mapping[int, Mapping[int, Piece]], partitions: Collection[int] | None = None) -> list[Piece]:
         """Stage what is missing after what is ``known`` already; return all pieces, by partition and offset.
+
+        Args:
+            known: what ``noted_pieces`` has found.
+            partitions: only these, and note all that is staged: somebody else commits it. None: all.
 
         Raises:
             OffsetOutOfRangeError: retention was faster; look at the source again.
@@ -168,13 +172,15 @@ class Stage:
         pieces: list[Piece] = []
         try:
             for partition, end in enumerate(self.state.log_end):
+                if partitions is not None and partition not in partitions:
+                    continue
                 there = chained(self.start[partition], end, known.get(partition, {}))
                 pieces += there
                 position = there[-1].extent.end_offset if there else self.start[partition]
                 if position < end:
                     writer.begin(partition)
                     self._partition(writer, partition, position, end)
-            writer.close(noted=False)
+            writer.close(noted=partitions is not None)
         except BaseException:
             writer.discard()
             raise

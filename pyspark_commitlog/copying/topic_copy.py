@@ -7,7 +7,7 @@ configs, writers. docs/explanation/design/copies.md has why, and what happens be
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -30,7 +30,6 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
@@ -103,6 +102,16 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
     )
 
 
+def stage_ahead(
+    source: TopicLog, destination: TopicLog, partitions: Collection[int], progress: Progress = silent
+) -> None:
+    """Stage some partitions, for a ``copy_topic`` that comes later: several processes share the work.
+
+    Args and raises as ``copy_topic``; nothing is seen of it before that. Retention that is faster leaves it to that.
+    """
+    _Round(source, destination, progress).stage_ahead(partitions)
+
+
 class _Round:
     """One look at the source, and what comes of it."""
 
@@ -133,26 +142,28 @@ class _Round:
 
     def run(self) -> CopiedTopic | None:
         """Copy; None where somebody was faster, and the source has to be looked at again."""
+        state, start = self._source.state, self._start()
+        pieces = self._stage(start)
+        if pieces is None or self._commit(start, pieces) is _Step.AGAIN:
+            return None
+        remove_notes(self._to.storage, self._to.paths(state.topic_id))
+        copied = sum(end - first for first, end in zip(start, state.log_end, strict=True))
+        return CopiedTopic(self._from.name, copied, state.lineage.sequence, state.log_end)
+
+    def stage_ahead(self, partitions: Collection[int]) -> None:
+        """Stage some partitions, and note all of it."""
+        self._stage(self._start(), partitions)
+
+    def _start(self) -> tuple[int, ...]:
+        """Return from which offsets on there is something to copy; the topic's directories are there then."""
         state = self._source.state
         check_destination(self._before, state, self._from.name, self._to.storage.url)
         if self._before is None or self._before.state.deleted:
             self._begun = make_home(self._to, state)
-        start = starts(self._begun, self._before, state)
-        paths = self._to.paths(state.topic_id)
-        try:
-            pieces = self._stage(start, paths)
-        except LogTruncationError:
-            raise
-        except OffsetOutOfRangeError as error:
-            logger.info("topic %r: %s: looked at again", self._from.name, error)
-            return None
-        if self._commit(start, pieces) is _Step.AGAIN:
-            return None
-        remove_notes(self._to.storage, paths)
-        copied = sum(end - first for first, end in zip(start, state.log_end, strict=True))
-        return CopiedTopic(self._from.name, copied, state.lineage.sequence, state.log_end)
+        return starts(self._begun, self._before, state)
 
-    def _stage(self, start: Sequence[int], paths: TopicPaths) -> list[Piece]:
+    def _stage(self, start: Sequence[int], partitions: Collection[int] | None = None) -> list[Piece] | None:
+        """Stage what is missing; None where retention was faster."""
         state, storage = self._source.state, self._to.storage
         total, done = sum(state.log_end) - sum(start), 0
 
@@ -163,7 +174,14 @@ class _Round:
 
         newest = self._before.stored.sequence if self._before else 0
         stage = Stage(self._from, state, self._to, start, newest, staged, self._latest_ms)
-        return stage.run(noted_pieces(storage, paths, state))
+        known = noted_pieces(storage, self._to.paths(state.topic_id), state)
+        try:
+            return stage.run(known, partitions)
+        except LogTruncationError:
+            raise
+        except OffsetOutOfRangeError as error:
+            logger.info("topic %r: %s: looked at again", self._from.name, error)
+            return None
 
     def _latest_ms(self, partition: int) -> int:
         """Return the largest timestamp of a partition at the destination; without any, the time."""

@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying import staging
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
-from pyspark_commitlog.copying.topic_copy import CopiedTopic, _Round
+from pyspark_commitlog.copying.topic_copy import CopiedTopic, _Round, stage_ahead
 from pyspark_commitlog.errors import (
     ConfigError,
     ConflictError,
@@ -503,6 +503,26 @@ def test_an_interrupted_copy_goes_on_behind_what_it_staged(locals_: Pair, monkey
     assert len(set(made)) == 3, "what was staged is not staged again"
     locals_.check()
     assert locals_.there.files("/copied/") == []
+
+
+def test_processes_that_stage_ahead_share_the_work(pair: Pair) -> None:
+    """Each stages a partition, and nothing is seen of it; the copy that comes after them reads no record again."""
+    pair.source.create(3)
+    for partition in range(3):
+        pair.put(b"a", b"b", partition=partition)
+    pair.there.log().make_root()
+    for partition in range(3):
+        stage_ahead(pair.source.handle(), pair.there.handle(), [partition])
+    assert pair.there.log().topics() == []
+    read: list[str] = []
+    pair.copy(from_hook=lambda operation, path, moment: read.append(path) if operation == "map" else None)
+    assert read == []
+    pair.check()
+    pair.put(b"c", partition=1)
+    stage_ahead(pair.source.handle(), pair.there.handle(), [1])
+    pair.put(b"d", partition=1)
+    pair.copy()
+    pair.check()
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "note"])
