@@ -76,11 +76,11 @@ def compacted(home: Path) -> Scene:
 
     The second round supersedes all records of one segment and the last ones of another, with others between them.
     """
-    return _compacted(home).scene()
+    return _compacted(home, "compacted").scene()
 
 
-def _compacted(home: Path) -> _Topic:
-    topic = _Topic(home, "compacted", **_COMPACT)
+def _compacted(home: Path, name: str) -> _Topic:
+    topic = _Topic(home, name, **_COMPACT)
     for number in range(70):
         keys = [b"often %d" % (number % 3), *(b"%d %d" % (number, row) for row in range(1, _ROWS))]
         topic.write(keys, [None if number % 10 == 9 and row == 3 else b"first" for row in range(_ROWS)])
@@ -121,7 +121,7 @@ def preallocated(home: Path) -> Scene:
 
 def copied(home: Path) -> Scene:
     """Copy a compacted topic to storage without append, and from there to a local root."""
-    source = _compacted(home / "source")
+    source = _compacted(home / "source", "copied")
     bucket = ObjectWorld(home / "bucket", source.world.clock)
     there = World(home / "root", source.world.clock)
     copy_topics(source.world.log(), bucket.log())
