@@ -279,7 +279,7 @@ def test_two_collectors_at_once(unlocked: ObjectWorld) -> None:
     for deletes in range(1, 9):
         unlocked.idle(topic, 3)
         unlocked.clock.advance(LATER_MS)
-        other = at_call(deletes, lambda: cleaned(unlocked), only=("delete",))
+        other = at_call(deletes, once(lambda: cleaned(unlocked)), only=("delete",))
         _, hook = watched(unlocked)
         collect(unlocked.handle(several(other, hook)), topic_id(topic))
         assert unlocked.values() == [b"4"]

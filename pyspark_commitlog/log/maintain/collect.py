@@ -350,6 +350,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
             return Unchanged(None)
         return Draft("sweep", topic_id, {"state": replace(state, staged_floor=floor).to_json()}, result=None)
 
+    _, found = topic.newest(topic_id)
     topic.journal.append(plan)
     _, state = topic.newest(topic_id)
     paths = topic.paths(topic_id)
@@ -358,6 +359,8 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     shared = (names.journal(topic.name), paths.settle, paths.staged, paths.side, paths.manifests, paths.objects)
     for directory in (*shared, *segments):
         topic.storage.remove_abandoned(directory, before)
+    if not topic.storage.can_append and state.staged_floor == found.staged_floor:
+        return 0  # what was below it is gone; a listing costs what a put does
     return _delete_orphans(topic, paths, state)
 
 
@@ -421,8 +424,7 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
     Returns:
         The number of directories removed.
     """
-    if newest.info.modified_ms < 0:  # this process has put it, and nobody has looked when
-        newest = topic.journal.read(newest.sequence)
+    newest = topic.journal.timed(newest)
     state = topic.state_of(newest.entry)
     now, delay = topic.storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     removed, over_ms = 0, newest.info.modified_ms

@@ -59,7 +59,7 @@ def _raising(topic: TopicLog, topic_id: str) -> Operation:
     least_ms = retention_ms(topic.config(topic.newest(topic_id)[1]))
 
     def raise_floor(base: Stored, before: SettleState) -> Change | None:
-        marks = (*before.marks, Mark(base.sequence, base.info.modified_ms))
+        marks = (*before.marks, Mark(*topic.settle_journal(topic_id).dated(base)))
         floor = plan_floor(marks, now, least_ms)
         return Change(replace(before, files_floor=floor)) if floor > before.files_floor else None
 
