@@ -101,6 +101,30 @@ class Read(Scene):
         self.act(world)
 
 
+class AlterDefaultsInBucket(AlterDefaults):
+    """Change the root's defaults; old entries go now and then, as each look for them is a request."""
+
+    def check(self, world: World) -> None:
+        """As before, or all of it; then it is done."""
+        after = {"log.roll.hours": "2", "settle.entries": "1"}
+        assert world.log().defaults() in ({"log.segment.bytes": "4098"}, after)
+        self.act(world)
+        assert world.log().defaults() == after
+
+
+class ResetGroupInBucket(ResetGroup):
+    """Reset a group."""
+
+    def check(self, world: World) -> None:
+        """Before or after it; then it is done."""
+        found, generation = world.group_offsets(), world.log().groups.describe("g").generation
+        assert (found, generation) in (([4, 4, 4], 0), ([1, 1, 1], 1))
+        for _ in range(2):
+            self.act(world)
+            assert world.group_offsets() == [1, 1, 1]
+        assert world.log().groups.verify() == ()
+
+
 class CommitGroupOnce(CommitGroup):
     """Commit a group's offsets again."""
 
@@ -117,7 +141,15 @@ class CommitGroupOnce(CommitGroup):
 #: Those that need no settling.
 CORE: dict[str, Scene] = {
     scene.name: scene()
-    for scene in (CreateInBucket, Commit, CommitInline, Read, AlterDefaults, CommitGroupOnce, ResetGroup)
+    for scene in (
+        CreateInBucket,
+        Commit,
+        CommitInline,
+        Read,
+        AlterDefaultsInBucket,
+        CommitGroupOnce,
+        ResetGroupInBucket,
+    )
 }
 
 
