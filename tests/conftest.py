@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.world import World
 
-pytest.register_assert_rewrite("tests.support", "pyspark_commitlog.testing")
+pytest.register_assert_rewrite("tests.support", "tests.spark.killed_job", "pyspark_commitlog.testing")
 
 #: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
 _LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800, "object_stores": 1800}

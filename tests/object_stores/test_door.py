@@ -13,10 +13,10 @@ from pyspark_commitlog.errors import StorageDeniedError, StorageError
 from pyspark_commitlog.storage import NotPutError, open_storage
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from tests.object_stores import proxy as faults
+from tests.object_stores.asking import ask
 from tests.object_stores.conftest import on
 from tests.object_stores.proxy import Fault, Proxy
 from tests.object_stores.servers import Bucket, Moto
-from tests.object_stores.test_proxy import ask
 
 pytestmark = [pytest.mark.slow, on(Moto)]
 

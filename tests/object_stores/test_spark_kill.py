@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from tests.object_stores.conftest import on
 from tests.object_stores.servers import Bucket, Versitygw
-from tests.spark.test_kill import KilledJob, batches_for, kill_at_random
+from tests.spark.killed_job import KilledJob, batches_for, kill_at_random
 
 pytestmark = [pytest.mark.spark, on(Versitygw)]
 

@@ -17,25 +17,12 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.collect import delay_ms, plan_numbers, plan_proof, touch
 from pyspark_commitlog.log.settle_change import Link
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.testing.faults import at_call, on_path
-from tests.objects.test_pieces import settled
+from pyspark_commitlog.testing.faults import at_call
+from tests.support.ghosts import KilledError, cleaned, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import Recorder, once, several
-
-
-class KilledError(BaseException):
-    """The process is gone."""
-
-
-def die() -> None:
-    raise KilledError
-
-
-def cleaned(unlocked: ObjectWorld, *, thorough: bool = True) -> Collected:
-    topic = unlocked.handle()
-    return collect(topic, topic_id(topic), thorough=thorough)
 
 
 def link(number: int, at_ms: int) -> Link:
@@ -158,26 +145,6 @@ def test_a_collector_that_dies_leaves_what_the_next_one_finds(unlocked: ObjectWo
     cleaned(unlocked)
     assert unlocked.not_named() == set()
     assert unlocked.values() == [b"4"]
-
-
-def ghost(unlocked: ObjectWorld, act: Callable[[TopicLog], object], number: int) -> TopicLog:
-    """Have a process put what it drafted at a number that was collected meanwhile, and die."""
-    topic = unlocked.handle()
-    assert unlocked.numbers(topic)[-1] == number - 1
-
-    def others() -> None:
-        unlocked.idle(topic, 3)
-        unlocked.clock.advance(LATER_MS)
-        cleaned(unlocked, thorough=False)
-        assert unlocked.numbers(topic) == [number + 1, number + 2]
-
-    late = several(
-        on_path("/settle/", "put_if_absent", once(others)), on_path("/settle/", "put_if_absent", die, when="after")
-    )
-    with pytest.raises(KilledError):
-        act(unlocked.handle(late))
-    assert unlocked.numbers(topic) == [number, number + 1, number + 2]
-    return topic
 
 
 def test_what_a_ghost_drops_is_not_believed(unlocked: ObjectWorld) -> None:

@@ -21,7 +21,7 @@ from pyspark_commitlog.log.settle_state import Sealed, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import on_path
 from tests.rules import test_compaction as scenes
-from tests.rules.test_compaction import ABA, HOUR_MS, KEPT, created, identity, put, read
+from tests.support.compactions import ABA, HOUR_MS, KEPT, created, identity, put, read
 from tests.support.objects import ObjectWorld, UnknownMount
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

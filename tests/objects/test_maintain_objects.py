@@ -12,7 +12,7 @@ from pyspark_commitlog.errors import OutcomeUnknownError, StorageError
 from pyspark_commitlog.format.paths import object_name
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.testing.faults import ALL, MUTATING, at_call, lose_reply
-from tests.objects.test_collect import KilledError, die
+from tests.support.ghosts import KilledError, die
 from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify

@@ -8,13 +8,11 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.pieces import are_named, followed, replace_own, replaced, tail_to_own
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Place, Sealed, SettleState
-from pyspark_commitlog.log.topic import TopicLog
+from tests.support.ghosts import settled
 from tests.support.objects import ObjectWorld, copied, own, split, topic_id
-from tests.support.records import append, batch_of
 from tests.support.verify import verify
 
 
@@ -74,14 +72,6 @@ def test_a_gap_above_the_log_start_is_never_published(new: tuple[Sealed, ...], l
 
 
 # --- in a root --------------------------------------------------------------------------------------------
-
-
-def settled(unlocked: ObjectWorld, rounds: int, partitions: int = 1) -> TopicLog:
-    topic = unlocked.create(partitions)
-    for number in range(rounds):
-        append(topic, batch_of([b"%d" % number] * partitions, partition=list(range(partitions))))
-        settle(topic, topic_id(topic))
-    return topic
 
 
 def test_the_oldest_of_the_tail_become_own_pieces(unlocked: ObjectWorld) -> None:

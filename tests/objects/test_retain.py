@@ -12,7 +12,7 @@ from pyspark_commitlog.log.objects import retain as room
 from pyspark_commitlog.log.objects.retain import LetGo, plan_let_go
 from pyspark_commitlog.log.settle_state import Place, Sealed, Shared
 from pyspark_commitlog.testing.faults import on_path
-from tests.objects.test_pieces import settled
+from tests.support.ghosts import settled
 from tests.support.objects import LATER_MS, ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

@@ -22,8 +22,7 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
 from pyspark_commitlog.log.topic import TopicLog, side_files
 from pyspark_commitlog.testing.faults import Hook, on_path
-from tests.objects.test_collect import KilledError, die, ghost
-from tests.objects.test_pieces import settled
+from tests.support.ghosts import KilledError, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, copied, own, split, topic_id
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify

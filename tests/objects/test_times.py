@@ -15,10 +15,9 @@ from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.repair.dump import dump
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import caches
-from tests.rules.test_filters import check_windows
-from tests.rules.test_find_time import CONFIG, START_MS, agree, batch
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append
+from tests.support.times import CONFIG, START_MS, agree, batch, check_windows
 from tests.support.world import Recorder
 
 

@@ -30,58 +30,18 @@ from pyspark_commitlog.log.read.reader import PartitionReader, Rows
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.settle_state import Sealed
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.testing.faults import on_path
+from tests.support.compactions import ABA, CONFIG, HOUR_MS, KEPT, created, identity, put, read
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
-from tests.support.world import CHUNKS, DELAY_MS, World, failing, once
-
-HOUR_MS = 3_600_000
-CONFIG = {
-    **CHUNKS,
-    "cleanup.policy": "compact",
-    "segment.bytes": 1024,
-    "compression.type": "none",
-    "min.cleanable.dirty.ratio": 0,
-    "delete.retention.ms": HOUR_MS,
-}
-
-Told = list[tuple[int, bytes | None, bytes | None]]
-
-
-def created(world: World, partitions: int = 1, **config: object) -> TopicLog:
-    """Return a compacted topic with segments of one large record."""
-    return world.create(partitions, {**CONFIG, **{name.replace("_", "."): value for name, value in config.items()}})
-
-
-def put(world: World, *records: bytes) -> None:
-    """Write ``key=value`` and ``key`` (a tombstone), each large enough for a segment of its own, and settle."""
-    topic = world.handle()
-    for record in records:
-        key, equals, value = record.partition(b"=")
-        append(topic, batch_of([value if equals else None], key=[key], headers=[[("pad", b"x" * 700)]]))
-        settle(topic, topic.newest()[1].topic_id)
-
-
-def read(world: World) -> Told:
-    """Return (offset, key, value) of what a fresh process reads."""
-    return [(record.offset, record.key, record.value) for record in read_partition(world.handle(), 0)]
-
-
-def identity(world: World) -> str:
-    """Return the topic id."""
-    return world.handle().newest()[1].topic_id
+from tests.support.world import DELAY_MS, World, failing, once
 
 
 def sealed(world: World) -> tuple[Sealed, ...]:
     """Return the sealed segments of partition 0 as published."""
     topic = world.handle()
     return topic.sealed(topic.settled(identity(world))[1], 0)
-
-
-ABA = (b"a=1", b"b=1", b"a=2", b"c=1", b"end=1")
-KEPT: Told = [(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"1"), (4, b"end", b"1")]
 
 
 # --- which records stay -----------------------------------------------------------------------------------

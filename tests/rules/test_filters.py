@@ -23,11 +23,10 @@ from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.filters import LimitTaker
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
+from tests.support.times import CONFIG, START_MS, check_windows
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, World
 
-CONFIG = {**CHUNKS, "segment.bytes": 4096, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none"}
-START_MS = 1_000_000_000
 HOUR_US = 3_600_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,20 +65,6 @@ def segments(topic: TopicLog) -> list[Sealed | Active]:
     topic_id = topic.newest()[1].topic_id
     row = topic.settled(topic_id)[1].partition(0)
     return [*topic.sealed(topic.settled(topic_id)[1], 0), row.active]
-
-
-def check_windows(topic: TopicLog) -> int:
-    """Try many windows of time; return how many records were left out."""
-    topic_id, records = topic.newest()[1].topic_id, read_partition(topic, 0)
-    left_out = 0
-    for first in {START_MS - 50, START_MS + 5000, *(record.timestamp // 1000 for record in records)}:
-        for width in (0, 9, 200):
-            spans = spans_outside(topic, topic_id, 0, first, first + width)
-            for record in records:
-                if any(start <= record.offset < end for start, end in spans):
-                    left_out += 1
-                    assert not first <= record.timestamp // 1000 <= first + width
-    return left_out
 
 
 def test_no_record_of_a_window_of_time_is_left_out(world: World, topic: TopicLog) -> None:

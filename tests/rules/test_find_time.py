@@ -16,11 +16,9 @@ from pyspark_commitlog.log.read import reader
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.records import Record, append, batch_of, read_partition
-from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, once
-
-CONFIG = {**CHUNKS, "segment.bytes": 4096, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none"}
-START_MS = 1_000_000_000
+from tests.support.records import append, batch_of, read_partition
+from tests.support.times import CONFIG, START_MS, agree, batch
+from tests.support.world import DELAY_MS, Recorder, World, once
 
 
 @pytest.fixture(params=["in order", "shuffled"])
@@ -38,35 +36,6 @@ def topic(world: World, request: pytest.FixtureRequest) -> TopicLog:
     world.log().alter_topic("t", {"inline.max.bytes": 65536})
     append(world.handle(), batch(times[80:]))
     return world.handle()
-
-
-def batch(times: list[int]) -> object:
-    """Return records of these timestamps (ms), some microseconds later."""
-    noise = random.Random(times[0])
-    return batch_of([noise.randbytes(200) for _ in times], timestamp=[1000 * at + 7 for at in times])
-
-
-def walked(records: list[Record], at: int) -> OffsetAndTimestamp | None:
-    """Return the answer of a walk over all readable records."""
-    for record in records:
-        if record.timestamp >= at * 1000:
-            return OffsetAndTimestamp(record.offset, record.timestamp // 1000)
-    return None
-
-
-def latest(records: list[Record]) -> OffsetAndTimestamp | None:
-    """Return the first of the records with the largest timestamp in ms."""
-    told = [OffsetAndTimestamp(record.offset, record.timestamp // 1000) for record in records]
-    return next((each for each in told if each.timestamp == max(other.timestamp for other in told)), None)
-
-
-def agree(topic: TopicLog) -> None:
-    """Compare the answers for every timestamp around every record, and for the largest."""
-    topic_id = topic.newest()[1].topic_id
-    records = read_partition(topic, 0)
-    for at in [0, START_MS - 1, *range(START_MS, START_MS + 1300, 15), START_MS + 10**6]:
-        assert find_time(topic, topic_id, 0, at) == walked(records, at), at
-    assert find_max_timestamp(topic, topic_id, 0) == latest(records)
 
 
 def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
