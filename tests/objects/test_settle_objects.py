@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.errors import StorageError
+from pyspark_commitlog.errors import CorruptionError, StorageError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.segments.writer import Stamped
@@ -13,7 +13,7 @@ from pyspark_commitlog.storage import OutputFile
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
-from tests.support.world import CHUNKS, once
+from tests.support.world import CHUNKS, Recorder, once
 
 
 def run(topic: TopicLog) -> int:
@@ -126,3 +126,27 @@ class FailsOnce:
 
     def discard(self) -> None:
         self._inner.discard()
+
+
+def test_a_small_chunk_of_several_partitions_is_read_once(unlocked: ObjectWorld) -> None:
+    """Where each read is a request: not one for each partition's share."""
+    topic = unlocked.create(4, CHUNKS)
+    for value in (b"a", b"b"):
+        append(topic, batch_of([value] * 4, partition=[0, 1, 2, 3]))
+    recorder = Recorder()
+    assert run(unlocked.handle(recorder)) == 8
+    reads = [path for kind in ("read", "map", "fetch") for path in recorder.paths(kind) if path.endswith(".chunk")]
+    assert len(reads) == 2
+    assert unlocked.values() == [b"a", b"b"] * 4
+    verify(unlocked.handle())
+
+
+def test_a_chunk_that_is_cut_short_is_damage_for_the_partitions_that_lack_it(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(2, CHUNKS)
+    append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
+    (name,) = unlocked.files(".chunk")
+    path = unlocked.path / name
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CorruptionError, match="partition 1"):
+        run(unlocked.handle())
+    assert [row.end_offset for row in unlocked.settled().partitions] == [1, 0]

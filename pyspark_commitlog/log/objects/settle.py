@@ -11,6 +11,7 @@ from itertools import count
 
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.read.small_chunks import SmallChunks
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
 from pyspark_commitlog.log.segments.writer import Stamped
@@ -81,8 +82,10 @@ class _ObjectRun(SettleRun):
     ) -> None:
         super().__init__(topic, stored, state, base, before, budget)
         self._writer = writer
+        self._chunks: SmallChunks
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
+        self._chunks = SmallChunks(self._topic.storage, self._topic.paths(self._state.topic_id), sources.values())
         for partition in sorted(sources):
             self._move(partition, sources[partition])
 
@@ -91,7 +94,8 @@ class _ObjectRun(SettleRun):
         row, topic, state = self.partitions[partition], self._topic, self._state
         config = self._config
         merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
-        frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, state.voids_of(partition))
+        voids, whole = state.voids_of(partition), self._chunks.data
+        frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids, whole)
         sink = _Sink(topic, self._before, partition, self._writer.slice(partition, row.end_offset))
         now_ms = topic.storage.clock.now_ms()
         try:

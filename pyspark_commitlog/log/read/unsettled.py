@@ -254,7 +254,12 @@ class Unsettled(NamedTuple):
 
 
 def unsettled_frames(
-    topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole], from_offset: int, voids: Sequence[Void] = ()
+    topic: TopicLog,
+    topic_id: str,
+    sources: Sequence[Source | Hole],
+    from_offset: int,
+    voids: Sequence[Void] = (),
+    whole: Callable[[ChunkRef], pa.Buffer | None] = lambda _: None,
 ) -> Iterator[Unsettled | Void]:
     """Yield every unsettled frame of a partition, and voided ranges as such.
 
@@ -265,6 +270,7 @@ def unsettled_frames(
         sources: of one partition, in offset order.
         from_offset: where to start.
         voids: of that partition.
+        whole: returns all bytes of a chunk where they are there already; None: the extent is read.
     """
     for source in sources:
         if isinstance(source, Hole):
@@ -278,18 +284,26 @@ def unsettled_frames(
         elif overlaps(voids, source.extent.base_offset, source.extent.end_offset):
             yield from _with_voids(topic, topic_id, source, from_offset, voids)
         else:
-            yield from _frames(topic, topic_id, source, from_offset)
+            yield from _frames(topic, topic_id, source, from_offset, whole)
 
 
 #: What to do about unsettled data that is damaged.
 WAY_OUT = "Restore it from a copy; if there is none, `commitlog void` gives it up"
 
 
-def _frames(topic: TopicLog, topic_id: str, source: Source, from_offset: int) -> Iterator[Unsettled]:
+def _frames(
+    topic: TopicLog,
+    topic_id: str,
+    source: Source,
+    from_offset: int,
+    whole: Callable[[ChunkRef], pa.Buffer | None],
+) -> Iterator[Unsettled]:
     extent = source.extent
     span = span_of(topic, topic_id, source)
     offset = extent.base_offset
     try:
+        if source.chunk is not None:
+            span = replace(span, data=whole(source.chunk))
         for located in walk(topic.storage, span):
             offset = located.next_offset
             if located.base_offset >= from_offset:
