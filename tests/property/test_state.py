@@ -153,7 +153,7 @@ class Counted(list[list[int]]):
 
 
 def test_a_look_up_among_10_000_segments_looks_at_few() -> None:
-    rows = [[base, base + 10, 0, 1, 1, 0, 0, base * 100] for base in range(0, 100_000, 10)]
+    rows = [[base, base + 10, 0, 1, 1, 0, 0, base * 100, None, None] for base in range(0, 100_000, 10)]
     counted = Counted(rows)
     segments = Segments(counted, Segments.of(rows).latest)
 

@@ -180,7 +180,7 @@ PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "it
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
     ("spark/read/spark_rows.py", "_repeat"): "one scalar per frame",
-    ("log/write/checksum.py", "checksum"): "a few records, where a call of Arrow costs as much as some of them",
+    ("log/write/checksum.py", "hashes"): "a few records, where a call of Arrow costs as much as some of them",
     ("log/read/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
     ("log/write/records.py", "_partitions"): "the two bounds of a batch",
     ("log/write/staging.py", "_split"): "one number per partition that the batch has records for",

@@ -13,7 +13,7 @@ from pyspark_commitlog.log.state import ChunkRef
 from pyspark_commitlog.storage import Storage
 
 #: A chunk that is longer is read share by share.
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 8 * 2**20
 #: All chunks that a run holds take no more; those that come after are read share by share.
 MOST_BYTES = 64 * 2**20
 
