@@ -26,7 +26,7 @@ from tests.support.ghosts import KilledError, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, copied, own, split, topic_id
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
-from tests.support.world import RETENTION_MS, Recorder, once
+from tests.support.world import RETENTION_MS, Recorder, once, raising
 
 OURS = "11111111-1111-4111-8111-111111111111"
 
@@ -79,6 +79,21 @@ def test_while_the_floor_stays_nothing_is_listed(unlocked: ObjectWorld) -> None:
     assert [path for path in seen.paths("names") if not path.endswith(("/settle", "/journal"))] == []
     unlocked.clock.advance(RETENTION_MS)
     assert swept(unlocked) == 1
+
+
+def test_a_sweep_that_is_overtaken_while_it_reads_deletes_nothing(unlocked: ObjectWorld) -> None:
+    """The manifest that it was about to read is gone, with the entry that named it."""
+    topic = settled(unlocked, 3)
+    split(topic, 1)
+    below = stray(unlocked, topic, 2)
+    unlocked.clock.advance(RETENTION_MS)
+    hook = on_path("/manifests/", "read", raising(FileNotFoundError("collected")))
+    assert swept(unlocked, hook) == 0
+    assert unlocked.has(topic, below)
+    unlocked.idle(topic, 1)
+    unlocked.clock.advance(RETENTION_MS)
+    assert swept(unlocked) == 1
+    assert not unlocked.has(topic, below)
 
 
 def test_a_short_retention_is_an_hour() -> None:

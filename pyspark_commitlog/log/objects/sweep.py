@@ -43,7 +43,10 @@ def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
         return None
     doomed = set(_below(topic, topic.paths(topic_id), state.files_floor))
     if doomed:
-        doomed -= _named_now(topic, state)
+        try:
+            doomed -= _named_now(topic, state)
+        except FileNotFoundError:  # a manifest is collected: a newer entry names other files. The next floor sweeps
+            return 0
     if doomed:
         retained = _named_by_retained(topic, topic_id)
         doomed = set() if retained is None else doomed - retained
