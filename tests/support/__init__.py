@@ -1,1 +1,1 @@
-"""Small helpers that tests tell their stories with. Nothing here asserts."""
+"""Small helpers that tests tell their stories with. None of it is collected as a test."""
