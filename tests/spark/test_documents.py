@@ -31,6 +31,8 @@ PARTS = {
     "docs/explanation/groups.md",
     "docs/how-to/access.md",
     "docs/how-to/maintenance.md",
+    "docs/how-to/move-to-a-bucket.md",
+    "docs/how-to/object-stores.md",
     "docs/reference/limits.md",
 }
 _BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

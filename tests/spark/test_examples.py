@@ -142,9 +142,9 @@ def test_a_writer_that_fails_is_told_with_the_place_of_its_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log.create_topic(TOPIC)
-    monkeypatch.setattr(demo, "start_writer", lambda root: writer_that_ended(3))
+    monkeypatch.setattr(demo, "start_writer", lambda root, url: writer_that_ended(3))
     with pytest.raises(SystemExit, match=re.escape(f"the writer failed, see {tmp_path / 'writer.log'}")):
-        demo.write_with_a_kill(tmp_path, log, total=10)
+        demo.write_with_a_kill(tmp_path, log, str(tmp_path / "log"), total=10)
     assert "killed" not in capsys.readouterr().out
 
 
@@ -154,8 +154,8 @@ def test_a_writer_that_finished_is_not_told_as_killed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     log.create_topic(TOPIC)
-    monkeypatch.setattr(demo, "start_writer", lambda root: writer_that_ended(0))
-    demo.write_with_a_kill(tmp_path, log, total)
+    monkeypatch.setattr(demo, "start_writer", lambda root, url: writer_that_ended(0))
+    demo.write_with_a_kill(tmp_path, log, str(tmp_path / "log"), total)
     told = capsys.readouterr().out
     assert "writer killed" not in told
     assert "the writer finished before it could be killed" in told
