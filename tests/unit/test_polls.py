@@ -16,6 +16,7 @@ from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.support.records import append, batch_of
 
 TOPIC, PARTITIONS, ALL = "orders", 200, ReadAllAvailable()
+FIXED = 300  # a poll's own calls (some 200), with room for less than one more call for each partition
 
 
 @pytest.fixture
@@ -70,6 +71,6 @@ def test_where_nothing_is_new_spark_gets_the_very_text_it_gave(reader: CommitLog
 def test_a_poll_and_a_plan_make_a_few_calls_for_each_partition(reader: CommitLogStreamReader) -> None:
     first = reader.initialOffset()
     last = reader.latestOffset(first, ALL)
-    assert calls(lambda: reader.latestOffset(last, ALL)) < 3 * PARTITIONS
-    assert calls(lambda: reader.latestOffset(first, ALL)) < 4 * PARTITIONS
-    assert calls(lambda: reader.partitions(first, last)) < 6 * PARTITIONS
+    assert calls(lambda: reader.latestOffset(last, ALL)) < 2 * PARTITIONS + FIXED
+    assert calls(lambda: reader.latestOffset(first, ALL)) < 3 * PARTITIONS + FIXED
+    assert calls(lambda: reader.partitions(first, last)) < 5 * PARTITIONS + FIXED
