@@ -2,8 +2,9 @@
 
     make bench-object-store            or: python benchmarks/object_store.py [--mb N]
 
-One run, on versitygw on this machine: the floor puts and gets objects of the same sizes by the same library, in as many
-threads; then a topic of as many bytes is written and read by this package, without Spark. The server's share of the
+One run, on versitygw on this machine: the floor uploads objects of the same sizes in the same parts, and gets the same
+ranges, by the same library in as many threads; then a topic of as many bytes is written (by as many tasks, in batches
+of some MB as Spark hands them over, in one commit) and read by this package, without Spark. The server's share of the
 processor time is printed: where it takes all of it, the ratio says how the server divides its time.
 """
 
@@ -15,19 +16,24 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.partitioner import Partitioner
+from pyspark_commitlog.log.write.staging import Staged, Stager
 from tests.object_stores.servers import Bucket, Versitygw
 
 PARTITIONS, THREADS, PART = 4, 4, 8 * 2**20
 VALUE_BYTES, ROWS = 1000, 4000
+Done = TypeVar("Done")
 
 
 def main() -> None:
@@ -57,10 +63,12 @@ class Bench:
         random = np.random.default_rng(7)
         self._data = random.integers(0, 256, PART, dtype=np.uint8).tobytes()
         values = [random.integers(0, 256, VALUE_BYTES, dtype=np.uint8).tobytes() for _ in range(ROWS)]
-        self._batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+        partition = pa.array(np.arange(ROWS, dtype=np.int32) % PARTITIONS)
+        self._batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "partition": partition})
 
     def run(self, number: int) -> None:
         """Measure everything once."""
+        import obstore
         from obstore.store import S3Store
 
         options = self._bucket.options
@@ -68,12 +76,21 @@ class Bench:
             "bench", endpoint=options["endpoint_url"], access_key_id=options["key"],
             secret_access_key=options["secret"], region="us-east-1", client_options={"allow_http": True},
         )  # fmt: skip
-        names = [f"floor-{number}/{at}" for at in range(self._size // PART)]
-        puts = self._timed("floor: PUTs of 8 MiB", lambda: self._each(lambda name: store.put(name, self._data), names))
-        gets = self._timed(
-            "floor: ranged GETs of 8 MiB",
-            lambda: self._each(lambda name: len(store.get_range(name, start=0, end=PART)), names),
-        )
+        names, parts = [f"floor-{number}/{at}" for at in range(THREADS)], self._size // THREADS // PART
+
+        def upload(name: str) -> None:
+            output = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=THREADS)
+            for _ in range(parts):
+                output.write(self._data)
+            output.close()
+
+        def get(piece: tuple[str, int]) -> None:
+            name, at = piece
+            assert len(store.get_range(name, start=at * PART, length=PART)) == PART
+
+        pieces = [(name, at) for name in names for at in range(parts)]
+        puts = self._timed("floor: uploads by 8 MiB", lambda: _each(upload, names))
+        gets = self._timed("floor: ranged GETs of 8 MiB", lambda: _each(get, pieces))
         url = f"{self._bucket.url}/{uuid.uuid4()}"
         log = CommitLog(url, storage_options=options)
         log.create_topic("t", partitions=PARTITIONS, config={"compression.type": "none", "retention.ms": -1})
@@ -83,17 +100,21 @@ class Bench:
         settled = self._timed("batch read, settled", lambda: self._read(log))
         print(f"  write / floor {puts / wrote:.2f}, read / floor {gets / read:.2f}, settled {gets / settled:.2f}\n")
 
-    def _each(self, act: Callable[[str], object], names: list[str]) -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(act, names))
-
     def _write(self, log: CommitLog) -> None:
-        from tests.support.records import append
+        topic = log.topic("t")
+        stored, state = topic.newest()
+        config, paths = topic.config(state), topic.paths(state.topic_id)
 
-        topic, total = log.topic("t"), self._size // VALUE_BYTES // ROWS
-        for _ in range(max(1, total // 64)):
-            rows = pa.Table.from_batches([self._batch] * 64).combine_chunks().to_batches()[0]
-            append(topic, _with_partition(rows))
+        def task(number: int) -> Staged:
+            chosen = Partitioner(state.partitions, "sticky", config.number("batch.size"), first=number)
+            stager = Stager(topic.storage, paths, state, stored.sequence, chosen, config)
+            for _ in range(self._size // VALUE_BYTES // ROWS // THREADS):
+                stager.add(self._batch)
+            staged = stager.finish()
+            assert staged is not None
+            return staged
+
+        commit(topic, state.topic_id, _each(task, range(THREADS)))
 
     def _read(self, log: CommitLog) -> None:
         topic = log.topic("t")
@@ -103,8 +124,7 @@ class Bench:
             reader = PartitionReader(log.topic("t"), state.topic_id, partition)
             return sum(rows.count for rows in reader.read(0, state.log_end[partition]))
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            assert sum(pool.map(whole, range(PARTITIONS))) == sum(state.log_end)
+        assert sum(_each(whole, range(PARTITIONS))) == sum(state.log_end)
 
     def _timed(self, what: str, act: Callable[[], object]) -> float:
         """Return seconds, and print them with the rate and the server's share of the processors."""
@@ -118,10 +138,9 @@ class Bench:
         return seconds
 
 
-def _with_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
-    count = rows.num_rows
-    partition = pa.array(np.arange(count, dtype=np.int32) % PARTITIONS)
-    return pa.RecordBatch.from_pydict({"value": rows.column(0), "partition": partition})
+def _each(act: Callable[[Any], Done], items: Iterable[Any]) -> list[Done]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(act, items))
 
 
 def _cpu_seconds(pid: int) -> float:
