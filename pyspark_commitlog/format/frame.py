@@ -28,6 +28,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -76,6 +77,8 @@ _KNOWN_KINDS = (DENSE, SPARSE)
 #: Record headers that are parsed, and made, once for all the frames that have them: so many, of so many bytes.
 _KEPT = 256
 _KEPT_BYTES = 1024
+#: To copy a message of so many bytes costs more than to write the pieces of its frame one by one.
+_LARGE_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,35 @@ class Payload:
     message: pa.Buffer
 
 
+class Pieces(NamedTuple):
+    """The bytes of a frame: what stands before its Arrow message, the message, and what stands after it."""
+
+    before: bytes
+    message: pa.Buffer
+    after: bytes
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the frame has."""
+        size: int = len(self.before) + self.message.size + len(self.after)
+        return size
+
+    def joined(self) -> bytes:
+        """Return the whole frame, as a copy."""
+        return b"".join((self.before, memoryview(self.message), self.after))
+
+    def to_write(self) -> tuple[bytes | pa.Buffer, ...]:
+        """Return what to write, one after the other: a small frame as one, which costs less than three calls."""
+        return self if self.message.size >= _LARGE_BYTES else (self.joined(),)
+
+
 def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> bytes:
     """Return the bytes of a frame around an Arrow IPC RecordBatch message that covers ``rows`` offsets."""
+    return pieces(message, rows=rows, times=times, identity=identity, base_offset=base_offset).joined()
+
+
+def pieces(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> Pieces:
+    """Return the same in pieces: the message, most of a frame's bytes, is not copied."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
     base_ms = times.base_ms if horizon is None else horizon
@@ -201,7 +231,7 @@ def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, b
         crc = google_crc32c.extend(crc, part)
     size = len(before) + message.size + len(headers) + _CRC_COUNTS_FROM
     stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, 0)
-    return b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before, memoryview(message), headers))
+    return Pieces(b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before)), message, headers)
 
 
 def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.Buffer]:

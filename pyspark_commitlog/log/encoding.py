@@ -24,9 +24,9 @@ def encode_frame(
     log_append_time: bool,
     base_offset: int,
     chunk: str | None = None,
-) -> bytes:
+) -> frame.Pieces:
     """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is given."""
-    return frame.encode(
+    return frame.pieces(
         columns.encode(batch, codec),
         rows=batch.num_rows,
         times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),

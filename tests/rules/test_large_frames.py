@@ -82,7 +82,7 @@ def oversized(topic: TopicLog, values: list[bytes | None], keys: list[bytes] | N
     )
     topic_id = topic.newest()[1].topic_id
     data = encode_frame(batch, codec="zstd", topic_id=topic_id, partition=0, log_append_time=False, base_offset=0)
-    return put_frame(topic, data, len(values))
+    return put_frame(topic, data.joined(), len(values))
 
 
 # --- joined -----------------------------------------------------------------------------------------------

@@ -57,11 +57,9 @@ def padded(wanted: Wanted, topic_id: str) -> pa.RecordBatch:
         columns = [nothing[0], batch.column("value"), nothing[1], batch.column("timestamp")]
         whole = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         some = "0" * len(topic_id)
-        return len(
-            encode_frame(
-                whole, codec="none", topic_id=topic_id, partition=0, log_append_time=False, base_offset=0, chunk=some
-            )
-        )
+        return encode_frame(
+            whole, codec="none", topic_id=topic_id, partition=0, log_append_time=False, base_offset=0, chunk=some
+        ).size
 
     pad = wanted.bytes - size(0)
     assert size(pad) == wanted.bytes, f"{wanted} cannot be made"

@@ -158,7 +158,7 @@ class Merger:
             log_append_time=held[0].frame.log_append_time,
             base_offset=held[0].base_offset,
         )
-        return _parsed(data)
+        return _parsed(data.joined())
 
 
 def _parsed(data: bytes) -> Frame:

@@ -98,7 +98,7 @@ class _Pending:
         return batch
 
 
-Encode = Callable[[], bytes]
+Encode = Callable[[], frame.Pieces]
 
 
 class Stager:
@@ -145,7 +145,7 @@ class Stager:
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
         self._pinned = 0
         self._encoding: deque[tuple[int, int, Encode]] = deque()  # partition, bytes of the rows, what waits for it
-        self._finished: dict[int, list[bytes]] = defaultdict(list)
+        self._finished: dict[int, list[frame.Pieces]] = defaultdict(list)
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
         self._chunk_id = storage.new_id()
@@ -257,7 +257,7 @@ class Stager:
             partition, size, encode = self._encoding.popleft()
             data = encode()
             self._finished[partition].append(data)
-            self._finished_bytes += len(data) - size
+            self._finished_bytes += data.size - size
 
     def finish(self) -> Staged | None:
         """Stage what is left and return what a commit needs; None when there were no records."""
@@ -287,15 +287,16 @@ class Stager:
     def _chunk_name(self) -> str:
         return chunk_name(self._sequence, self._chunk_id)
 
-    def _taken(self) -> list[bytes]:
+    def _taken(self) -> list[bytes | pa.Buffer]:
         """Take the finished frames, partition by partition, and write down where they lie."""
-        taken: list[bytes] = []
+        taken: list[bytes | pa.Buffer] = []
         for partition in sorted(self._finished):
             frames = self._finished[partition]
-            length = sum(map(len, frames))
+            length = sum(each.size for each in frames)
             self._extents.append(StagedExtent(partition, self._position, length, self._rows[partition]))
             self._position += length
-            taken += frames
+            for each in frames:
+                taken += each.to_write()
         self._finished.clear()
         self._finished_bytes = 0
         self._rows.clear()
