@@ -6,8 +6,8 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StorageError
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
-from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import OutputFile
 from tests.support.objects import ObjectWorld, topic_id

@@ -17,8 +17,9 @@ from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.indexes import index_fault, mended
-from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
+from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.property.strategies import quick

@@ -16,7 +16,8 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.timestamps import spans_outside
-from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped
+from pyspark_commitlog.log.segments.growing import Stamped
+from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.read.batch import CommitLogReader

@@ -6,7 +6,8 @@ import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.segments.writer import SegmentWriter, Stamped, roll_limits
+from pyspark_commitlog.log.segments.growing import Stamped
+from pyspark_commitlog.log.segments.writer import SegmentWriter, roll_limits
 from pyspark_commitlog.log.settle_state import SettledPartition
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.records import append, batch_of

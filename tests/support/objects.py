@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.objects.pieces import tail_to_own
+from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
-from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.settle_change import Change, named_by
 from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
 from pyspark_commitlog.log.topic import TopicLog

@@ -16,8 +16,8 @@ from pyspark_commitlog.log.frames import earliest_ms, segment_span
 from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
 from pyspark_commitlog.log.objects.sources import Sources, read_frames
+from pyspark_commitlog.log.segments.growing import Stamped, stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, Written
-from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
 from pyspark_commitlog.log.settling.merger import Merger
@@ -267,9 +267,7 @@ class _Merge:
         """Yield the frames of own pieces as they are: those that were small were joined in the tail."""
         for piece in pieces:
             for found in read_frames(self._topic.storage, segment_span(self._paths, partition, piece), piece):
-                frame, least = found.frame, earliest_ms(found.frame, found.payload)
-                buffer, last = (frame.buffer,), frame.last_offset
-                yield Stamped(buffer, frame.length, frame.base_offset, last, frame.max_timestamp, least)
+                yield stamped(found.frame, earliest_ms(found.frame, found.payload))
 
     def _writer(self) -> ObjectWriter:
         return ObjectWriter(self._topic.storage, self._paths, self._base.sequence, self._limits)

@@ -13,8 +13,8 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.small_chunks import SmallChunks
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
+from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
-from pyspark_commitlog.log.segments.writer import Stamped
 from pyspark_commitlog.log.settle_change import Change, Operation
 from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled

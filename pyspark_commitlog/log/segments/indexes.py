@@ -13,15 +13,13 @@ import google_crc32c
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import (
-    IndexState,
     Published,
-    index_frame,
     offset_index_fault,
-    seal_time,
     time_index_fault,
 )
 from pyspark_commitlog.log.frames import check, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.growing import GrowingSegment, stamped
 from pyspark_commitlog.log.settle_state import Active, Sealed
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -77,10 +75,11 @@ def mended(
 
 
 def _rebuild_sealed(directory: SegmentDir, sealed: Sealed, interval_bytes: int) -> Sealed:
-    state, offsets, times = _walked(directory, sealed, sealed.crc, sealed.end_offset, interval_bytes)
-    times += seal_time(state)
-    _replace(directory, sealed, offsets, times)
-    return replace(sealed, offset_bytes=len(offsets), time_bytes=len(times), max_timestamp=state.max_timestamp)
+    growing = _walked(directory, sealed, sealed.end_offset, interval_bytes)
+    growing.seal()
+    _replace(directory, sealed, growing)
+    i = growing.index
+    return replace(sealed, offset_bytes=i.offset_bytes, time_bytes=i.time_bytes, max_timestamp=i.max_timestamp)
 
 
 def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, interval_bytes: int) -> Active | Sealed:
@@ -89,50 +88,40 @@ def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, inte
     A reader with an older view maps as much as was published then: such a file must not be extended with zeros, and
     cut later.
     """
-    state, offsets, times = _walked(directory, active, active.crc, end_offset, interval_bytes)
-    before = active.index
-    state = replace(state, first_timestamp=before.first_timestamp)  # may be the clock, which no frame has
-    if state.offset_bytes >= before.offset_bytes and state.time_bytes >= before.time_bytes:
-        _replace(directory, active, offsets, times)
-        return replace(active, index=state)
-    times += seal_time(state)
-    _replace(directory, active, offsets, times)
+    growing, before = _walked(directory, active, end_offset, interval_bytes), active.index
+    if growing.index.offset_bytes >= before.offset_bytes and growing.index.time_bytes >= before.time_bytes:
+        _replace(directory, active, growing)
+        # may be the clock, which no frame has
+        return replace(active, index=replace(growing.index, first_timestamp=before.first_timestamp))
+    growing.seal()
+    _replace(directory, active, growing)
     _cut_log(directory, active)
-    return Sealed(state.base_offset, end_offset, active.rewrite, state.position, active.crc, len(offsets), len(times),
-                  state.max_timestamp, active.min_timestamp, active.lateness)  # fmt: skip
+    sealed = growing.sealed(end_offset, active.crc, active.rewrite)
+    return replace(sealed, min_timestamp=active.min_timestamp, lateness=active.lateness)
 
 
-def _walked(
-    directory: SegmentDir, segment: Active | Sealed, crc: int, end_offset: int, interval_bytes: int
-) -> tuple[IndexState, bytearray, bytearray]:
-    """Return the state and both indexes as appending the published frames one by one makes them, each checked."""
+def _walked(directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int) -> GrowingSegment:
+    """Return both indexes as appending the published frames one by one makes them, each checked."""
     span = directory.span(segment)
     path = span.path
-    state, offsets, times = IndexState(segment.base_offset), bytearray(), bytearray()
+    growing = GrowingSegment.at(segment.base_offset, interval_bytes)
     following, found_crc = segment.base_offset, 0
     try:
         for located in walk(directory.storage, span):
             check(located, span)
             following = located.next_offset
             found_crc = google_crc32c.extend(found_crc, located.frame.buffer)
-            added = index_frame(
-                state,
-                last_offset=following - 1,
-                max_timestamp=located.frame.max_timestamp,
-                length=located.frame.length,
-                interval_bytes=interval_bytes,
-            )
-            state = added.state
-            offsets += added.offset_entry
-            times += added.time_entry
+            growing.append(stamped(located.frame, None))
     except FileNotFoundError as error:
-        raise _damaged(directory, following, f"{path} position {state.position}: the file is missing") from error
+        raise _damaged(directory, following, f"{path} position {growing.length}: the file is missing") from error
     except CorruptionError as error:
         raise _damaged(directory, following, str(error)) from error
-    if found_crc != crc or following != end_offset:
+    if found_crc != segment.crc or following != end_offset:
         why = f"its {segment.length} bytes have CRC-32C {found_crc:08x} and end at offset {following}"
-        raise _damaged(directory, segment.base_offset, f"{path} position 0: {why}, expected {crc:08x} and {end_offset}")
-    return state, offsets, times
+        raise _damaged(
+            directory, segment.base_offset, f"{path} position 0: {why}, expected {segment.crc:08x} and {end_offset}"
+        )
+    return growing
 
 
 def _damaged(directory: SegmentDir, offset: int, why: str) -> CorruptionError:
@@ -142,8 +131,8 @@ def _damaged(directory: SegmentDir, offset: int, why: str) -> CorruptionError:
     )
 
 
-def _replace(directory: SegmentDir, segment: Active | Sealed, offsets: bytearray, times: bytearray) -> None:
-    for suffix, data in (("index", offsets), ("timeindex", times)):
+def _replace(directory: SegmentDir, segment: Active | Sealed, growing: GrowingSegment) -> None:
+    for suffix, data in (("index", growing.offsets), ("timeindex", growing.times)):
         directory.storage.write_once(directory.file(segment, suffix), bytes(data))
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.format.frame import Frame
-from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
 from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.growing import GrowingSegment, stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
-from pyspark_commitlog.log.segments.writer import Stamped
-from pyspark_commitlog.log.settle_state import Sealed, earliest, later
+from pyspark_commitlog.log.settle_state import Sealed
 
 
 class NewSegment(Protocol):
@@ -56,55 +54,30 @@ class _FileSegment:
     """Three new files, whole and synced at ``finish``."""
 
     def __init__(self, directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> None:
-        self._directory, self._number = directory, number
-        self._interval_bytes = limits.interval_bytes
-        self._state = IndexState(base_offset)
-        self._index, self._times = bytearray(), bytearray()
-        self._least: int | None = None
-        self._lateness: int | None = 0
-        self._limits = RollLimits(limits.segment_bytes, LONG_MAX, limits.index_bytes, jitter_ms=0)
+        self._directory, self._number, self._roll = directory, number, limits.roll
+        self._growing = GrowingSegment.at(base_offset, limits.interval_bytes)
         self._log = directory.storage.create(self._path("log"))
 
     def _path(self, suffix: str) -> str:
-        stem = segment_stem(self._state.base_offset, self._number)
+        stem = segment_stem(self._growing.index.base_offset, self._number)
         return self._directory.paths.segment_file(self._directory.partition, stem, suffix)
 
     def full(self, frame: Frame) -> bool:
-        return should_roll(
-            self._state,
-            self._limits,
-            incoming_bytes=frame.length,
-            incoming_max_timestamp=frame.max_timestamp,
-            incoming_last_offset=frame.last_offset,
-            now_ms=0,
-        )
+        return self._growing.is_full(stamped(frame, None), self._roll)
 
     def append(self, frame: Frame, least_ms: int | None) -> None:
-        self._least = earliest((self._least, least_ms)) if self._state.position else least_ms
-        self._lateness = later(self._lateness, self._state.max_timestamp, least_ms)
-        indexed = index_frame(
-            self._state,
-            last_offset=frame.last_offset,
-            max_timestamp=frame.max_timestamp,
-            length=frame.length,
-            interval_bytes=self._interval_bytes,
-        )
-        self._state = indexed.state
-        self._index += indexed.offset_entry
-        self._times += indexed.time_entry
+        self._growing.append(stamped(frame, least_ms))
         self._log.write(frame.buffer)
 
     def discard(self) -> None:
         self._log.discard()
 
     def finish(self, end_offset: int) -> Sealed:
-        self._times += seal_time(self._state)
-        length, crc = self._log.close()
-        self._directory.storage.write_once(self._path("index"), bytes(self._index))
-        self._directory.storage.write_once(self._path("timeindex"), bytes(self._times))
-        base, latest = self._state.base_offset, self._state.max_timestamp
-        return Sealed(base, end_offset, self._number, length, crc, len(self._index), len(self._times), latest,
-                      self._least, self._lateness)  # fmt: skip
+        self._growing.seal()
+        _, crc = self._log.close()
+        self._directory.storage.write_once(self._path("index"), bytes(self._growing.offsets))
+        self._directory.storage.write_once(self._path("timeindex"), bytes(self._growing.times))
+        return self._growing.sealed(end_offset, crc, self._number)
 
 
 class _ObjectSegment:
@@ -130,8 +103,3 @@ class _ObjectSegment:
         written = self._writer.finish(tier=0)
         assert written is not None, "a segment has a frame"
         return written.sealed()[self._partition]
-
-
-def stamped(frame: Frame, least_ms: int | None) -> Stamped:
-    """Return a settled frame as a segment's writer takes it; no record of it is before ``least_ms``."""
-    return Stamped((frame.buffer,), frame.length, frame.base_offset, frame.last_offset, frame.max_timestamp, least_ms)

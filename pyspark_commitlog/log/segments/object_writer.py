@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, StorageError
-from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, seal_time, should_roll
+from pyspark_commitlog.format.index import RollLimits
 from pyspark_commitlog.format.paths import TopicPaths, object_name
 from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, Part, Slice, encode_footer
-from pyspark_commitlog.log.segments.writer import Stamped
-from pyspark_commitlog.log.settle_state import Sealed, Shared, earliest, later, sealed_slice
+from pyspark_commitlog.log.segments.growing import GrowingSegment, Stamped
+from pyspark_commitlog.log.settle_state import Sealed, Shared, sealed_slice
 from pyspark_commitlog.storage import Storage
 
 _WRITE_BYTES = 4 * 2**20
@@ -40,6 +40,11 @@ class SliceLimits:
             config.number("segment.index.bytes"),
             config.number("index.interval.bytes"),
         )
+
+    @property
+    def roll(self) -> RollLimits:
+        """Return the limits as ``should_roll`` takes them; time has none."""
+        return RollLimits(self.segment_bytes, LONG_MAX, self.index_bytes, jitter_ms=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +152,9 @@ class SliceWriter:
     """Appends frames to one partition's slice of an object."""
 
     def __init__(self, target: ObjectWriter, partition: int, base_offset: int, limits: SliceLimits) -> None:
-        self._target, self._partition, self._limits = target, partition, limits
-        self._roll = RollLimits(limits.segment_bytes, LONG_MAX, limits.index_bytes, jitter_ms=0)
-        self._state = IndexState(base_offset)
+        self._target, self._partition, self._roll = target, partition, limits.roll
+        self._growing = GrowingSegment.at(base_offset, limits.interval_bytes)
         self._crc = 0
-        self._least: int | None = None
-        self._lateness: int | None = 0
-        self._index, self._times = bytearray(), bytearray()
         self._gathered: list[bytes | pa.Buffer] = []
         self._gathered_bytes = 0
         #: The offset after the last frame.
@@ -162,23 +163,16 @@ class SliceWriter:
     @property
     def length(self) -> int:
         """Return the bytes of its log."""
-        return self._state.position
+        return self._growing.length
 
     @property
     def latest_timestamp(self) -> int:
         """Return the largest timestamp (ms) of its frames; -1 where there is none."""
-        return self._state.max_timestamp
+        return self._growing.index.max_timestamp
 
     def full(self, frame: Stamped) -> bool:
         """Return whether the frame must go to another segment."""
-        return should_roll(
-            self._state,
-            self._roll,
-            incoming_bytes=frame.length,
-            incoming_max_timestamp=frame.max_timestamp,
-            incoming_last_offset=frame.last_offset,
-            now_ms=0,
-        )
+        return self._growing.is_full(frame, self._roll)
 
     def append(self, frame: Stamped) -> None:
         """Append a frame.
@@ -190,19 +184,7 @@ class SliceWriter:
             raise CorruptionError(
                 f"partition {self._partition}: frame at offset {frame.base_offset}, expected {self.next_offset}"
             )
-        begun = self._state.position > 0
-        self._lateness = later(self._lateness, self._state.max_timestamp, frame.min_timestamp)
-        self._least = earliest((self._least, frame.min_timestamp)) if begun else frame.min_timestamp
-        indexed = index_frame(
-            self._state,
-            last_offset=frame.last_offset,
-            max_timestamp=frame.max_timestamp,
-            length=frame.length,
-            interval_bytes=self._limits.interval_bytes,
-        )
-        self._state = indexed.state
-        self._index += indexed.offset_entry
-        self._times += indexed.time_entry
+        self._growing.append(frame)
         for piece in frame.pieces:
             self._crc = google_crc32c.extend(self._crc, piece)
         self._gathered += frame.pieces
@@ -217,18 +199,19 @@ class SliceWriter:
 
     def finish(self) -> None:
         """Write its indexes after its log."""
-        if not self._state.position:
+        growing = self._growing
+        if not growing.length:
             self._target.ended(None)
             return
-        state = self._state
-        self._times += seal_time(state)
+        growing.seal()
         self._flush()
-        index, times = bytes(self._index), bytes(self._times)
+        index, times = bytes(growing.offsets), bytes(growing.times)
         self._target.write([index, times])
         parts = [
-            Part(LOG, state.position, self._crc),
+            Part(LOG, growing.length, self._crc),
             Part(INDEX, len(index), google_crc32c.value(index)),
             Part(TIMEINDEX, len(times), google_crc32c.value(times)),
         ]
-        base, latest = state.base_offset, state.max_timestamp
-        self._target.ended(Slice(self._partition, base, self.next_offset, latest, self._least, self._lateness, parts))
+        base, latest = growing.index.base_offset, growing.index.max_timestamp
+        least, lateness = growing.min_timestamp, growing.lateness
+        self._target.ended(Slice(self._partition, base, self.next_offset, latest, least, lateness, parts))

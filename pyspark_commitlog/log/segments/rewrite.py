@@ -24,7 +24,8 @@ from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Pa
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment, stamped
+from pyspark_commitlog.log.segments.growing import stamped
+from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment
 from pyspark_commitlog.log.segments.object_writer import SliceLimits, SliceWriter
 from pyspark_commitlog.log.settle_state import Sealed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import google_crc32c
 import pyarrow as pa
@@ -23,47 +23,38 @@ from pyspark_commitlog.format.index import (
     TIME_ENTRY_BYTES,
     IndexState,
     RollLimits,
-    begun_at,
-    index_frame,
-    seal_time,
-    should_roll,
     usable_bytes,
 )
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, parse_segment
 from pyspark_commitlog.log.leaves import Leaf, manifest_bytes, plan_manifest
 from pyspark_commitlog.log.segments.directory import SegmentDir
+from pyspark_commitlog.log.segments.growing import GrowingSegment, Stamped
 from pyspark_commitlog.log.segments.indexes import mended
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, earliest, later
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition
 from pyspark_commitlog.storage import AppendFile, Storage
 
 _WRITE_BYTES = 4 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """A frame with its real offsets, ready to be written. Timestamps in ms; no row is before the smallest."""
-
-    pieces: tuple[bytes | pa.Buffer, ...]
-    length: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    min_timestamp: int | None = None
 
 
 class _Files:
     """The open files of the active segment, with writes gathered."""
 
     def __init__(
-        self, storage: Storage, paths: TopicPaths, partition: int, active: Active, index_bytes: int, log_bytes: int
+        self,
+        storage: Storage,
+        paths: TopicPaths,
+        partition: int,
+        active: Active,
+        interval_bytes: int,
+        index_bytes: int,
+        log_bytes: int,
     ) -> None:
-        self.active = active
+        self.growing = GrowingSegment(active, interval_bytes)
+        self._crc = active.crc
         self._clock = storage.clock
         self._open: dict[str, AppendFile] = {}
         self._gathered: list[bytes | pa.Buffer] = []
         self._gathered_bytes = 0
-        self._index = bytearray()
-        self._times = bytearray()
         self._published = active
         names = {s: paths.segment_file(partition, active.stem, s) for s in ("log", "index", "timeindex")}
         _check_published(storage, names["log"], active)
@@ -98,61 +89,48 @@ class _Files:
             self._open[suffix].truncate(used)
             self._open[suffix].truncate(max(used, usable_bytes(index_bytes, entry)))
 
-    def add(self, frame: Stamped, interval_bytes: int) -> None:
-        indexed = index_frame(
-            self.active.index,
-            last_offset=frame.last_offset,
-            max_timestamp=frame.max_timestamp,
-            length=frame.length,
-            interval_bytes=interval_bytes,
-        )
-        crc = self.active.crc
+    @property
+    def active(self) -> Active:
+        """Return the segment as it is to be published."""
+        return self.growing.active(self._crc, self._published.rewrite)
+
+    def add(self, frame: Stamped) -> None:
+        is_first = not self.growing.length
+        self.growing.append(frame)
+        if is_first:
+            self.growing.count_roll_from(self._clock.now_ms())
         for piece in frame.pieces:
-            crc = google_crc32c.extend(crc, piece)
-        before = self.active
-        if before.length:
-            state, least = indexed.state, earliest((before.min_timestamp, frame.min_timestamp))
-            lateness = later(before.lateness, before.max_timestamp, frame.min_timestamp)
-        else:
-            state, least = begun_at(indexed.state, self._clock.now_ms()), frame.min_timestamp
-            lateness = later(0, -1, frame.min_timestamp)
-        self.active = Active(state, crc, before.rewrite, least, lateness)
-        self._index += indexed.offset_entry
-        self._times += indexed.time_entry
+            self._crc = google_crc32c.extend(self._crc, piece)
         self._gathered += frame.pieces
         self._gathered_bytes += frame.length
         if self._gathered_bytes >= _WRITE_BYTES:
             self._write_log()
 
     def _write_log(self) -> None:
-        self._open["log"].write_at(self.active.length - self._gathered_bytes, self._gathered)
+        self._open["log"].write_at(self.growing.length - self._gathered_bytes, self._gathered)
         self._gathered, self._gathered_bytes = [], 0
 
     def flush(self, *, sync_indexes: bool) -> None:
         """Write all that is gathered; sync the log (rule R5), and the indexes, which are hints, only if asked to."""
         self._write_log()
         at = self._published.index
-        self._open["index"].write_at(at.offset_bytes, [bytes(self._index)])
-        self._open["timeindex"].write_at(at.time_bytes, [bytes(self._times)])
+        self._open["index"].write_at(at.offset_bytes, [bytes(self.growing.offsets)])
+        self._open["timeindex"].write_at(at.time_bytes, [bytes(self.growing.times)])
         for suffix in ("log", "index", "timeindex") if sync_indexes else ("log",):  # in Kafka's order
             self._open[suffix].sync()
 
     def seal(self, end_offset: int) -> Sealed:
         """Write the forced last time-index entry, trim all three files, sync them."""
-        state = self.active.index
-        forced = seal_time(state)
-        self._times += forced
+        self.growing.seal()
+        state = self.growing.index
         self._write_log()
         self._open["log"].truncate(state.position)
         self.flush(sync_indexes=False)
-        time_bytes = state.time_bytes + len(forced)
-        for suffix, used in (("index", state.offset_bytes), ("timeindex", time_bytes)):
+        for suffix, used in (("index", state.offset_bytes), ("timeindex", state.time_bytes)):
             self._open[suffix].truncate(used)
             self._open[suffix].sync()
         self.close()
-        return Sealed(state.base_offset, end_offset, self.active.rewrite, state.position, self.active.crc,
-                      state.offset_bytes, time_bytes, state.max_timestamp, self.active.min_timestamp,
-                      self.active.lateness)  # fmt: skip
+        return self.growing.sealed(end_offset, self._crc, self._published.rewrite)
 
     def close(self) -> None:
         for file in self._open.values():
@@ -263,12 +241,14 @@ class SegmentWriter:
 
     def _open(self, active: Active) -> _Files:
         self._limits = roll_limits(self._config, self._paths.topic_id, self._partition, active.base_offset)
-        return _Files(self._storage, self._paths, self._partition, active, self._index_bytes, self._log_bytes)
+        return _Files(
+            self._storage, self._paths, self._partition, active, self._interval, self._index_bytes, self._log_bytes
+        )
 
     def latest_timestamp(self) -> int:
         """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
-        if self._files.active.length:
-            return self._files.active.max_timestamp
+        if self._files.growing.length:
+            return self._files.growing.index.max_timestamp
         sealed = self._sealed or self._sealed_before()
         return sealed[-1].max_timestamp if sealed else -1
 
@@ -282,16 +262,9 @@ class SegmentWriter:
             raise CorruptionError(
                 f"{self._paths.partition(self._partition)}: frame at offset {frame.base_offset}, expected {self._next}"
             )
-        if should_roll(
-            self._files.active.index,
-            self._limits,
-            incoming_bytes=frame.length,
-            incoming_max_timestamp=frame.max_timestamp,
-            incoming_last_offset=frame.last_offset,
-            now_ms=self._storage.clock.now_ms(),
-        ):
+        if self._files.growing.is_full(frame, self._limits, self._storage.clock.now_ms()):
             self._roll()
-        self._files.add(frame, self._interval)
+        self._files.add(frame)
         self._next = frame.last_offset + 1
 
     def _roll(self) -> None:

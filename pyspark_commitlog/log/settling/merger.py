@@ -15,7 +15,7 @@ from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
 from pyspark_commitlog.log.read.unsettled import Unsettled
-from pyspark_commitlog.log.segments.writer import Stamped
+from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.settle_state import earliest
 from pyspark_commitlog.log.state import Void
 
