@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -115,12 +115,12 @@ classes: java $(INSTALLED)
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket' $(ARGS)
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than 3 minutes on two idle cores
-	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket' $(ARGS)
 
 test-long: install classes ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'long and not object_stores' $(ARGS)
@@ -147,6 +147,10 @@ test-object-stores: install ## Run the tests on object stores: versitygw, Azurit
 	@scripts/install_object_stores.sh
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/object_stores $(ARGS)
 
+test-cluster-bucket: install ## Run a Spark cluster that shares nothing but a bucket: S3A on versitygw (Maven, Go)
+	@scripts/install_object_stores.sh versitygw
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/cluster_bucket $(ARGS)
+
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
 
@@ -166,5 +170,5 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports 
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers benchmarks/jars/.jars benchmarks/.clients
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers tests/cluster_bucket/.jars benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_commitlog import CommitLog, configure
 
@@ -30,21 +31,30 @@ def main() -> None:
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--partitions", type=int, default=4)
     args = parser.parse_args()
-    config = {"retention.ms": -1}  # these flights are of 2013: keep them whatever their age
-    CommitLog(args.root).create_topic(args.topic, partitions=args.partitions, config=config, if_not_exists=True)
+    create_topic(args.root, args.topic, args.partitions)
     spark = configure(SparkSession.builder).appName("flights-ingest").getOrCreate()
+    ingest(spark, args.data, args.root, args.topic, args.checkpoint).awaitTermination()
+    spark.stop()
+
+
+def create_topic(root: str, topic: str, partitions: int) -> None:
+    """Create a topic that keeps its records, if it is not there."""
+    config = {"retention.ms": -1}  # these flights are of 2013: keep them whatever their age
+    CommitLog(root).create_topic(topic, partitions=partitions, config=config, if_not_exists=True)
+
+
+def ingest(spark: SparkSession, data: str, root: str, topic: str, checkpoint: str) -> StreamingQuery:
+    """Start the query that writes what is in the directory, a file per micro-batch, and then stops."""
     files = spark.readStream.schema(SCHEMA).option("pathGlobFilter", "*.parquet")
-    flights = files.option("maxFilesPerTrigger", 1).parquet(args.data)
-    query = (
+    flights = files.option("maxFilesPerTrigger", 1).parquet(data)
+    return (
         as_records(flights)
         .writeStream.format("commitlog")
-        .option("topic", args.topic)
-        .option("checkpointLocation", args.checkpoint)
+        .option("topic", topic)
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
-        .start(args.root)
+        .start(root)
     )
-    query.awaitTermination()
-    spark.stop()
 
 
 def as_records(flights: DataFrame) -> DataFrame:

@@ -8,28 +8,35 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
 from tests.spark.conftest import REPOSITORY
-from tests.spark.processes import kill_session
+from tests.spark.processes import kill_session, session_of
 from tests.spark.slow_source import PATIENCE_SECONDS, STEPS, UNTIL, WORKER
 
 HOSTS = {"one": "127.0.0.1", "two": "127.0.0.2"}
 CORES = 2
-_SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+_BIN = Path(pyspark.__file__).parent / "bin"
 
 
 class Cluster:
-    """A running master and workers ``one`` and ``two``; close it."""
+    """A running master and workers ``one`` and ``two``; close it.
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    ``environment`` returns what the processes of a host have in their environment, by the host's directory: a job's is
+    its own.
+    """
+
+    def __init__(self, home: Path, environment: Callable[[Path], dict[str, str]] = lambda home: {}) -> None:
+        self._home, self._environment = home, environment
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._registered = 0
         try:
@@ -42,6 +49,12 @@ class Cluster:
             self.close()
             raise
 
+    def stop(self, name: str) -> None:
+        """SIGSTOP a worker with its executors and their Python processes: they get tasks, and do nothing of them."""
+        for pid in session_of(self._processes[name].pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
     def kill(self, name: str) -> None:
         """SIGKILL a worker with its executors and their Python processes, as if its machine had lost power."""
         kill_session(self._processes.pop(name))
@@ -53,8 +66,19 @@ class Cluster:
 
     def job(self, home: Path, until: str, **conf: str) -> subprocess.Popen[bytes]:
         """Start ``cluster_job.py``, with tasks as slow as ``until`` says; its directory gets ``output`` and ``events``."""
+        steps = {f"spark.executorEnv.{STEPS}": str(home / "steps"), f"spark.executorEnv.{UNTIL}": until}
+        options = [*self._options(home, steps | conf), "pyspark-shell"]
+        env = {"PYSPARK_SUBMIT_ARGS": " ".join(options), "SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf"}
+        return self._run(home, home / "output", env, sys.executable, "-m", "tests.spark.cluster_job", str(home))
+
+    def submit(self, home: Path, job: str, *arguments: str, **conf: str) -> subprocess.Popen[bytes]:
+        """Start a job of ``examples/`` by spark-submit, as its users do; its directory gets ``output`` and ``events``."""
+        command = [str(_BIN / "spark-submit"), *self._options(home, conf), f"{REPOSITORY}/examples/{job}", *arguments]
+        return self._run(home, home / "output", {"SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf"}, *command)
+
+    def _options(self, home: Path, more: dict[str, str]) -> list[str]:
         (home / "events").mkdir()
-        set_ = {
+        conf = {
             "spark.master": self.url,
             "spark.driver.host": HOSTS["one"],
             "spark.ui.enabled": "false",
@@ -66,17 +90,10 @@ class Cluster:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": (home / "events").as_uri(),
-            f"spark.executorEnv.{STEPS}": str(home / "steps"),
-            f"spark.executorEnv.{UNTIL}": until,
-            **conf,
+            **more,
         }
-        options = [f"--conf {key}={value}" for key, value in set_.items()]
-        properties = f"--properties-file {REPOSITORY}/spark-conf/cluster.conf --load-spark-defaults"
-        env = {
-            "SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf",
-            "PYSPARK_SUBMIT_ARGS": " ".join([properties, *options, "pyspark-shell"]),
-        }
-        return self._run(home / "output", env, sys.executable, "-m", "tests.spark.cluster_job", str(home))
+        given = (word for key, value in conf.items() for word in ("--conf", f"{key}={value}"))
+        return ["--properties-file", f"{REPOSITORY}/spark-conf/cluster.conf", "--load-spark-defaults", *given]
 
     def close(self) -> None:
         """Kill all of it."""
@@ -85,22 +102,22 @@ class Cluster:
         self._processes.clear()
 
     def _start_worker(self, name: str) -> None:
-        work = str(self._home / f"work-{name}")
+        work = str(self._home / name / "work")
         options = ["--host", HOSTS[name], "--cores", f"{CORES}", "--memory", "1g", "--work-dir", work]
         self._start(name, "org.apache.spark.deploy.worker.Worker", *options, self.url, **{WORKER: name})
 
     def _start(self, name: str, class_: str, *options: str, **env: str) -> None:
-        output = self._home / f"{name}.output"
         env |= {"SPARK_LOCAL_IP": HOSTS["one"], "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m"}
-        command = [str(_SPARK_CLASS), class_, *options, "--webui-port", "0"]
-        self._processes[name] = self._run(output, env, *command)
+        command = [str(_BIN / "spark-class"), class_, *options, "--webui-port", "0"]
+        self._processes[name] = self._run(self._home / name, self._home / f"{name}.output", env, *command)
 
-    def _run(self, output: Path, env: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
+    def _run(self, host: Path, output: Path, env: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
+        host.mkdir(exist_ok=True)
         lifeline = [sys.executable, "-m", "tests.support.lifeline", str(os.getpid())]
-        env = {**os.environ, "PYSPARK_PYTHON": sys.executable, **env}
+        env = {**os.environ, "PYSPARK_PYTHON": sys.executable, **self._environment(host), **env}
         with output.open("ab") as file:
             return subprocess.Popen(
-                [*lifeline, *command], stdout=file, stderr=file, env=env, cwd=self._home, start_new_session=True
+                [*lifeline, *command], stdout=file, stderr=file, env=env, cwd=host, start_new_session=True
             )
 
     def _wait_for_workers(self, more: int) -> None:
