@@ -93,15 +93,15 @@ bench-quick: java $(BENCH_INSTALLED) ## Measure the main rows, in a few minutes
 bench-check: java $(BENCH_INSTALLED) ## Measure the main rows in full, and report ratios below those in benchmarks/results
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/check.py $(ARGS)
 
-bench-object-store: install ## Measure an object store through the log next to bare requests, on versitygw (installs it; needs Go)
+bench-object-store: install ## Measure an object store through the log next to bare requests and to Spark's S3A, on versitygw (installs it; needs Go)
 	scripts/install_object_stores.sh versitygw
-	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_store.py $(ARGS)
+	$(WITH_JAVA) PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_store.py $(ARGS)
 
 bench-object-latency: install ## Measure how late a record is read from an object store: one writer, one partition, one reader
 	scripts/install_object_stores.sh versitygw
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_latency.py $(ARGS)
 
-bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, Sail (Maven, pip)
+bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, S3A, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
 # ---- test ----

@@ -7,13 +7,14 @@ import sys
 from client_peer import REQUIREMENTS
 from machine import KAFKA_POM, PEERS_POM
 
+from tests.cluster_bucket.s3a import POM as S3A_POM
 from tests.kafka.toolchain import ToolMissingError, clients_python, jars
 
 
 def main() -> None:
-    """Fetch both sets of jars, and the client library into an environment of its own."""
+    """Fetch all jars, and the client library into an environment of its own."""
     try:
-        for pom in (PEERS_POM, KAFKA_POM):
+        for pom in (PEERS_POM, KAFKA_POM, S3A_POM):
             print(f"{pom}: in {jars(pom)}")
         print(f"{REQUIREMENTS}: for {clients_python(REQUIREMENTS)}")
     except ToolMissingError as missing:

@@ -1,11 +1,12 @@
 """How fast an object store is read and written through the log, next to bare requests of the same client.
 
-    make bench-object-store            or: python benchmarks/object_store.py [--mb N]
+    make bench-object-store            or: python benchmarks/object_store.py [--mb N] [--records N]
 
 One run, on versitygw on this machine: the floor uploads objects of the same sizes in the same parts, and gets the same
 ranges, by the same library in as many threads; then a topic of as many bytes is written (by as many tasks, in batches
 of some MB as Spark hands them over, in one commit) and read by this package, without Spark. The server's share of the
-processor time is printed: where it takes all of it, the ratio says how the server divides its time.
+processor time is printed: where it takes all of it, the ratio says how the server divides its time. Last, Spark writes
+and reads records through the log, and as Parquet through its own S3A (``make bench-peers`` fetches that).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import object_spark
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
@@ -41,15 +43,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=512, help="MiB of values (512)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each, in turn (3)")
+    parser.add_argument(
+        "--records", type=int, default=2_000_000, help="records of some 220 bytes for Spark (2,000,000)"
+    )
+    parser.add_argument("--only", choices=("bare", "spark"), help="bare: without Spark; spark: nothing else")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="commitlog-bench-"))
     server = Versitygw(home)
     server.start()
     try:
         server.create("bench")
-        bench = Bench(server, server.bucket("bench"), args.mb * 2**20)
-        for run in range(args.runs):
-            bench.run(run)
+        if args.only != "spark":
+            bench = Bench(server, server.bucket("bench"), args.mb * 2**20)
+            for run in range(args.runs):
+                bench.run(run)
+        if args.only != "bare":
+            (home / "work").mkdir()
+            data = home / "data" / "bench"
+            object_spark.measure(server.bucket("bench"), data, home / "work", args.records, args.runs)
     finally:
         server.stop()
         shutil.rmtree(home, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,8 +37,13 @@ _DELTA = {
 AS_IT_COMES, CONFIGURE, CONFIGURED = SESSIONS = ("as it comes", "configure", "configured")
 
 
-def session(said: Path, how: str = CONFIGURED) -> SparkSession:
-    """Return a new session, one of ``SESSIONS``, whose Java and Python workers write what they log to ``said``."""
+def session(
+    said: Path, how: str = CONFIGURED, more: Mapping[str, str] | None = None, *, peers: bool = True
+) -> SparkSession:
+    """Return a new session, one of ``SESSIONS``, whose Java and Python workers write what they log to ``said``.
+
+    ``more``: settings, beside those. ``peers``: with the peers' jars, which are for one PySpark.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     settings = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
@@ -48,10 +53,10 @@ def session(said: Path, how: str = CONFIGURED) -> SparkSession:
         os.environ["QUICK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
         os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "quick-python")
         settings = {**_recommended(), **_FAST, **settings}
-    if peers_are_there():
+    if peers and peers_are_there():
         settings |= {"spark.driver.extraClassPath": f"{jars(PEERS_POM)}/*", **_DELTA}
     builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name, value in settings.items():
+    for name, value in {**settings, **(more or {})}.items():
         builder = builder.config(name, value)
     if how == CONFIGURE:
         builder = configure(builder)
