@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark_commitlog.config import MIN_DELAY_MS
 from pyspark_commitlog.storage import Clock, FileInfo
 
-#: What is younger stays, whatever ``file.delete.delay.ms`` says, on storage without append.
-MIN_DELAY_MS = 10_000
+#: Entries that are never collected, counted from the newest.
+KEPT_ENTRIES = 2
 #: How long what was seen holds without another look.
 FRESH_SECONDS = MIN_DELAY_MS / 2 / 1000
 
 #: How the identity ends that a reply gives without the time which is a part of it (``FileInfo``).
 _NO_TIME = "@"
-#: Times of files may be cut to whole seconds. A collector that goes by them adds that to the delay.
+#: Times of files may be cut to whole seconds. A collector, which goes by them, adds that to the delay.
 TICK_MS = 1000
 #: What two clocks of one storage may differ by.
 _SKEW_MS = 2000
@@ -32,6 +33,15 @@ _SKEW_MS = 2000
 _QUICK_SECONDS = 0.5
 #: This process's clock runs wrong by less than one second in this time (NTP corrects it by 500 ppm at most).
 _STEADY_SECONDS = 1800.0
+
+
+def stays_ms(delay_ms: int = 0) -> int:
+    """Return how long an entry stays at least after the one after it was put, by the times that storage gives (pure).
+
+    Args:
+        delay_ms: what ``file.delete.delay.ms`` says; less than ``MIN_DELAY_MS`` counts as that.
+    """
+    return max(MIN_DELAY_MS, delay_ms) + TICK_MS
 
 
 @dataclass(frozen=True, slots=True)

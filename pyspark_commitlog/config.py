@@ -203,7 +203,9 @@ def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "
 
 #: What is the least where nothing is appended in place: there, files differ by seconds, of clocks that may
 #: differ by two (docs/explanation/design/settling-on-object-stores.md, O7), and slow uploads are not to be swept.
-_LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": 10_000, "staged.retention.ms": HOUR_MS}
+MIN_DELAY_MS = 10_000
+MIN_STAGED_MS = HOUR_MS
+_LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": MIN_DELAY_MS, "staged.retention.ms": MIN_STAGED_MS}
 
 
 def check_together(config: Mapping[str, str], *, appends: bool) -> None:

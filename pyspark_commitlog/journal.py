@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from pyspark_commitlog.anchor import MIN_DELAY_MS, TICK_MS, Moment, OwnPut, Reference
+from pyspark_commitlog.anchor import KEPT_ENTRIES, Moment, OwnPut, Reference, stays_ms
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -43,7 +43,6 @@ _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 _TAIL_BYTES = 8192
 _MAX_LINE_BYTES = 4 * 2**20
 _MAX_ATTEMPTS = 500
-_KEPT_ENTRIES = 2
 _AMBIGUOUS_TRIES = 5
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
@@ -429,7 +428,7 @@ class Journal:
         """Delete entries, but for those that others may go by without a look."""
         oldest: int | None = None
         if not self._storage.can_append:
-            oldest = self.older_than(self._storage.now_ms() - MIN_DELAY_MS - TICK_MS)
+            oldest = self.older_than(self._storage.now_ms() - stays_ms())
         for sequence in sequences:
             if oldest is None or sequence <= oldest:
                 self.delete(sequence)
@@ -443,8 +442,8 @@ class Journal:
         if not self._storage.can_append:
             if self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
                 return
-            below = self.older_than(self._storage.now_ms() - MIN_DELAY_MS - TICK_MS)
-        for sequence in self.sequences()[:-_KEPT_ENTRIES]:
+            below = self.older_than(self._storage.now_ms() - stays_ms())
+        for sequence in self.sequences()[:-KEPT_ENTRIES]:
             if below is None or sequence < below:
                 self.delete(sequence)
         self._storage.remove_abandoned(self._directory, self._storage.clock.now_ms() - DAY_MS)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.anchor import MIN_DELAY_MS, TICK_MS
+from pyspark_commitlog.anchor import TICK_MS
+from pyspark_commitlog.config import MIN_DELAY_MS
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, TopicChangedError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json

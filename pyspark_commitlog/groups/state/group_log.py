@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, NoReturn
 
-from pyspark_commitlog.anchor import MIN_DELAY_MS, TICK_MS
+from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.config import DAY_MS, TopicConfig
 from pyspark_commitlog.errors import (
     CommitFailedError,
@@ -55,7 +55,6 @@ MAX_STATE_BYTES = 2**20
 MAX_METADATA_BYTES = 4096
 #: A generation above is no count of resets.
 MAX_GENERATION = 2**53
-_KEPT_ENTRIES = 2
 _COLLECT_EVERY = 16
 #: How long commits of offsets go by what is remembered of their topics, where a look is a request.
 _RECENT_SECONDS = 60.0
@@ -446,7 +445,7 @@ class GroupLog:
     def collect_old(self) -> int:
         """Delete entries by the root's delay; return how many."""
         delay = TopicConfig(RootDefaults(self.storage).by_topic_name()).number("file.delete.delay.ms")
-        return self.collect(delay if self.storage.can_append else max(delay, MIN_DELAY_MS) + TICK_MS)
+        return self.collect(delay if self.storage.can_append else stays_ms(delay))
 
     def collect(self, delay_ms: int) -> int:
         """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
@@ -459,7 +458,7 @@ class GroupLog:
             proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
         else:
             proof = self.journal.older_than(now - delay_ms)
-        gone = [sequence for sequence in sequences[:-_KEPT_ENTRIES] if sequence < proof]
+        gone = [sequence for sequence in sequences[:-KEPT_ENTRIES] if sequence < proof]
         for sequence in gone:
             self.journal.delete(sequence)
         self._collect_sides()

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from pyspark_commitlog.anchor import KEPT_ENTRIES
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
-from pyspark_commitlog.log.objects.collect import KEPT_ENTRIES, SettleCollector, delay_ms, touch
+from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import SETTLE_TABLES, retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState

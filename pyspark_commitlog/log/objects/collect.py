@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Journal, Stored
@@ -16,19 +17,13 @@ from pyspark_commitlog.log.settle_change import Change, Link, Operation
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
 
-#: Entries that are never collected, counted from the newest.
-KEPT_ENTRIES = 2
-#: A tick of storage's clock, ms: times are cut to whole seconds.
-TICK_MS = 1000
-#: The least delay, ms: two files of one name are known apart only after so much (rule O7).
-LEAST_DELAY_MS = 10_000
 #: Links that a handle remembers; those below are read again.
 _MAX_LINKS = 2**14
 
 
 def delay_ms(config: TopicConfig) -> int:
-    """Return how old an entry must be before what it did not need goes; more than that, in ms (pure)."""
-    return max(LEAST_DELAY_MS, config.number("file.delete.delay.ms")) + TICK_MS
+    """Return how old an entry must be before what it did not need goes (rule O7); more than that, in ms (pure)."""
+    return stays_ms(config.number("file.delete.delay.ms"))
 
 
 def plan_proof(links: Sequence[Link], now_ms: int, least_ms: int) -> Link | None:

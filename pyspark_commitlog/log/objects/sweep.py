@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark_commitlog.config import HOUR_MS, TopicConfig
+from pyspark_commitlog.config import MIN_STAGED_MS, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.paths import TopicPaths, parse_manifest, parse_object, parse_side
 from pyspark_commitlog.journal import Stored
@@ -23,7 +23,7 @@ SETTLE_TABLES = (".partitions", ".damaged")
 
 def retention_ms(config: TopicConfig) -> int:
     """Return the age from which what nobody named may go, in ms (pure)."""
-    return max(HOUR_MS, config.number("staged.retention.ms"))
+    return max(MIN_STAGED_MS, config.number("staged.retention.ms"))
 
 
 def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
