@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -39,6 +40,8 @@ DEMO_ROOT = str(HERE.parent / "demo-root")
 TOPIC = "flights"
 PARTITIONS = 4
 KILL_AFTER = 0.35
+#: A look at a bucket takes several requests, of a server that the writer waits for, too.
+LOOK_SECONDS = 0.5
 console = Console()
 
 
@@ -130,10 +133,12 @@ def write_with_a_kill(root: Path, log: CommitLog, url: str, total: int) -> None:
     """
     console.rule("writeStream.format('commitlog')")
     with bar(total) as (progress, task):
+
+        def show(count: int) -> None:
+            progress.update(task, completed=count, description="writing")
+
         writer = start_writer(root, url)
-        while written(log) < KILL_AFTER * total and writer.poll() is None:
-            progress.update(task, completed=written(log), description="writing")
-            time.sleep(0.1)
+        watch(writer, log, KILL_AFTER * total, show)
         if killed(writer):
             progress.console.print(
                 f"  writer killed (SIGKILL) with {written(log):,} flights in the log; starting it again"
@@ -141,12 +146,17 @@ def write_with_a_kill(root: Path, log: CommitLog, url: str, total: int) -> None:
             writer = start_writer(root, url)
         elif writer.returncode == 0:
             progress.console.print("  the writer finished before it could be killed: nothing was killed this time")
-        while writer.poll() is None:
-            progress.update(task, completed=written(log), description="writing")
-            time.sleep(0.1)
+        watch(writer, log, math.inf, show)
         progress.update(task, completed=written(log), description="written")
     if writer.returncode:
         raise SystemExit(f"the writer failed, see {root / 'writer.log'}")
+
+
+def watch(writer: subprocess.Popen[bytes], log: CommitLog, enough: float, show: Callable[[int], object]) -> None:
+    """Show how many records there are, until there are enough, or the writer has ended."""
+    while writer.poll() is None and (count := written(log)) < enough:
+        show(count)
+        time.sleep(LOOK_SECONDS)
 
 
 def killed(writer: subprocess.Popen[bytes]) -> bool:
