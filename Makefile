@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -115,12 +115,12 @@ classes: java $(INSTALLED)
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs' $(ARGS)
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than 3 minutes on two idle cores
-	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs' $(ARGS)
 
 test-long: install classes ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'long and not object_stores' $(ARGS)
@@ -150,6 +150,11 @@ test-object-stores: install ## Run the tests on object stores: versitygw, Azurit
 test-cluster-bucket: install ## Run a Spark cluster that shares nothing but a bucket: S3A on versitygw (Maven, Go)
 	@scripts/install_object_stores.sh versitygw
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/cluster_bucket $(ARGS)
+
+# A kernel that runs as a process (User-mode Linux; apt) has NFS whatever the machine's own has: its server, and two clients.
+test-nfs: $(INSTALLED) ## Run the tests on NFS: Linux's own server and two clients of one export (installs them: apt)
+	@scripts/install_nfs.sh
+	tests/nfs/run.sh $(CURDIR)/.venv/bin/python $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)

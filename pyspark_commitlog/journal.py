@@ -495,7 +495,7 @@ class Journal:
 
     def _moment(self) -> Moment | None:
         """Return this moment where looks are requests; None elsewhere: nothing is spared there."""
-        return None if self._storage.can_append else Moment.now(self._storage.clock)
+        return Moment.now(self._storage.clock) if self._storage.bills_requests else None
 
     def _is_fresh(self, base: Stored) -> bool:
         """Return whether no number after ``base`` can have been collected yet: it is the anchor, seen a moment ago."""

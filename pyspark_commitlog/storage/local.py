@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import re
 import shutil
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -25,9 +28,13 @@ from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.process import process_name
 
+_T = TypeVar("_T")
+
 #: What the name of a lock's note ends with, and more than one takes.
 HOLDER = ".holder"
 _NOTE_BYTES = 4096
+#: What a client of NFS calls a file that was deleted while a process of its machine had it open.
+_DELETED_BUT_OPEN = re.compile(r"\.nfs[0-9a-f]{24}")
 
 #: Directories that a root remembers as synced, those used last: topics come and go. To forget one costs one more sync.
 _DURABLE = 512
@@ -223,12 +230,17 @@ class LocalStorage(Storage):
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
-            self._full(path).unlink()
+            try:
+                os.unlink(self._name(path))
+            except FileNotFoundError:
+                if not self.can_append:
+                    self._ask_for_names(path)
+                    os.unlink(self._name(path))
 
     def delete_tree(self, directory: str) -> None:
         """See ``Storage.delete_tree``."""
         with suppress(FileNotFoundError), explained(self._root, f"delete {directory}"):
-            shutil.rmtree(self._full(directory))
+            shutil.rmtree(self._full(directory), onerror=None if self.can_append else _leave_what_is_open)
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
@@ -298,38 +310,69 @@ class LocalStorage(Storage):
 
     # --- reading -----------------------------------------------------------------------------------------
 
+    def _opened(self, path: str, act: Callable[[int], _T]) -> _T:
+        """Do something with a file that is opened to be read.
+
+        Where other machines write, a client's cache may lack a name, or lead to a file that was deleted: what is not
+        there is looked for once more, past the cache.
+        """
+        with explained(self._root, f"read {path}"):
+            try:
+                return self._open(path, act)
+            except OSError as error:
+                if self.can_append or error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise
+            self._ask_for_names(path)
+            return self._open(path, act)
+
+    def _open(self, path: str, act: Callable[[int], _T]) -> _T:
+        fd = os.open(self._name(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return act(fd)
+        finally:
+            os.close(fd)
+
+    def _ask_for_names(self, path: str) -> None:
+        """Have a client of NFS ask the server which names there are: it does so for a directory that is opened."""
+        above = PurePosixPath(self._name(path)).parents
+        if _is_opened(above[0]):
+            return
+        for directory in reversed(above[: len(PurePosixPath(path).parts)]):
+            if not _is_opened(directory):
+                return
+
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See ``Storage.read``."""
-        with explained(self._root, f"read {path}"), open(self._name(path), "rb") as file:
-            left = max(0, os.fstat(file.fileno()).st_size - start)
-            file.seek(start)
-            return file.read(left if length is None else min(length, left))
+
+        def act(fd: int) -> bytes:
+            with open(fd, "rb", closefd=False) as file:
+                left = max(0, os.fstat(fd).st_size - start)
+                file.seek(start)
+                return file.read(left if length is None else min(length, left))
+
+        return self._opened(path, act)
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""
-        with explained(self._root, f"read {path}"):
-            fd = os.open(self._name(path), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return os.read(fd, length), _file_info(os.fstat(fd))
-            finally:
-                os.close(fd)
+        return self._opened(path, lambda fd: (os.read(fd, length), _file_info(os.fstat(fd))))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
-        with explained(self._root, f"read {path}"):
-            fd = os.open(self._name(path), os.O_RDONLY)
-            try:
-                length = min(length, os.fstat(fd).st_size - start)
-                if length <= 0:
-                    return pa.py_buffer(b"")
-                if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
-                    return pa.py_buffer(os.pread(fd, length, start))
-                return mapped(fd, start, length)
-            finally:
-                os.close(fd)
+
+        def act(fd: int) -> pa.Buffer:
+            there = min(length, os.fstat(fd).st_size - start)
+            if there <= 0:
+                return pa.py_buffer(b"")
+            if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
+                return pa.py_buffer(os.pread(fd, there, start))
+            return mapped(fd, start, there)
+
+        return self._opened(path, act)
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage.info``."""
+        """See ``Storage.info``: a client of NFS asks the server when a file is opened; names it may have cached."""
+        if not self.can_append:
+            return self._opened(path, lambda fd: _file_info(os.fstat(fd)))
         with explained(self._root, f"read {path}"):
             return _file_info(os.stat(self._name(path)))
 
@@ -340,7 +383,8 @@ class LocalStorage(Storage):
                 names = os.listdir(self._name(directory))
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.startswith(TEMPORARY))
+        shown = (name for name in names if not name.startswith(TEMPORARY))
+        return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
 
     def new_id(self) -> str:
         """Return a fresh uuid."""
@@ -356,6 +400,21 @@ def _make(path: Path) -> None:
         path.mkdir(exist_ok=True)
     except FileExistsError:
         raise UsageError(f"{path} is no directory: name one, or where to make one") from None
+
+
+def _is_opened(directory: PurePosixPath) -> bool:
+    try:
+        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _leave_what_is_open(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
+    """Go on where a client of NFS keeps a deleted file that is open, and with it its directory: until the next time."""
+    error = info[1]
+    if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+        raise error
 
 
 def _file_info(stat: os.stat_result) -> FileInfo:

@@ -30,7 +30,9 @@ class explained:  # noqa: N801 read as a function; a generator would cost each l
         """Raise what explains an error."""
         if isinstance(error, (FileNotFoundError, FileExistsError, StorageError)) or not isinstance(error, OSError):
             return
-        if isinstance(error, NotADirectoryError):
+        if isinstance(error, NotADirectoryError) or (
+            error.errno == errno.ESTALE and self._action.startswith(_READING)  # NFS: deleted since it was opened
+        ):
             raise FileNotFoundError(*error.args) from error
         raise explain(error, self._root, self._action) from error
 

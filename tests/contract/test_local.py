@@ -31,10 +31,11 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage import NotPutError, Storage, local_files, open_storage
+from pyspark_commitlog.storage import NotPutError, local_files, open_storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
+from tests.support.directory import RawDirectory
 from tests.support.records import append, batch_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -42,34 +43,13 @@ READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 REFUSED = [(code, StorageFullError) for code in FULL] + [(code, StorageReadOnlyError) for code in READ_ONLY]
 
 
-class TestLocalStorage(StorageContract):
+class TestLocalStorage(RawDirectory, StorageContract):
     """The contract, on a directory."""
 
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
         (tmp_path / "root").mkdir()
         return partial(LocalStorage, tmp_path / "root")
-
-    def raw_write(self, storage: Storage, path: str, data: bytes) -> None:
-        full = Path(storage.url, path)
-        full.parent.mkdir(parents=True, exist_ok=True)
-        full.write_bytes(data)
-
-    def raw_read(self, storage: Storage, path: str) -> bytes | None:
-        try:
-            return Path(storage.url, path).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def raw_names(self, storage: Storage, directory: str) -> list[str]:
-        full = Path(storage.url, directory)
-        return sorted(os.listdir(full)) if full.is_dir() else []
-
-    def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
-        path = Path(storage.url, directory, f".tmp-{storage.new_id()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"half")
-        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
 
 @pytest.fixture
@@ -528,6 +508,137 @@ def test_where_appending_is_not_safe_files_are_copied(root: Path, monkeypatch: p
         file.write(b"XXXXXXXXX")
 
     assert mapped.to_pybytes() == b"blished"
+
+
+# --- where other machines write: what a client of NFS caches (make test-nfs has a real one) -----------------
+
+
+@pytest.fixture
+def mount(root: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
+    """A directory that other machines write to, with ``d`` in it."""
+    monkeypatch.setattr(LocalStorage, "can_append", False)
+    (root / "d").mkdir()
+    return LocalStorage(root)
+
+
+class Cache:
+    """A client that answers for files in ``d`` from what it knew before, until their directory is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+        self.code, self.is_stale, self.made = code, True, False
+        self._open, self._unlink = os.open, os.unlink
+        monkeypatch.setattr(os, "open", self.open)
+        monkeypatch.setattr(os, "unlink", self.unlink)
+
+    def open(self, path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            self.is_stale = False
+        self.answer(path)
+        return self._open(path, flags, *args, **kwargs)
+
+    def unlink(self, path: Any, **kwargs: Any) -> None:
+        self.answer(path)
+        self._unlink(path, **kwargs)
+
+    def answer(self, path: Any) -> None:
+        if self.is_stale and os.fspath(path).endswith("d/1"):
+            raise OSError(self.code, os.strerror(self.code), os.fspath(path))
+
+
+LOOKS: dict[str, Callable[[LocalStorage], object]] = {
+    "read": lambda mount: mount.read("d/1"),
+    "fetch": lambda mount: mount.fetch("d/1", 10)[0],
+    "map": lambda mount: mount.map("d/1", 0, 10).to_pybytes(),
+    "info": lambda mount: b"x" * mount.info("d/1").size,
+}
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ESTALE], ids=["no such name", "another file"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_a_client_has_cached_is_looked_for_again(
+    mount: LocalStorage, root: Path, look: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "d/1").write_bytes(b"xxxxx")
+    Cache(monkeypatch, code)
+
+    assert LOOKS[look](mount) == b"xxxxx"
+
+
+def test_a_name_that_a_client_has_cached_is_not_looked_at(
+    mount: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of that name may have been deleted on another machine; who opens it asks the server."""
+    (root / "d/1").write_bytes(b"xxxxx")
+    before = mount.info("d/1")
+    monkeypatch.setattr(os, "stat", failing(errno.EIO))
+
+    assert mount.info("d/1") == before
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_file_that_is_deleted_while_it_is_read_is_not_there(
+    mount: LocalStorage, root: Path, look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "d/1").write_bytes(b"xxxxx")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat" if look != "fetch" else "read", failing(errno.ESTALE))
+        with pytest.raises(FileNotFoundError):
+            LOOKS[look](mount)
+
+
+def test_a_directory_that_a_client_does_not_know_is_looked_for_from_the_root_down(
+    mount: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "x/y").mkdir(parents=True)
+    (root / "x/y/1").write_bytes(b"entry")
+    known, real = {str(root)}, os.open
+
+    def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if os.path.dirname(path) not in known and str(path) != str(root):
+            raise FileNotFoundError(errno.ENOENT, "cached", str(path))
+        if flags & os.O_DIRECTORY:
+            known.add(str(path))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", opened)
+    assert mount.read("x/y/1") == b"entry"
+
+
+def test_a_file_is_deleted_that_a_client_does_not_know(
+    mount: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "d/1").write_bytes(b"")
+    Cache(monkeypatch, errno.ENOENT)
+
+    mount.delete("d/1")
+    mount.delete("d/1")
+    assert leftovers(root) == []
+
+
+def test_what_is_deleted_while_it_is_open_has_no_name(mount: LocalStorage, root: Path) -> None:
+    for name in (".nfs000000000002047c00000002", ".nfs-is-my-topic", "1"):
+        (root / "d" / name).touch()
+
+    assert mount.names("d") == [".nfs-is-my-topic", "1"]
+
+
+def test_a_tree_goes_but_for_what_is_open(mount: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("1", "2"):
+        (root / "d" / name).touch()
+    real = os.unlink
+
+    def unlink(path: Any, **kwargs: Any) -> None:
+        if path == "1":
+            raise OSError(errno.EBUSY, "in use")
+        real(path, **kwargs)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    mount.delete_tree("d")
+    assert leftovers(root) == ["1"]
+
+    monkeypatch.setattr(os, "unlink", failing(errno.EIO))
+    with pytest.raises(StorageError, match="delete d"):
+        mount.delete_tree("d")
 
 
 @pytest.mark.parametrize("url", ["{root}", "file://{root}", "file:{root}"])
