@@ -444,11 +444,10 @@ class TopicLog:
 
         Of the tail nothing is read where a segment of the partition's own holds the offset.
         """
-        own = self.own_segments(settle, partition)
-        found = own.holding(offset)
+        found = self.own_segments(settle, partition).holding(offset)
         if found is not None and offset < found.end_offset:
             return found
-        return own.followed_by(self._slices(settle, partition)).holding(offset)
+        return Segments.of(self._slices(settle, partition)).holding(offset) or found
 
     def own_segments(self, settle: SettleState, partition: int) -> Segments:
         """Return the sealed segments of a partition's own, without its slices of the tail; raises as ``sealed``."""

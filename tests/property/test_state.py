@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, Segments, SettledPartition
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, Segments, SettledPartition, SettleState
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Extent,
@@ -24,6 +26,8 @@ from pyspark_commitlog.log.state import (
     read_extents,
 )
 from pyspark_commitlog.log.tables import place_tables
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.property.strategies import offsets, quick, sequences, uuids
 
 kinds = st.sampled_from(("extents", "chunks", "partitions"))
@@ -153,7 +157,7 @@ class Counted(list[list[int]]):
 
 
 def test_a_look_up_among_10_000_segments_looks_at_few() -> None:
-    rows = [[base, base + 10, 0, 1, 1, 0, 0, base * 100, None, None] for base in range(0, 100_000, 10)]
+    rows = _rows(0, 100_000)
     counted = Counted(rows)
     segments = Segments(counted, Segments.of(rows).latest)
 
@@ -162,3 +166,28 @@ def test_a_look_up_among_10_000_segments_looks_at_few() -> None:
 
     assert found == Sealed(77_780, 77_790, 0, 1, 1, 0, 0, 7_778_000)
     assert counted.looks < 40
+
+
+def test_an_offset_of_the_tail_is_found_without_a_look_at_all_own_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = TopicLog(LocalStorage(tmp_path), "t"), _rows(0, 100_000)
+    own = Segments(Counted(rows), Segments.of(rows).latest)
+    tail = _rows(100_020, 100_050)
+    monkeypatch.setattr(topic, "own_segments", lambda settle, partition: own)
+    monkeypatch.setattr(topic, "_slices", lambda settle, partition: tail)
+
+    def found(offset: int) -> tuple[int, int] | None:
+        sealed = topic.holding(cast(SettleState, None), 0, offset)
+        return None if sealed is None else (sealed.base_offset, sealed.end_offset)
+
+    assert [found(offset) for offset in (99_999, 100_030, 100_060)] == [
+        (99_990, 100_000),
+        (100_030, 100_040),
+        (100_040, 100_050),
+    ]
+    assert found(100_010) == (99_990, 100_000), "the last that does not start after it"
+
+
+def _rows(start: int, end: int) -> list[list[Any]]:
+    return [[base, base + 10, 0, 1, 1, 0, 0, base * 100, None, None] for base in range(start, end, 10)]
