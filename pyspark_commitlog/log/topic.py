@@ -298,7 +298,8 @@ class TopicLog:
             change = operation(newest, before)
             if change is None or any(begun_at(path) < before.files_floor for path in change.made):
                 return Unchanged(None)
-            every = self.config(self.newest()[1]).number("staged.retention.ms") // MARKS_A_RETENTION
+            _, state = self.newest_at(self.journal.recent(RECENT_SECONDS), None)  # for the interval alone
+            every = self.config(state).number("staged.retention.ms") // MARKS_A_RETENTION
             after = published_after(before, change, *self.settle_journal(topic_id).dated(newest), every)
             more = [f"side/{file}" for file in side_files(newest.entry)]
             leaves = self._leaves_of(before, after) - self._leaves_of(after, before)

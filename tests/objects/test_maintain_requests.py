@@ -12,6 +12,7 @@ import pytest
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import FileInfo
 from pyspark_commitlog.storage.object_store import ObjectStorage
@@ -92,3 +93,13 @@ def test_an_idle_topic_is_maintained_for_few_requests(store: Later) -> None:
     assert spent["LIST"] <= 10, "two for each journal, of defaults and access one at a time; none of files"
     assert spent["PUT"] == 1, "when it was maintained"
     assert spent["DELETE"] == 0
+
+
+def test_a_change_of_what_was_just_read_is_one_put(store: Later) -> None:
+    topic = TopicLog(store, "t")
+    commit(topic, 10)
+    which = topic_id(topic)
+    topic.settled(which)
+    store.spent()
+    assert topic.change(which, lambda base, before: Change(before)) is not None
+    assert store.spent() == {"PUT": 1}
