@@ -113,7 +113,7 @@ class IndexState:
     """What an active segment remembers between appends (``LogSegment``'s fields).
 
     Offsets are absolute, timestamps in ms; -1 means none yet. ``first_timestamp`` is the largest of the first frame;
-    where that has none, -1 - the clock's time when the frame came (``begun_at``).
+    where that has none, -1 - the clock's time when the frame came (``rolling_from``).
     """
 
     base_offset: int
@@ -164,7 +164,7 @@ def index_frame(
     return Indexed(after, offset_entry, time_entry)
 
 
-def begun_at(state: IndexState, now_ms: int) -> IndexState:
+def rolling_from(state: IndexState, now_ms: int) -> IndexState:
     """Return the state after a segment's first frame, with the time that a roll counts from (pure).
 
     A frame without timestamp (-1) leaves nothing to count from but the clock (``LogSegment.created``).

@@ -86,11 +86,6 @@ def named_by(state: SettleState) -> set[str]:
     return manifests | {f"objects/{shared.name}" for shared in state.tail}
 
 
-def is_named(state: SettleState, change: Change) -> bool:
-    """Return whether a state names something that was made for a change: then it landed (rule O2; pure)."""
-    return not named_by(state).isdisjoint(change.made)
-
-
 def published_after(before: SettleState, change: Change, sequence: int, at_ms: int, mark_every_ms: int) -> SettleState:
     """Return the state to publish on top of entry ``sequence``, which carries ``before`` (pure).
 

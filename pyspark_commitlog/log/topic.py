@@ -284,7 +284,7 @@ class TopicLog:
 
         Returns:
             The entry as stored; None where nothing was put: the operation gave up, what it made is below the floor
-            (rule O4), or it had landed already: ask ``is_named``.
+            (rule O4), or it had landed already: the newest state names what was made for it.
 
         Raises:
             TopicChangedError: this incarnation of the topic is gone.

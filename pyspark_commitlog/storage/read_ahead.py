@@ -115,11 +115,6 @@ def _begin_again() -> None:
 after_fork(_begin_again)
 
 
-def held_bytes() -> int:
-    """Return how many bytes all readers of this process hold."""
-    return _shared.budget.used
-
-
 class _Block:
     """A piece of a file, fetched by one request; ``taken`` bytes of the budget are its own until it is dropped."""
 

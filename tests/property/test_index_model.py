@@ -198,7 +198,7 @@ def test_a_segment_rolls_when_kafkas_would(
     state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int, created: int, now: int
 ) -> None:
     rolls = index.should_roll(
-        index.begun_at(state, created),
+        index.rolling_from(state, created),
         limits,
         incoming_bytes=size,
         incoming_max_timestamp=timestamp,

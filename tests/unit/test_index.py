@@ -179,7 +179,7 @@ def test_jitter_is_taken_off_segment_ms() -> None:
 
 def test_without_a_timestamp_the_clock_tells_how_long_a_segment_has_waited() -> None:
     """``timeWaitedForRoll``: what comes in may have a timestamp, or none; only the first frame's counts."""
-    begun = index.begun_at(append(IndexState(10), 14, -1, 60).state, 7000)
+    begun = index.rolling_from(append(IndexState(10), 14, -1, 60).state, 7000)
     for timestamp in (-1, 0, 10**12):
         assert not rolls(begun, timestamp=timestamp, now=7500)
         assert rolls(begun, timestamp=timestamp, now=7501)
@@ -187,7 +187,7 @@ def test_without_a_timestamp_the_clock_tells_how_long_a_segment_has_waited() -> 
 
 
 def test_timestamp_0_of_the_first_frame_is_counted_from() -> None:
-    begun = index.begun_at(append(IndexState(10), 14, 0, 60).state, 7000)
+    begun = index.rolling_from(append(IndexState(10), 14, 0, 60).state, 7000)
     assert begun.first_timestamp == 0
     assert not rolls(begun, timestamp=500)
     assert rolls(begun, timestamp=501, now=0)

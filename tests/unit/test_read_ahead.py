@@ -26,12 +26,16 @@ from pyspark_commitlog.storage.read_ahead import (
     ReadAhead,
     ahead_of,
     block_bytes,
-    held_bytes,
 )
 from tests.support.producers import wait_until
 from tests.support.remote import RemoteStorage
 
 KIB, MIB = 2**10, 2**20
+
+
+def held_bytes() -> int:
+    """Return how many bytes all readers of this process hold."""
+    return read_ahead._shared.budget.used
 
 
 @pytest.fixture(autouse=True)

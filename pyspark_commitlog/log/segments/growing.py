@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyspark_commitlog.format.frame import Frame
-from pyspark_commitlog.format.index import IndexState, RollLimits, begun_at, index_frame, seal_time, should_roll
+from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, rolling_from, seal_time, should_roll
 from pyspark_commitlog.log.settle_state import Active, Sealed, later
 
 
@@ -85,9 +85,9 @@ class GrowingSegment:
         self.offsets += indexed.offset_entry
         self.times += indexed.time_entry
 
-    def count_roll_from(self, now_ms: int) -> None:
+    def roll_from(self, now_ms: int) -> None:
         """After the first frame: count the time until the roll from the clock, if the frame has no timestamp."""
-        self.index = begun_at(self.index, now_ms)
+        self.index = rolling_from(self.index, now_ms)
 
     def seal(self) -> None:
         """Add the last time-index entry, which a roll forces."""

@@ -98,7 +98,7 @@ class _Files:
         is_first = not self.growing.length
         self.growing.append(frame)
         if is_first:
-            self.growing.count_roll_from(self._clock.now_ms())
+            self.growing.roll_from(self._clock.now_ms())
         for piece in frame.pieces:
             self._crc = google_crc32c.extend(self._crc, piece)
         self._gathered += frame.pieces
