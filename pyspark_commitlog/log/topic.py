@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from pyspark_commitlog.anchor import FRESH_SECONDS
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
@@ -120,6 +121,7 @@ class TopicLog:
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
         self._defaults_at = 0.0
+        self._in_steps = False
         #: Whether a writer has found the chunks that it named, where a look is a request.
         self.chunks_found = False
         #: The holder of the settlers' lock when it was last wanted in vain.
@@ -542,11 +544,19 @@ class TopicLog:
 
         ``kept``: for writers, which ask every ``RECENT_SECONDS`` where a look is a request.
         """
-        if kept and not self.storage.can_append:
-            kept = self.storage.clock.monotonic() - self._defaults_at < RECENT_SECONDS
-            self._defaults = self._defaults if kept else None
-        else:
-            self._defaults = None
+        least = RECENT_SECONDS if kept else FRESH_SECONDS if self._in_steps else 0.0
+        asked = not self.storage.can_append and self.storage.clock.monotonic() - self._defaults_at < least
+        self._defaults = self._defaults if asked else None
+
+    @contextmanager
+    def in_steps(self) -> Iterator[None]:
+        """Ask for the root's defaults now, and within not at every step where a look is a request: each 5 s at most."""
+        self.forget_defaults()
+        self._in_steps = True
+        try:
+            yield
+        finally:
+            self._in_steps = False
 
 
 def unknown_topic(url: str, name: str) -> UnknownTopicError:

@@ -11,9 +11,11 @@ import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.storage import FileInfo
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from tests.support.objects import LATER_MS, topic_id
@@ -103,3 +105,23 @@ def test_a_change_of_what_was_just_read_is_one_put(store: Later) -> None:
     store.spent()
     assert topic.change(which, lambda base, before: Change(before)) is not None
     assert store.spent() == {"PUT": 1}
+
+
+def test_the_defaults_of_a_root_without_any_are_looked_for_once(store: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No entry is there to be remembered: each question is a listing."""
+    topic = TopicLog(store, "t")
+    append(topic, batch_of([b"v"] * 4, partition=range(4)))
+    listed, names = Counter[str](), store.names
+
+    def counted(directory: str) -> list[str]:
+        listed[directory] += 1
+        return names(directory)
+
+    monkeypatch.setattr(store, "names", counted)
+    log = CommitLog.on(store)
+    log.maintain("t")
+    assert listed["config/journal"] == 1
+
+    log.alter_defaults({"settle.entries": 7})
+    maintain_topic(topic, silent)
+    assert topic.config(topic.newest()[1]).number("settle.entries") == 7, "a run that begins asks"

@@ -52,6 +52,11 @@ class Maintained:
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
     """Maintain a topic; see ``CommitLog.maintain``."""
+    with topic.in_steps():
+        return _maintain(topic, progress)
+
+
+def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     stored = topic.journal.newest()
     if stored is not None:
         topic.journal.assure(stored)  # rule R5: what it says of incarnations that are over is acted upon
