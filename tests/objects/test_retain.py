@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pyspark_commitlog.format.entry import Checked
@@ -10,6 +12,7 @@ from pyspark_commitlog.log.maintain.retention import delete_records, retain
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects import retain as room
 from pyspark_commitlog.log.objects.retain import LetGo, plan_let_go
+from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Place, Sealed, Shared
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.ghosts import settled
@@ -141,6 +144,40 @@ def test_a_manifest_serves_the_next_attempt(unlocked: ObjectWorld) -> None:
     assert retain(unlocked.handle(on_path("/settle/", "put_if_absent", other)), topic_id(topic)).segments == 1
     assert len(unlocked.files("/manifests/")) == before + 1
     assert unlocked.values() == [b"1", b"2"]
+
+
+def test_a_manifest_that_the_floor_has_passed_is_written_again(unlocked: ObjectWorld) -> None:
+    """O4: what was begun below the floor is not named any more."""
+    topic = settled(unlocked, 3)
+    for _ in range(2):
+        split(topic, 1)
+    delete_records(topic, topic_id(topic), {0: 1})
+    before = len(unlocked.files("/manifests/"))
+    newest = topic.settle_journal(topic_id(topic)).newest()
+    assert newest is not None
+    floor = newest.sequence + 1
+    raised = once(lambda: topic.change(topic_id(topic), lambda _, now: Change(replace(now, files_floor=floor))))
+    assert retain(unlocked.handle(on_path("/settle/", "put_if_absent", raised)), topic_id(topic)).segments == 1
+    assert len(unlocked.files("/manifests/")) == before + 2
+    assert unlocked.values() == [b"1", b"2"]
+
+
+def test_a_manifest_is_of_the_pieces_that_stay_now(unlocked: ObjectWorld) -> None:
+    """O2: an attempt after the log start has risen further lets go of more."""
+    topic = settled(unlocked, 4)
+    for _ in range(3):
+        split(topic, 1)
+    delete_records(topic, topic_id(topic), {0: 1})
+
+    def more() -> None:
+        delete_records(topic, topic_id(topic), {0: 2})
+        unlocked.idle(topic)
+
+    rising = once(more)
+    assert retain(unlocked.handle(on_path("/settle/", "put_if_absent", rising)), topic_id(topic)).segments == 2
+    assert [piece.base_offset for piece in own(unlocked.handle())] == [2]
+    assert unlocked.values() == [b"2", b"3"]
+    verify(unlocked.handle())
 
 
 def test_a_partition_with_nothing_left_goes_on(unlocked: ObjectWorld) -> None:

@@ -61,23 +61,32 @@ def followed(own: Sequence[Sealed], new: Sequence[Sealed], log_start: int) -> tu
 class Manifests:
     """Writes the manifests of one operation, for all its attempts.
 
-    Where an attempt lost its number, the next one names what it wrote, if the partition's manifest is still the same:
-    so an attempt takes no longer than a settle, of which there may be one a second.
+    Where an attempt lost its number, the next one names what it wrote, if the partition's manifest is still the same
+    and as many pieces follow it: so an attempt takes no longer than a settle, of which there may be one a second. What
+    is below the floor by then is written again (rule O4).
     """
 
     topic: TopicLog
     topic_id: str
-    _written: dict[tuple[int, Manifest | None], Manifest | None] = field(default_factory=dict)
+    _written: dict[tuple[int, Manifest | None, int], tuple[int, Manifest]] = field(default_factory=dict)
 
-    def after(self, base: Stored, partition: int, before: Manifest | None, pieces: Sequence[Sealed]) -> Manifest | None:
-        """Return the manifest of these pieces, which follows ``before``; None where there is no piece."""
-        if (partition, before) not in self._written:
-            manifest, paths = None, self.topic.paths(self.topic_id)
-            if pieces:
-                leaves = self.topic.leaves(self.topic_id, before)
-                manifest = write_manifest(self.topic.storage, paths, partition, base.sequence, pieces, leaves)
-            self._written[partition, before] = manifest
-        return self._written[partition, before]
+    def after(self, base: Stored, now: SettleState, partition: int, pieces: Sequence[Sealed]) -> Manifest | None:
+        """Return the manifest of these pieces, which follows that of a state; None where there is no piece.
+
+        Args:
+            base, now: the newest settle entry and its state.
+            partition: whose.
+            pieces: of two lists that an operation has after the same manifest the lengths differ.
+        """
+        if not pieces:
+            return None
+        before = now.partition(partition).manifest
+        begun, manifest = self._written.get((partition, before, len(pieces)), (-1, None))
+        if manifest is None or begun < now.files_floor:
+            paths, leaves = self.topic.paths(self.topic_id), self.topic.leaves(self.topic_id, before)
+            manifest = write_manifest(self.topic.storage, paths, partition, base.sequence, pieces, leaves)
+            self._written[partition, before, len(pieces)] = base.sequence, manifest
+        return manifest
 
 
 def replace_own(
@@ -120,8 +129,8 @@ def replace_own(
         row = replace(row, cleaned=max(row.cleaned, cleaned))
     made: tuple[str, ...] = ()
     if pieces != own:
-        row, made = _named(manifests or Manifests(topic, now.topic_id), base, partition, row, pieces)
-    return Change(now.with_row(partition, row), (*made, *_objects(new, own)), _objects(own, pieces))
+        row, made = _named(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
+    return Change(now.with_row(partition, row), (*made, *objects_of(new, own)), objects_of(own, pieces))
 
 
 def tail_to_own(
@@ -156,10 +165,10 @@ def tail_to_own(
     for partition, pieces in new.items():
         own = tuple(topic.own_segments(now, partition).every())
         every = followed(own, pieces, log_start[partition])
-        row, names = _named(manifests, base, partition, now.partition(partition), every)
+        row, names = _named(manifests, base, now, partition, now.partition(partition), every)
         after = after.with_row(partition, row)
-        made += [*names, *_objects(pieces, own)]
-        dropped += _objects(own, every)
+        made += [*names, *objects_of(pieces, own)]
+        dropped += objects_of(own, every)
     return Change(after, tuple(made), tuple(dropped))
 
 
@@ -169,14 +178,19 @@ def are_named(topic: TopicLog, settle: SettleState, partition: int, pieces: Sequ
 
 
 def _named(
-    manifests: Manifests, base: Stored, partition: int, row: SettledPartition, pieces: Sequence[Sealed]
+    manifests: Manifests,
+    base: Stored,
+    now: SettleState,
+    partition: int,
+    row: SettledPartition,
+    pieces: Sequence[Sealed],
 ) -> tuple[SettledPartition, tuple[str, ...]]:
     """Return a row that names these pieces, and the path of the manifest that was written for it."""
-    manifest = manifests.after(base, partition, row.manifest, pieces)
+    manifest = manifests.after(base, now, partition, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
 
 
-def _objects(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
+def objects_of(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
     """Return the paths of the objects of pieces, in their order, but those that others lie in (pure)."""
     kept = {piece.place.object for piece in others if piece.place is not None}
     names = dict.fromkeys(piece.place.object for piece in pieces if piece.place is not None)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import Footer
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.segments.writer import write_manifest
+from pyspark_commitlog.log.objects.pieces import Manifests, objects_of
 from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
-from pyspark_commitlog.log.settle_state import Manifest, Sealed, SettleState, Shared
+from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
 from pyspark_commitlog.log.topic import TopicLog
 
 
@@ -93,14 +93,11 @@ def let_go(topic: TopicLog, topic_id: str) -> int:
 
 
 class _LettingGo:
-    """The operation; ``planned`` is what its last attempt would let go of.
-
-    A manifest that was written for an attempt serves the next one, too, if the same segments stay of the same ones.
-    """
+    """The operation; ``planned`` is what its last attempt would let go of."""
 
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id
-        self._made: dict[tuple[Manifest, int], tuple[int, Manifest]] = {}
+        self._manifests = Manifests(topic, topic_id)
         self.planned = LetGo({}, frozenset(), 0, more=False)
 
     def __call__(self, base: Stored, before: SettleState) -> Change | None:
@@ -115,10 +112,10 @@ class _LettingGo:
         rows, made, dropped = list(before.partitions), list[str](), list[str]()
         for partition, count in plan.own.items():
             gone, stay = own[partition][:count], own[partition][count:]
-            manifest = self._manifest(base, before, partition, count, stay) if stay else None
+            manifest = self._manifests.after(base, before, partition, stay)
             rows[partition] = replace(rows[partition], manifest=manifest)
             made += [] if manifest is None else [f"manifests/{manifest.name}"]
-            dropped += sorted(_objects(gone) - _objects(stay))
+            dropped += objects_of(gone, stay)
         kept = tuple(shared for shared in before.tail if shared not in plan.tail)
         return Change(replace(before, partitions=tuple(rows), tail=kept), tuple(made), tuple(dropped))
 
@@ -138,20 +135,3 @@ class _LettingGo:
             return self._topic.footer(self._id, shared)
         except CorruptionError:  # as above
             return None
-
-    def _manifest(
-        self, base: Stored, before: SettleState, partition: int, count: int, stay: Sequence[Sealed]
-    ) -> Manifest:
-        named = before.partition(partition).manifest
-        assert named is not None
-        begun, manifest = self._made.get((named, count), (-1, None))
-        if manifest is None or begun < before.files_floor:
-            paths = self._topic.paths(self._id)
-            leaves = self._topic.leaves(self._id, named)
-            manifest = write_manifest(self._topic.storage, paths, partition, base.sequence, stay, leaves)
-            self._made[named, count] = base.sequence, manifest
-        return manifest
-
-
-def _objects(segments: Sequence[Sealed]) -> set[str]:
-    return {f"objects/{segment.place.object}" for segment in segments if segment.place is not None}
