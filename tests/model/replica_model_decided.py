@@ -1,0 +1,348 @@
+"""Replicas whose entries are decided by three metadata roots: the scenes of `replica_deciding` and `replica_composed`.
+
+`python -m tests.model.replica_model_decided` explores all scenes of replicas and takes out each rule, and prints tables;
+`--long` adds the large bounds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.model.exploration import Process, Report, Scenario, explore, process, wander
+from tests.model.replica_composed import acknowledge, append, begun, election, floor, high_watermark, network, shrink
+from tests.model.replica_deciding import (
+    NOTHING,
+    STRICT,
+    Acceptor,
+    Bounds,
+    Build,
+    Deciding,
+    Me,
+    Rules,
+    breaks,
+    idle,
+    judge_deciding,
+    learn,
+    operation,
+    read_head,
+)
+from tests.model.replica_deciding import begun as begun_alone
+from tests.model.replica_model import AB, LARGE, WHOLE, WITHOUT, Story, Whole, Without, bounds_of, most
+from tests.model.replica_rules import ALL, Guards, first_entry, new
+from tests.model.replica_steps import anybody, fails
+from tests.model.replica_store import World
+
+
+def deciders(
+    rules: Rules,
+    bounds: Bounds,
+    operations: tuple[int, ...] = (1, 1),
+    told_lost: tuple[int, ...] = (),
+    reads: bool = False,
+) -> Scenario:
+    """Proposers of operations without data, and whoever learns, reads the head, or fails."""
+    processes = [
+        process(f"P{p}", idle, Me(p, rules, bounds, tuple(operation(rules, 10 * p + k) for k in range(many)), p in told_lost), 0)
+        for p, many in enumerate(operations)
+    ]  # fmt: skip
+    if bounds.learns:
+        processes.append(process("anybody", learn, ALL, rules))
+    elif bounds.late:
+        processes.append(process("network", network, bounds))
+    if reads:
+        processes.append(process("reader", read_head, rules))
+    if bounds.power or bounds.copies:
+        processes.append(process("failure", breaks, bounds))
+    return Scenario("deciders", begun_alone(bounds), tuple(processes), NOTHING, judge_deciding(ALL, NOTHING))
+
+
+def two(rules: Rules, rounds: int = 3) -> Scenario:
+    """Two proposers, one operation each."""
+    return deciders(rules, Bounds(rounds, learns=False))
+
+
+def three(rules: Rules, rounds: int = 3) -> Scenario:
+    """Three proposers, one operation each."""
+    return deciders(rules, Bounds(rounds, learns=False), (1, 1, 1))
+
+
+def learners(rules: Rules, rounds: int = 3) -> Scenario:
+    """Two proposers, and roots that learn."""
+    return deciders(rules, Bounds(rounds))
+
+
+def several(rules: Rules, first: int = 2, rounds: int = 3) -> Scenario:
+    """A proposer that goes on under the ballot that it was promised, another, and roots that learn."""
+    return deciders(rules, Bounds(rounds), (first, 1))
+
+
+def lost_replies(rules: Rules, rounds: int = 3) -> Scenario:
+    """Two proposers, one of whose replies is lost."""
+    return deciders(rules, Bounds(rounds, lost=1, learns=False))
+
+
+def late_puts(rules: Rules, rounds: int = 3) -> Scenario:
+    """Two proposers, one of whose puts lands late."""
+    return deciders(rules, Bounds(rounds, lost=1, late=True, learns=False, counts=True))
+
+
+def ghosts(rules: Rules, rounds: int = 3) -> Scenario:
+    """A slow proposer, whose put may land at a number that was collected."""
+    return deciders(rules, Bounds(rounds, slow=((0, 1),), learns=False, counts=True), (1, 2))
+
+
+def reader(rules: Rules, rounds: int = 3) -> Scenario:
+    """Two proposers, and a reader of the head."""
+    return deciders(rules, Bounds(rounds, learns=False), reads=True)
+
+
+def reported_lost(rules: Rules, rounds: int = 5) -> Scenario:
+    """A proposer that gives up, and tells its caller."""
+    return deciders(rules, Bounds(rounds, learns=False), told_lost=(0,))
+
+
+def power_lost(rules: Rules, rounds: int = 3) -> Scenario:
+    """A proposer dies before it has synced what it put; then the root loses power."""
+    return deciders(rules, Bounds(rounds, lost=1, power=True))
+
+
+def mixed(rules: Rules, rounds: int = 6) -> Scenario:
+    """Three proposers from a state that contention comes to: one value under two ballots, another between them."""
+    one, other = (new(first_entry(7), "touch", batch=batch, on=0) for batch in (0, 20))
+    row = (
+        Acceptor(0, (5, 1), (4, 1), one, frozenset({one})),
+        Acceptor(0, (4, 1), (1, 0), one, frozenset({one})),
+        Acceptor(0, (3, 2), (2, 2), other, frozenset({other})),
+    )
+    votes = frozenset({((4, 1), one, 1), ((1, 0), one, 2), ((2, 2), other, 4)})
+    scenario = deciders(rules, Bounds(rounds, learns=False), (1, 1, 1))
+    return replace(scenario, store=scenario.store._replace(deciding=Deciding(row, votes)))
+
+
+def copied(rules: Rules, rounds: int = 3) -> Scenario:
+    """An acceptor comes back as of a copy: other files."""
+    return deciders(rules, Bounds(rounds, copies="copy", learns=False, counts=True))
+
+
+def rolled_back(rules: Rules, rounds: int = 3) -> Scenario:
+    """An acceptor comes back as of a snapshot of the disk below it: the very files."""
+    return deciders(rules, Bounds(rounds, copies="snapshot", learns=False, counts=True))
+
+
+# --- With data -------------------------------------------------------------------------------------------------------
+
+
+def composed(
+    guards: Guards,
+    rules: Rules,
+    bounds: Bounds,
+    world: World,
+    *builds: Build,
+    acks: tuple[int, ...] = (0,),
+    isr: int = AB,
+) -> Scenario:
+    """Proposers of entries with data, and all that the roots do."""
+    processes: list[Process] = [
+        process(f"P{p}", idle, Me(p, rules, bounds, (build,)), 0) for p, build in enumerate(builds)
+    ]
+    processes.append(process("anybody", anybody, guards))
+    processes += [process(f"writer of {batch}", acknowledge, guards, batch) for batch in acks]
+    if bounds.late:
+        processes.append(process("network", network, bounds))
+    if bounds.power:
+        processes.append(process("failure", breaks, bounds))
+    if world.losses:
+        processes.append(process("loss", fails, guards))
+    return Scenario("composed", begun(world, isr), tuple(processes), world, judge_deciding(guards, world))
+
+
+def retried(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """A batch with acks=1, an election, and a retry with acks=all that waits."""
+    world = World((0,), ("1+all",), 4, most(append=1, elect=1), losses=0, stage_on=1, learn_on=AB)
+    return composed(guards, rules, Bounds(rounds), world, append(guards, 0, "1"), election(guards, 1))
+
+
+def leader_lost(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """acks=all, an election, and a root that is lost."""
+    world = World((0,), ("all",), 4, most(append=1, elect=1), losses=1, stage_on=AB, learn_on=AB)
+    return composed(guards, rules, Bounds(rounds), world, append(guards, 0, "all"), election(guards, 1))
+
+
+def stated(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """An append, an election, and the high watermark; roots settle and collect."""
+    world = World((0,), ("1",), 4, most(append=1, elect=1, hw=1), losses=0, settles=True, stage_on=1, learn_on=AB)
+    return composed(
+        guards,
+        rules,
+        Bounds(rounds),
+        world,
+        append(guards, 0, "1"),
+        election(guards, 1),
+        high_watermark(guards),
+        acks=(),
+    )
+
+
+def taken_out(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """acks=all while a root is taken out, and a root that is lost."""
+    world = World((0,), ("all",), 4, most(append=1, shrink=1), losses=1, min_insync=1, stage_on=AB, learn_on=AB)
+    return composed(guards, rules, Bounds(rounds), world, append(guards, 0, "all"), shrink(guards, 1))
+
+
+def swept(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """A paused writer, and a floor above its chunk."""
+    world = World((0,), ("1",), 4, most(append=1, sweep=1), losses=0, sweeps=True, stage_on=1, learn_on=AB)
+    return composed(
+        guards, rules, Bounds(rounds), world, append(guards, 0, "1"), floor(guards), election(guards, 1), acks=()
+    )
+
+
+def late(guards: Guards, rules: Rules = STRICT, rounds: int = 2) -> Scenario:
+    """A writer's put lands late, beside an election."""
+    world = World((0,), ("1",), 4, most(append=1, elect=1), losses=0, stage_on=1, learn_on=AB)
+    bounds = Bounds(rounds, lost=1, late=True, counts=True)
+    return composed(guards, rules, bounds, world, append(guards, 0, "1"), election(guards, 1), acks=())
+
+
+def everything(guards: Guards, rules: Rules = STRICT) -> Scenario:
+    """All of it at once, for random schedules."""
+    world = World((0, 1), ("1+all", "all"), 9, most(append=3, elect=2, hw=2, shrink=1, sweep=1), losses=1, settles=True, collects=True, sweeps=True)  # fmt: skip
+    bounds = Bounds(60, lost=2, late=True, counts=True)
+    builds = (append(guards, 0, "1"), append(guards, 1, "all"), election(guards, 1), high_watermark(guards), shrink(guards, 2),
+              floor(guards))  # fmt: skip
+    return composed(guards, rules, bounds, world, *builds, acks=(0, 1) * 3, isr=7)
+
+
+# --- What is explored, and what is taken out ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Strict:
+    """A scene of deciding that must break nothing, the least number of its states, and its bounds."""
+
+    story: Story
+    at_least: int
+    bounds: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return "-".join([self.story.__name__, *(f"{name}={value}" for name, value in self.bounds)])
+
+    def explored(self) -> Report:
+        """Explore it."""
+        return explore(self.story(STRICT, **dict(self.bounds)))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A rule of deciding that is taken out, the scene that shows why it is there, and the property that breaks in it."""
+
+    guard: str
+    story: Story
+    breaks: str
+    bounds: tuple[tuple[str, Any], ...] = ()
+    long: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.guard}-{self.story.__name__}"
+
+    def explored(self) -> Report:
+        """Explore the scene without the rule."""
+        return explore(self.story(replace(STRICT, **{self.guard: False}), **dict(self.bounds)))
+
+
+DECIDING = [Strict(two, 6_500)]
+
+LARGE_DECIDING = [
+    Strict(two, 20_000, (("rounds", 4),)),
+    Strict(learners, 69_000),
+    Strict(lost_replies, 68_000),
+    Strict(reader, 88_000),
+    Strict(ghosts, 90_000),
+    Strict(several, 20_000, (("rounds", 2),)),
+    Strict(mixed, 11_000),
+    Strict(three, 200_000),
+    Strict(copied, 300_000),
+    Strict(power_lost, 5_000, (("rounds", 2),)),
+    Strict(late_puts, 1_000, (("rounds", 2),)),
+]
+
+COMPOSED = [Whole(retried, 28_000)]
+
+LARGE_COMPOSED = [
+    Whole(leader_lost, 80_000),
+    Whole(taken_out, 78_000),
+    Whole(stated, 270_000),
+    Whole(swept, 84_000),
+    Whole(late, 50_000),
+]
+
+FOUR = (("rounds", 4),)
+
+WITHOUT_DECIDED = [
+    Decided("majority", two, "R5"),
+    Decided("above_promised", two, "R5"),
+    Decided("not_below_promised", two, "R5"),
+    Decided("adopt_highest", two, "R5"),
+    Decided("anew_first", two, "R5"),
+    Decided("id_judged", two, "R6", FOUR),
+    Decided("one_value", two, "R"),
+    Decided("same_ballot", mixed, "R5"),
+    Decided("next_confirmed", several, "R5"),
+    Decided("learn_decided", learners, "R5"),
+    Decided("learn_in_order", several, "R5"),
+    Decided("kept_until_learned", several, "R8", (("first", 3),)),
+    Decided("synced", power_lost, "R5"),
+    Decided("head_same_ballot", reader, "R5", FOUR, long=True),
+    Decided("lost_if_other", reported_lost, "R5", long=True),
+    Decided("anchored", ghosts, "R5", long=True),
+    Decided("restored_out", copied, "R5", long=True),
+]
+
+WITHOUT_COMPOSED = [
+    Without("2", "ack_own_or_hw", retried, "R1"),
+    Without("5", "rows_go_back", retried, "R6"),
+    Without("learning", "learn_whole", retried, "R7"),
+    Without("7", "floor_checked", swept, "R", long=True),
+]
+
+WALKS = 20
+"""Random schedules of everything at once."""
+
+
+# --- The tables -------------------------------------------------------------------------------------------------------
+
+
+def main(large: bool) -> int:
+    """Explore all, print tables in Markdown; return how much was not as expected."""
+    began, odd, total = time.monotonic(), 0, 0
+    print("| scene | bounds | states | steps | seconds |\n|---|---|---|---|---|")
+    quick, slow = [*WHOLE, *DECIDING, *COMPOSED], [*LARGE, *LARGE_DECIDING, *LARGE_COMPOSED]
+    for whole in [*quick, *(slow if large else ())]:
+        at = time.monotonic()
+        found = whole.explored()
+        odd += found.broken is not None
+        total += found.states
+        scenario = whole.story(STRICT if isinstance(whole, Strict) else ALL, **dict(whole.bounds))
+        row = [scenario.name, bounds_of(scenario), f"{found.states:,}", f"{found.transitions:,}"]
+        print(f"| {' | '.join(row)} | {time.monotonic() - at:.1f} |{found.broken or ''}", flush=True)
+    walked = wander(everything(ALL), runs=WALKS * (60 if large else 1))
+    odd += walked.broken is not None
+    print(f"| everything, at random | {bounds_of(everything(ALL))} | {walked.states:,} | {walked.transitions:,} | |")
+    print("\n| rule | taken out | scene | states | steps | what breaks |\n|---|---|---|---|---|---|")
+    for without in [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED]:
+        if without.long and not large:
+            continue
+        found = without.explored()
+        odd += found.broken is None or not found.broken.startswith(without.breaks)
+        rule = without.rule if isinstance(without, Without) else "deciding"
+        row = [rule, f"`{without.guard}`", found.scenario, f"{found.states:,}", str(len(found.trace))]
+        print(f"| {' | '.join(row)} | {found.broken} |", flush=True)
+    print(f"\n{odd or 'none'} not as expected; {total:,} states, {time.monotonic() - began:.0f} s")
+    return odd
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main("--long" in sys.argv)))
