@@ -222,7 +222,8 @@ def commit(
         staged: one per task, in task order; tasks without records may be left out.
         writer: makes a repetition change nothing (invariant I5); None for at least once.
         durable: whether the records must survive power loss. False: the chunks were staged without fsync (acks=0); the
-            entry itself is durable always.
+            entry itself is durable always, and so are chunks where nothing can be appended: no lock keeps two settlers
+            there from giving up what one of them can read.
 
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
@@ -239,6 +240,7 @@ def commit(
     if writer is not None:
         check_writer(writer, topic.name)
     topic.forget_defaults(kept=True)
+    durable = durable or not topic.storage.can_append
     batch = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:

@@ -111,7 +111,7 @@ class Stager:
         sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
         partitioner: chooses partitions.
         config: of the topic.
-        durable: whether chunks must survive power loss (all but acks=0; rule R5).
+        durable: whether chunks must survive power loss (all but acks=0; rule R5). Without append they always do.
         aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
         codec: what the writer asks frames to be compressed by; None: nothing.
         summed: whether to make the records' checksum: a commit under a ``Transaction`` needs it (rule R6).
@@ -132,7 +132,7 @@ class Stager:
         codec: str | None = None,
     ) -> None:
         self._checksum = 0 if summed else None
-        self._durable, self._aside = durable, aside
+        self._durable, self._aside = durable or not storage.can_append, aside
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)
