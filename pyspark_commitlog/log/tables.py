@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_commitlog.format.entry import Checked, Json, to_json_bytes
+from pyspark_commitlog.format.entry import Checked, Entry, Json, to_json_bytes
 from pyspark_commitlog.format.paths import side_name
 
 #: A table larger than this goes to a side file, bytes.
 TABLE_BYTES = 16 * 1024
+#: The tables of a settle entry, and how the names of their side files end; all others belong to the topic's journal.
+SETTLE_KINDS = ("partitions", "damaged")
+SETTLE_TABLES = tuple(f".{kind}" for kind in SETTLE_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +41,12 @@ def place_tables(tables: Mapping[str, Any], sequence: int, write_id: str) -> Tab
 def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
     """Return how an entry names a side file."""
     return {"file": side_name(sequence, write_id, kind), **Checked.of(data).to_json()}
+
+
+def side_files(entry: Entry) -> list[str]:
+    """Return the names of the side files that an entry of a topic's journal, or of its settle journal, names."""
+    body = entry.body
+    tables = [body.get(kind) for kind in ("extents", "chunks", *SETTLE_KINDS)]
+    if "state" in body:
+        tables.append(body["state"]["writers"]["snapshot"])
+    return [table["file"] for table in tables if isinstance(table, dict)]

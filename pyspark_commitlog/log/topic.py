@@ -54,7 +54,7 @@ from pyspark_commitlog.log.state import (
     read_extents,
     read_writer_rows,
 )
-from pyspark_commitlog.log.tables import place_tables
+from pyspark_commitlog.log.tables import place_tables, side_files
 from pyspark_commitlog.storage import Holder, Storage
 from pyspark_commitlog.storage.caches import Shelf
 from pyspark_commitlog.storage.process import share_out
@@ -92,12 +92,6 @@ def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
     """Return the settle entry that publishes a state."""
     tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
     return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
-
-
-def side_files(entry: Entry) -> list[str]:
-    """Return the names of the side files that hold tables of a settle entry (pure)."""
-    tables = (entry.body.get(kind) for kind in ("partitions", "damaged"))
-    return [table["file"] for table in tables if isinstance(table, dict)]
 
 
 def _side_file(name: str, topic_id: str, file: str) -> str:

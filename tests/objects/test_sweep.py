@@ -20,7 +20,8 @@ from pyspark_commitlog.log.objects.sweep import retention_ms, sweep_objects
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
-from pyspark_commitlog.log.topic import TopicLog, side_files
+from pyspark_commitlog.log.tables import side_files
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.support.ghosts import KilledError, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, copied, own, split, topic_id

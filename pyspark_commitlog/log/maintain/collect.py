@@ -16,10 +16,11 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
-from pyspark_commitlog.log.objects.sweep import SETTLE_TABLES, retention_ms
+from pyspark_commitlog.log.objects.sweep import retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState, plan_floor
+from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.topic import TopicLog
 
 #: Earlier incarnations of a topic that are remembered: bounds an entry's size.
@@ -207,7 +208,7 @@ def _collect_entries(
 
 def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
     """Return the side files that an entry names and the one after it does not; none where that can't be read."""
-    files = _side_files(stored)
+    files = side_files(stored.entry)
     if not files:
         return []
     try:
@@ -216,7 +217,7 @@ def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> li
         return []
     if following.entry.prev != stored.entry.write_id:
         return []
-    return [file for file in files if file not in _side_files(following)]
+    return [file for file in files if file not in side_files(following.entry)]
 
 
 def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
@@ -283,22 +284,24 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) ->
     entries = read_retained(topic.journal)
     if not entries or not settles:
         return 0
-    named = {file for stored in (*entries, *settles) for file in _side_files(stored)}
     states = (settle_state(topic, stored) for stored in settles)
     try:
         manifests = {name for state in states if state for name in _manifest_files(topic, state)}
     except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
         return 0
-    stale = _stale(sides, named, entries[-1].sequence, settles[-1].sequence)
-    doomed = [f"{paths.side}/{name}" for name in stale]
-    doomed += [
-        f"{paths.manifests}/{name}"
+    stale = _stale(sides, entries, settles)
+    doomed = [
+        name
         for name in storage.names(paths.manifests)
         if (parsed := names.parse_manifest(name)) and parsed[1] <= settles[-1].sequence and name not in manifests
     ]
-    for path in doomed:
-        storage.delete(path)
-    return len(doomed)
+    return _delete(topic, paths.side, stale) + _delete(topic, paths.manifests, doomed)
+
+
+def _delete(topic: TopicLog, directory: str, files: Sequence[str]) -> int:
+    for name in files:
+        topic.storage.delete(f"{directory}/{name}")
+    return len(files)
 
 
 def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
@@ -309,20 +312,18 @@ def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
             yield from (leaf.name for leaf in topic.leaves(state.topic_id, row.manifest))
 
 
-def _side_files(stored: Stored) -> list[str]:
-    body = stored.entry.body
-    tables = [body.get(kind) for kind in ("extents", "chunks", "partitions", "damaged")]
-    if "state" in body:
-        tables.append(body["state"]["writers"]["snapshot"])
-    return [table["file"] for table in tables if isinstance(table, dict)]
+def _stale(sides: Sequence[str], entries: Sequence[Stored], settles: Sequence[Stored]) -> list[str]:
+    """Return the side files that nobody names, and whose number no attempt can reach any more in its journal (pure).
 
-
-def _stale(sides: Sequence[str], named: set[str], newest: int, newest_settle: int) -> list[str]:
-    """Return the names that nobody names, and whose number no attempt can reach any more in its journal (pure)."""
-    stale = []
+    Args:
+        sides: their names, listed before the entries were read.
+        entries, settles: all that both journals still have, ascending; without settle entries their files stay.
+    """
+    named = {file for stored in (*entries, *settles) for file in side_files(stored.entry)}
+    newest_settle, stale = settles[-1].sequence if settles else 0, []
     for name in sides:
         sequence = names.parse_side(name)
-        bound = newest_settle if name.endswith(SETTLE_TABLES) else newest
+        bound = newest_settle if name.endswith(SETTLE_TABLES) else entries[-1].sequence
         if sequence is not None and sequence <= bound and name not in named:
             stale.append(name)
     return stale
@@ -380,16 +381,10 @@ def linked_from(entries: Sequence[Stored]) -> int:
 
 def sweep_tables(topic: TopicLog, topic_id: str) -> int:
     """Delete the tables of the topic's journal that were written for entries which were never put; return how many."""
-    storage, paths = topic.storage, topic.paths(topic_id)
-    sides = [name for name in storage.names(paths.side) if not name.endswith(SETTLE_TABLES)]
+    side = topic.paths(topic_id).side
+    sides = [name for name in topic.storage.names(side) if not name.endswith(SETTLE_TABLES)]
     entries = read_retained(topic.journal) if sides else []
-    if not entries:
-        return 0
-    named = {file for stored in entries for file in _side_files(stored)}
-    stale = _stale(sides, named, entries[-1].sequence, 0)
-    for name in stale:
-        storage.delete(f"{paths.side}/{name}")
-    return len(stale)
+    return _delete(topic, side, _stale(sides, entries, ())) if entries else 0
 
 
 def _retention_ms(topic: TopicLog, state: TopicState) -> int:

@@ -15,10 +15,8 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.settle_change import Change, Operation, named_by
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
+from pyspark_commitlog.log.tables import SETTLE_TABLES
 from pyspark_commitlog.log.topic import TopicLog
-
-#: How the names of the settle journal's side files end; all others belong to the topic's journal.
-SETTLE_TABLES = (".partitions", ".damaged")
 
 
 def retention_ms(config: TopicConfig) -> int:

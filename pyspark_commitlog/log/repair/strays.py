@@ -17,6 +17,7 @@ from pyspark_commitlog.log.frames import crc_of
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
+from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
 
@@ -97,13 +98,13 @@ class Strays:
             self._guard(lambda entry=entry: self._tables(entry), still)  # type: ignore[misc]
 
     def _tables(self, entry: Entry) -> None:
-        tables = [entry.body.get("extents"), entry.body.get("chunks"), entry.body["state"]["writers"]["snapshot"]]
-        self._sides |= {table["file"] for table in tables if isinstance(table, dict)}
+        self._sides.update(side_files(entry))
         self.topic.extents(entry)
         for chunk in self.topic.chunks(entry):
             self._chunks[chunk.name] = chunk
-        if isinstance(tables[-1], dict):
-            self.topic.journal.side(entry.topic_id, tables[-1])
+        snapshot = entry.body["state"]["writers"]["snapshot"]
+        if isinstance(snapshot, dict):
+            self.topic.journal.side(entry.topic_id, snapshot)
 
     def _settles(self) -> None:
         """Check all settle entries, their tables and manifests, and the segments that only older ones name.
@@ -118,8 +119,7 @@ class Strays:
                 self._name(settles, names.entry_name(entry.sequence))
                 continue
             above = entry
-            tables = (entry.body.get(kind) for kind in ("partitions", "damaged"))
-            self._sides |= {table["file"] for table in tables if isinstance(table, dict)}
+            self._sides.update(side_files(entry))
             self._guard(lambda entry=entry, still=still: self._settle(entry, still), still)  # type: ignore[misc]
 
     def _is_ghost(self, entry: Entry, above: Entry | None) -> bool:
