@@ -20,7 +20,8 @@ from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import Aside
 from pyspark_commitlog.storage.process import after_fork
 
-#: A request asks for so many bytes, and of what is long for twice as many.
+#: A request asks for so many bytes, and for twice as many where the reader may hold a lot: then an extent of 16 MiB in
+#: a chunk costs two requests with its entry, what as many bytes of a segment do.
 BLOCK_BYTES = 8 * 2**20
 LONG_BLOCK_BYTES = 2 * BLOCK_BYTES
 _LONG_BYTES = 8 * BLOCK_BYTES
@@ -292,7 +293,7 @@ def ahead_of(storage: Storage, more: Callable[[], Sequence[Range]], *, careful: 
 
 def block_bytes(length: int, allowed: int) -> int:
     """Return how many bytes the next request asks for, of so many that are left and may be held (pure)."""
-    block = LONG_BLOCK_BYTES if length >= _LONG_BYTES and allowed >= _LONG_BYTES else min(BLOCK_BYTES, allowed)
+    block = LONG_BLOCK_BYTES if allowed >= _LONG_BYTES else min(BLOCK_BYTES, allowed)
     return length if length <= block + block // _REST_PART else block
 
 

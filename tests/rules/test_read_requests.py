@@ -152,6 +152,21 @@ def test_an_unsettled_commit_is_a_request_for_its_entry_and_one_for_its_chunk(tm
     assert storage.requests["GET"] <= len(entries) + len(storage.gets(".chunk")) + 12
 
 
+def test_staged_extents_of_two_blocks_cost_what_as_much_of_a_segment_does(tmp_path: Path) -> None:
+    """Each has an entry, which is a request, too: so the extent is one."""
+    topic = filled(tmp_path / "root", 30, 100, settled=False)
+    view, storage = read_view(topic, topic.newest()[1].topic_id), requests(topic)
+    reader = PartitionReader(topic, view.topic.topic_id, 0, view=view)
+    storage.reset()
+    assert sum(rows.count for rows in reader.read(0, 3000)) == 3000
+    chunks = storage.gets(".chunk")
+    assert len(chunks) == 30
+    size = sum(end - start for _, start, end in chunks)
+    assert 15 * KIB <= size / 30 <= 20 * KIB, f"{size}"
+    search = 20
+    assert storage.requests["GET"] <= size / (8 * KIB) * 1.01 + search
+
+
 def test_the_search_for_an_entry_is_bounded(tmp_path: Path) -> None:
     topic = filled(tmp_path / "root", 200, 1, settled=False)
     view, storage = read_view(topic, topic.newest()[1].topic_id), requests(topic)
