@@ -33,11 +33,11 @@ def test_readme_has_the_rules_and_tests_of_every_module() -> None:
 
 
 def test_a_guard_s_tests_come_before_those_that_only_import_its_module() -> None:
-    guards = [guard for guard in modules.load() if guard.at.startswith("journal:")]
-    files = modules.tests_of(Path("journal.py"), guards)
+    guards = [guard for guard in modules.load() if guard.at.startswith("journal.putting:")]
+    files = modules.tests_of(Path("journal/putting.py"), guards)
     most = Counter(guard.red.partition("::")[0] for guard in guards).most_common(1)[0][0]
     assert files[0] == most
-    assert "R5" in modules.rules_of(Path("journal.py"), guards)
+    assert "R5" in modules.rules_of(Path("journal/putting.py"), guards)
 
 
 def test_no_file_of_tests_has_the_name_of_another() -> None:

@@ -1,0 +1,8 @@
+"""The journal: numbered, write-once entries on put-if-absent."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.journal.appending import Journal
+from pyspark_commitlog.journal.entries import Appended, Draft, Landed, Plan, Result, Slot, Stored, Unchanged, no_sides
+
+__all__ = ["Appended", "Draft", "Journal", "Landed", "Plan", "Result", "Slot", "Stored", "Unchanged", "no_sides"]

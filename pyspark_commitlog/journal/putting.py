@@ -1,0 +1,238 @@
+"""Put an entry until its outcome is certain (rule O9), and count it only while what it was built on is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark_commitlog.anchor import Moment, OwnPut
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    OutcomeUnknownError,
+    StorageDeniedError,
+    StorageFullError,
+    SyncFailedError,
+    UsageError,
+)
+from pyspark_commitlog.format import entry as codec
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of
+from pyspark_commitlog.journal.reading import JournalReader
+from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
+
+_AMBIGUOUS_TRIES = 5
+_BACKOFF_SECONDS = 0.002
+_MAX_BACKOFF_SECONDS = 0.25
+#: And how often a writer that goes on and on learns the time of one of its entries.
+_DATE_SECONDS = 60.0
+
+
+class UndecidedError(Exception):
+    """What is stored no longer shows whether a put landed."""
+
+
+def _lineage(base: Stored | None, slot: Slot) -> Lineage:
+    if base is None:
+        return Lineage.superseding(slot.sequence, slot.write_id)
+    return base.entry.lineage.advanced(slot.write_id)
+
+
+class JournalPutter(JournalReader):
+    """What a ``Journal`` does to put one entry at one number."""
+
+    def _attempt(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Stored | None:
+        entry = Entry(
+            journal=self._kind,
+            kind=draft.kind,
+            topic_id=draft.topic_id,
+            sequence=slot.sequence,
+            write_id=slot.write_id,
+            prev=base.entry.write_id if base else "",
+            body=draft.body,
+            lineage=draft.lineage or _lineage(base, slot),
+            next=draft.next,
+        )
+        for kind, table in draft.sides.items():
+            name = paths.side_name(slot.sequence, slot.write_id, kind)
+            self._storage.write_once(self._sides(draft.topic_id, name), table)
+        data = codec.encode(entry, draft.inline)
+        stored = self._put(base, self._as_read(data, slot), data)
+        if stored is not None:
+            own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
+        return stored
+
+    def _as_read(self, data: bytes, slot: Slot) -> Entry:
+        """Return an entry as readers will find it.
+
+        Raises:
+            UsageError: they would take it for damage, which nobody could mend; nothing was put.
+        """
+        path = self._path(slot.sequence)
+        try:
+            entry = codec.decode(data, where=path, journal=self._kind, sequence=slot.sequence)
+            self._check(entry.body, path)
+        except CorruptionError as error:
+            raise UsageError(f"{self._directory}: nothing was put, as nobody could read it: {error}") from error
+        return entry
+
+    def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
+        """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""
+        path, ambiguous, first = self._path(entry.sequence), False, self._moment()
+        for attempt in range(_AMBIGUOUS_TRIES):
+            began = self._moment() if attempt else first
+            try:
+                reply = self._storage.put_if_absent(path, data)
+            except FileExistsError:
+                with self._landed(entry, ambiguous):
+                    if ambiguous:  # if it is ours, no try of ours came to its sync
+                        self._storage.sync_directory(self._directory, fresh=True)
+                    return self._read_back(base, entry, first, ambiguous)
+            except SyncFailedError as error:
+                raise self._unknown(slot_of(entry), entry.kind, str(error)) from error
+            except (NotPutError, StorageFullError, StorageDeniedError) as error:
+                if ambiguous:
+                    raise self._unknown(slot_of(entry), entry.kind, str(error)) from error
+                raise
+            except OSError as error:
+                ambiguous, last = True, error
+                self._back_off(attempt)
+            else:
+                with self._landed(entry, True):
+                    if base is None or reply is None or began is None:
+                        return self._confirm(base, entry, first)
+                    return self._confirm_reply(base, entry, reply, began, ambiguous)
+        raise self._unknown(
+            slot_of(entry), entry.kind, f"{_AMBIGUOUS_TRIES} tries failed, the last with {last}"
+        ) from last
+
+    @contextmanager
+    def _landed(self, entry: Entry, possible: bool) -> Iterator[None]:
+        """Turn a failure after a put that may have landed into "outcome unknown": it must not read as "not put"."""
+        try:
+            yield
+        except (CommitLogError, OSError) as error:
+            if not possible:
+                raise
+            raise self._unknown(slot_of(entry), entry.kind, str(error)) from error
+
+    def _read_back(self, base: Stored | None, entry: Entry, first: Moment | None, ambiguous: bool) -> Stored | None:
+        """Decide a put that was refused with "exists"; ``first``: when the first try began.
+
+        Where files can be appended to, that is certain at the first try. Elsewhere a client library, a proxy or a mount
+        may have put again by itself: the entry that exists may be, or may have been, ours (rule O9).
+        """
+        doubt = ambiguous or not self._storage.can_append
+        try:
+            stored = self.read(entry.sequence)
+        except FileNotFoundError:  # put by somebody, and collected already
+            return self._search(entry) if doubt else None
+        if stored.entry.write_id == entry.write_id:
+            return self._confirm(base, entry, first)
+        if doubt and not self._anchored(base, entry):
+            return self._search(entry)
+        return None  # somebody else has the number; the next read checks the anchor
+
+    def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
+        """Return the entry just put, if its number had not been collected before (the anchor rule)."""
+        try:
+            stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
+        except FileNotFoundError:
+            return self._search(entry)
+        if not self._anchored(base, entry) or not self._still_there(stored):
+            return self._search(entry)
+        return self._acknowledged(stored, first)
+
+    def _confirm_reply(
+        self, base: Stored, entry: Entry, reply: FileInfo, began: Moment, ambiguous: bool
+    ) -> Stored | None:
+        """Return the same of an entry whose put said what its file is: with one look at most, mostly.
+
+        Its own file is looked at where its time is needed, and is not bounded by what is known of storage's clock; that
+        is before the base is, which then shows that it was the very file that was put.
+        """
+        own = OwnPut.of(entry.write_id, reply, began, Moment.now(self._storage.clock), self._reference)
+        stored, fresh = Stored(entry, reply), self._is_fresh(base)
+        if not own.is_certain or (reply.modified_ms < 0 and fresh and self._wants_date(began)):
+            try:
+                found = self._storage.info(self._path(entry.sequence))
+            except FileNotFoundError:
+                return self._unanchored(entry, began, ambiguous)
+            if not own.is_file_at_once(found):
+                return self._unanchored(entry, began, ambiguous)
+            stored, fresh = Stored(entry, found), self._is_fresh(base)
+        if not fresh and self._look(base) is None:
+            return self._unanchored(entry, began, ambiguous)
+        self._crowded = self._crowded and self._own is None
+        if stored.info is not reply:
+            self._completed(entry, stored.info, own)
+        return self._acknowledged(stored, began, own)
+
+    def _unanchored(self, entry: Entry, began: Moment, ambiguous: bool) -> Stored | None:
+        """Decide a put that was done, and whose anchor is gone: at once, where no other try of it may have landed.
+
+        An anchor goes only after the entry after it was there for the delay, which ours was not: that was another.
+        """
+        if ambiguous or not began.is_fresh(Moment.now(self._storage.clock)):
+            return self._search(entry)
+        self.forget()
+        return None
+
+    def _wants_date(self, now: Moment) -> bool:
+        return self._dated_at is None or self._dated_at.seconds_until(now) >= _DATE_SECONDS
+
+    def _acknowledged(self, stored: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
+        self._synced = self._assured = stored.entry.write_id
+        return self._remember(stored, newest_at, own)
+
+    def _anchored(self, base: Stored | None, entry: Entry) -> bool:
+        if base is not None:
+            return self._is_fresh(base) or self._look(base) is not None
+        # Number 1 has no anchor. It counts if nothing is above it, or if entry 2 was built on it.
+        above = [sequence for sequence in self.sequences() if sequence > entry.sequence]
+        return not above or (above[0] == entry.following and self._follows(entry))
+
+    def _follows(self, entry: Entry) -> bool:
+        try:
+            return self.read(entry.following).entry.prev == entry.write_id
+        except FileNotFoundError:
+            return False
+
+    def _search(self, entry: Entry) -> Stored | None:
+        """Decide a put whose anchor is gone, by the chain of ``prev`` from the newest entry down.
+
+        Returns:
+            The entry, when the chain holds it; None when the chain holds another at its number.
+
+        Raises:
+            UndecidedError: the chain no longer reaches down to the number.
+        """
+        self.forget()
+        link = self.newest()
+        if link is not None and link.sequence == entry.sequence:
+            return link if link.entry.write_id == entry.write_id else None
+        while link is not None and link.sequence > entry.following:
+            link = self._before(link)
+        if link is None or link.sequence <= entry.sequence:
+            raise UndecidedError("the entries around its number are collected already")
+        return Stored(entry, link.info) if link.entry.prev == entry.write_id else None
+
+    def _before(self, link: Stored) -> Stored | None:
+        try:
+            before = self.read(link.sequence - 1)
+        except FileNotFoundError:
+            return None
+        return before if before.entry.write_id == link.entry.prev else None
+
+    def _unknown(self, slot: Slot, kind: str, why: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"{self._path(slot.sequence)}: cannot tell whether this {kind!r} landed ({why}). "
+            "Run it again with the same writer id (a streaming query: restart it; a batch: the same txnAppId and "
+            "txnVersion): it will be committed once"
+        )
+
+    def _back_off(self, attempt: int) -> None:
+        ceiling = min(_MAX_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2 ** min(attempt, 10))
+        self._storage.clock.sleep(ceiling * self._storage.jitter())

@@ -1,0 +1,335 @@
+"""Look at a journal: its newest entry, reached from a remembered one (the anchor rule) or by listing twice.
+
+ARCHITECTURE.md, "Journal", has the rules; ``anchor`` says which looks can be spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from pyspark_commitlog.anchor import Moment, OwnPut, Reference
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    missing,
+)
+from pyspark_commitlog.format import entry as codec
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal.entries import Stored
+from pyspark_commitlog.storage import FileInfo, Storage, own_writes
+
+_HEAD_BYTES = codec.MAX_LINE_BYTES * 2
+#: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
+_TAIL_BYTES = 8192
+_MAX_LINE_BYTES = 4 * 2**20
+
+
+class JournalReader:
+    """What a ``Journal`` does that puts nothing."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        kind: str,
+        sides: Callable[[str, str], str],
+        check: Callable[[Json, str], object],
+    ) -> None:
+        self._storage, self._check = storage, check
+        self._directory = directory
+        self._kind = kind
+        self._sides = sides
+        self._anchor: Stored | None = None
+        self._others: tuple[int, str] | None = None
+        self._newest_at: Moment | None = None  # when the anchor was the newest for certain, where looks are requests
+        self._own: OwnPut | None = None  # the anchor's put, where its reply is all that is known
+        self._reference: Reference | None = None
+        self._crowded = False  # others put entries since two of ours followed each other
+        self._dated: tuple[int, int] | None = None  # the last entry whose time was seen: its number and that time
+        self._dated_at: Moment | None = None
+        self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
+        self._synced = self._assured = ""
+        self.listings = 0
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def newest(self) -> Stored | None:
+        """Return the newest entry; None when the journal is empty.
+
+        From a remembered entry the numbers are followed; without one, the directory is listed.
+        """
+        if self._anchor is None and self._others is not None:
+            self._anchor, self._others = self._remembered(*self._others), None
+        while self._anchor is not None:
+            newest = self._probe(self._anchor)
+            if newest is not None:
+                return newest
+            self.forget()  # N is gone: what was reached from it proves nothing
+        self.listings += 1
+        return self._list_newest()
+
+    def recent(self, seconds: float) -> Stored | None:
+        """Return the newest entry, or what was that at most so long ago, where a look is a request.
+
+        For what may be noticed late; what is put on top of it finds out.
+        """
+        if self._newest_at is not None and self._newest_at.seconds_until(Moment.now(self._storage.clock)) < seconds:
+            return self._anchor
+        return self.newest()
+
+    def resume(self, sequence: int, identity: str) -> None:
+        """Go on from an entry that another process remembers, while it is there as the file of that identity."""
+        self._others = sequence, identity
+
+    def _remembered(self, sequence: int, identity: str) -> Stored | None:
+        """Return an entry, if it is that very file (the anchor rule)."""
+        try:
+            stored = self.read(sequence)
+        except (FileNotFoundError, CorruptionError):
+            return None
+        return stored if stored.info.identity == identity else None
+
+    def _probe(self, anchor: Stored) -> Stored | None:
+        """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
+        latest, began = anchor, self._moment()
+        with suppress(FileNotFoundError):  # nothing new, or what was seen is collected, and the anchor with it
+            latest = self._read_ahead(anchor.entry.following)
+            while latest.entry.next is not None:
+                latest = self._read_ahead(latest.entry.following)
+        if not self._is_fresh(anchor):  # also when idle: the next number may be gone rather than not put yet
+            there = self._look(anchor)
+            if there is None:
+                return None
+            latest = there if latest is anchor else latest
+        self._crowded = self._crowded or latest.entry is not anchor.entry
+        return self._remember(latest, began, self._own if latest.entry is anchor.entry else None)
+
+    def _read_ahead(self, sequence: int) -> Stored:
+        """Return the newest entry, which is at a number or above; damage of one below it is not the caller's."""
+        try:
+            first = self.read(sequence)
+        except CorruptionError:
+            furthest = self._furthest(sequence)
+            if furthest == sequence:
+                raise
+            return self.read(furthest)
+        furthest = self._furthest(sequence)
+        return self.read(furthest) if furthest > sequence else first
+
+    def _furthest(self, sequence: int) -> int:
+        """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
+
+        While the anchor is there none of the numbers after it was ever deleted, so none is missing in between.
+        """
+        step = 1
+        while self._storage.exists(self._path(sequence + step)):
+            sequence, step = sequence + step, step * 2
+        while step > 1:
+            step //= 2
+            if self._storage.exists(self._path(sequence + step)):
+                sequence += step
+        return sequence
+
+    def _list_newest(self) -> Stored | None:
+        """Return the newest entry by listing.
+
+        The listing is taken again after the read, and the file looked at once more: what was listed may have been
+        collected and put again by a zombie before it was read.
+        """
+        sequences = self.sequences()
+        while sequences:
+            try:
+                newest = self.read(sequences[-1])
+            except FileNotFoundError:
+                newest = None
+            began = self._moment()
+            again = self.sequences()
+            if newest is not None and again and again[-1] == newest.sequence and self._still_there(newest):
+                return self._remember(newest, began)
+            sequences = again
+        return None
+
+    def sequences(self) -> list[int]:
+        """Return the numbers that are stored now, ascending."""
+        parsed = (paths.parse_entry(name) for name in self._storage.names(self._directory))
+        return [sequence for sequence in parsed if sequence is not None]
+
+    def read(self, sequence: int) -> Stored:
+        """Return the entry at a number.
+
+        Raises:
+            FileNotFoundError: not put yet, or collected.
+            CorruptionError: the file is not what was put.
+        """
+        path = self._path(sequence)
+        head, info = self._storage.fetch(path, _HEAD_BYTES)
+        if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions: the line is longer
+            head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
+        entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
+        self._check(entry.body, path)
+        kept = len(head) <= (
+            _TAIL_BYTES if self._storage.can_append else _HEAD_BYTES - 1
+        )  # elsewhere a look is a request
+        self._tail = entry.write_id, head[entry.line_bytes :] if kept else None
+        return Stored(entry, info)
+
+    def put_before(self, entry: Entry) -> Entry | None:
+        """Return the entry before one of this journal, without a request; None unless this process put it lately."""
+        sequence = entry.sequence - 1
+        path = self._path(sequence)
+        data = own_writes.recall(self._storage, path, entry.prev)
+        return None if data is None else codec.decode(data, where=path, journal=self._kind, sequence=sequence)
+
+    def inline(self, entry: Entry) -> bytes:
+        """Return an entry's inline bytes, checked.
+
+        Raises:
+            CorruptionError: length or CRC differ.
+        """
+        if entry.inline is None:
+            return b""
+        path, (write_id, data) = self._path(entry.sequence), self._tail
+        if data is None or write_id != entry.write_id:
+            own = own_writes.recall(self._storage, path, entry.write_id)
+            data = None if own is None else own[entry.line_bytes :]
+        if data is None:
+            data = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
+        return entry.inline.check(data, f"inline frames of {path}")
+
+    def side(self, topic_id: str, named: Json) -> bytes:
+        """Return a side file that an entry names, checked.
+
+        Raises:
+            FileNotFoundError: collected together with its entry.
+            CorruptionError: length or CRC differ.
+        """
+        path, checked = self._sides(topic_id, named["file"]), codec.Checked.from_json(named)
+        return checked.check(self._storage.read(path, 0, checked.at_most), path)
+
+    def sync_exposed(self, stored: Stored) -> None:
+        """Make a newly found entry durable before it is exposed to readers (rule R5); once per entry."""
+        if self._synced != stored.entry.write_id:  # a restored root has other entries at numbers that were synced once
+            self._storage.sync_directory(self._directory)
+            self._synced = stored.entry.write_id
+
+    def assure(self, stored: Stored) -> None:
+        """Make an entry and what it follows durable before a caller acknowledges it or deletes by it (rule R5); once.
+
+        Its put may have failed to sync it, in another process: a sync alone may succeed then and prove nothing.
+
+        Raises:
+            SyncFailedError, StorageDeniedError: it may not survive power loss.
+        """
+        if self._assured != stored.entry.write_id:
+            self._storage.sync_directory(self._directory, fresh=True)
+            self._synced = self._assured = stored.entry.write_id
+
+    def is_followed(self, stored: Stored) -> bool:
+        """Return whether an entry follows ``stored``: one look, for a caller that waits for the next.
+
+        No is certain only while ``stored`` is there (the anchor rule): ask ``newest`` now and then.
+        """
+        return self._storage.exists(self._path(stored.entry.following))
+
+    def forget(self) -> None:
+        """Drop what is remembered; the next read lists the directory."""
+        self._anchor = self._newest_at = self._own = self._dated = self._dated_at = None
+
+    def dated(self, stored: Stored) -> tuple[int, int]:
+        """Return (number, storage time in ms) of an entry, or of the last one before it whose time is known.
+
+        Without a look at storage; the time is -1 where none is known.
+        """
+        if stored.info.modified_ms >= 0:
+            return stored.sequence, stored.info.modified_ms
+        return self._dated or (stored.sequence, -1)
+
+    def timed(self, stored: Stored) -> Stored:
+        """Return an entry with its storage time, by a look where that is not known yet.
+
+        Raises:
+            FileNotFoundError: it is collected.
+        """
+        if stored.info.modified_ms >= 0:
+            return stored
+        there = self._look(stored)
+        if there is None:
+            raise FileNotFoundError(f"{self._path(stored.sequence)} is collected")
+        return there
+
+    def faults(self) -> list[str]:
+        """Return what is damaged of the entries that are there; not of those that are collected meanwhile."""
+        faults = []
+        for sequence in self.sequences():
+            try:
+                self.inline(self.read(sequence).entry)
+            except FileNotFoundError as error:
+                if sequence in self.sequences():
+                    faults.append(str(missing(error)))
+            except CommitLogError as error:
+                faults.append(str(error))
+        return faults
+
+    def older_than(self, before_ms: int) -> int:
+        """Return the newest entry that was stored at a time or before it, 0 for none, in few looks.
+
+        An older one, where a clock of storage was set back.
+        """
+        sequences, oldest = self.sequences(), 0
+        low, high = 0, len(sequences)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                is_old = self._storage.info(self._path(sequences[middle])).modified_ms <= before_ms
+                oldest = sequences[middle] if is_old else oldest
+            except FileNotFoundError:  # another collector was here
+                is_old = True
+            low, high = (middle + 1, high) if is_old else (low, middle)
+        return oldest
+
+    def _path(self, sequence: int) -> str:
+        return f"{self._directory}/{paths.entry_name(sequence)}"
+
+    # --- the anchor --------------------------------------------------------------------------------------
+
+    def _still_there(self, anchor: Stored) -> bool:
+        try:
+            return self._storage.info(self._path(anchor.sequence)).identity == anchor.info.identity
+        except FileNotFoundError:
+            return False
+
+    def _look(self, stored: Stored) -> Stored | None:
+        """Return an entry with what storage says of it now, if it is still there as that very file; else None."""
+        own = self._own if self._own is not None and self._own.write_id == stored.entry.write_id else None
+        try:
+            found = self._storage.info(self._path(stored.sequence))
+        except FileNotFoundError:
+            return None
+        if found.identity != stored.info.identity and (own is None or not own.is_file(found)):
+            return None
+        return stored if stored.info.modified_ms >= 0 else self._completed(stored.entry, found, own)
+
+    def _completed(self, entry: Entry, found: FileInfo, own: OwnPut | None) -> Stored:
+        """Return an own entry with what storage says of its file, and remember what the time of that says."""
+        self._dated, self._dated_at = (entry.sequence, found.modified_ms), self._moment()
+        self._reference = (own.reference(found) if own is not None else None) or self._reference
+        return Stored(entry, found)
+
+    def _moment(self) -> Moment | None:
+        """Return this moment where looks are requests; None elsewhere: nothing is spared there."""
+        return Moment.now(self._storage.clock) if self._storage.bills_requests else None
+
+    def _is_fresh(self, base: Stored) -> bool:
+        """Return whether no number after ``base`` can have been collected yet: it is the anchor, seen a moment ago."""
+        if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
+            return False
+        return self._newest_at.is_fresh(Moment.now(self._storage.clock))
+
+    def _remember(self, newest: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
+        """Make an entry the anchor, the newest at some moment from ``newest_at`` on; ``own``: by its put's reply."""
+        self._anchor, self._newest_at, self._own = newest, newest_at, own
+        if newest_at is not None and newest.info.modified_ms >= 0:
+            self._dated, self._dated_at = (newest.sequence, newest.info.modified_ms), newest_at
+        return newest
