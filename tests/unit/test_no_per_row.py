@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.topic import TopicLog
@@ -132,6 +133,7 @@ def test_staging_a_batch_costs_python_the_same_whatever_its_rows(
     tmp_path: Path, partitioner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_files, "_CALL_BYTES", 2**30)  # system calls go by bytes, of which more rows have more
+    monkeypatch.setattr(frame, "_LARGE_BYTES", 0)  # and so do the pieces of a frame
     few, many = (python_work(staging(tmp_path, rows, partitioner)) for rows in (ROWS, 4 * ROWS))
     assert more(many, few) == {}
     assert few.total() > 100  # it was counted at all
