@@ -11,7 +11,18 @@ from typing import Any
 
 from tests.model.exploration import Done, Next, Phase
 from tests.model.replica_deciding import Bounds, Build, Deciding, landed
-from tests.model.replica_rules import Chain, Guards, appended, elected, first_entry, hw_may_be, is_done, living, new
+from tests.model.replica_rules import (
+    Chain,
+    Guards,
+    appended,
+    bits,
+    elected,
+    first_entry,
+    hw_may_be,
+    is_done,
+    living,
+    new,
+)
 from tests.model.replica_steps import Step, counted, may_return, seen_learned
 from tests.model.replica_store import Acked, Store, World
 from tests.model.replica_store import begun as begun_data
@@ -22,6 +33,16 @@ def begun(world: World, isr: int) -> Store:
     return begun_data(world, first_entry(isr))._replace(deciding=Deciding())
 
 
+def known(guards: Guards, store: Store, place: int) -> int:
+    """What a root is known to have learned: who counts has synced its directory, here before."""
+    return store.roots[place].synced if guards.counted_synced else store.roots[place].learned
+
+
+def chunks(guards: Guards, store: Store, place: int) -> int:
+    """The chunks that a root is known to have."""
+    return store.roots[place].kept if guards.counted_synced else store.roots[place].chunks
+
+
 def append(guards: Guards, batch: int, acks: str) -> Build:
     """The append of a batch, by where its chunk is."""
 
@@ -30,7 +51,7 @@ def append(guards: Guards, batch: int, acks: str) -> Build:
             return None
         if not world.room(store, "append"):
             return "has no room"
-        on = sum(1 << r for r in counted(guards, store) if store.roots[r].chunks >> batch & 1)
+        on = sum(1 << r for r in counted(guards, store) if chunks(guards, store, r) >> batch & 1)
         named = store.named[batch] if guards.on_each_attempt else 99
         longer = appended(
             guards, base, batch, on, acks_all=acks == "all", writers=world.writers, isr=base[-1].isr, named=named
@@ -48,7 +69,7 @@ def election(guards: Guards, place: int) -> Build:
             return None
         if place not in counted(guards, store) or not world.room(store, "elect"):
             return "can't be elected"
-        return elected(guards, base, place, store.roots[place].learned, len(base)) or "is refused"
+        return elected(guards, base, place, known(guards, store, place), len(base)) or "is refused"
 
     return build
 
@@ -58,7 +79,7 @@ def high_watermark(guards: Guards) -> Build:
 
     def build(store: Store, world: World, base: Chain) -> Chain | str | None:
         isr = base[-1].isr
-        learned = [store.roots[r].learned if r in counted(guards, store) else 0 for r in range(3) if isr >> r & 1]
+        learned = [known(guards, store, r) if r in counted(guards, store) else 0 for r in range(3) if isr >> r & 1]
         most = min(*learned, len(base) - 1) if len(learned) > 1 else min(learned[0], len(base) - 1)
         number = max((n for n in range(base[-1].hw + 1, most + 1) if hw_may_be(guards, base, n)), default=0)
         if not number or not world.room(store, "hw"):
@@ -79,6 +100,33 @@ def shrink(guards: Guards, place: int) -> Build:
     return build
 
 
+def joining(guards: Guards, place: int) -> Build:
+    """A root begins to join."""
+
+    def build(store: Store, world: World, base: Chain) -> Chain | str | None:
+        if (base[-1].isr | base[-1].joining) >> place & 1:
+            return "is a member"
+        return new(base, "joining", joining=base[-1].joining | 1 << place)
+
+    return build
+
+
+def join(guards: Guards, place: int) -> Build:
+    """A root that joins comes into the ISR, by what it has learned."""
+
+    def build(store: Store, world: World, base: Chain) -> Chain | str | None:
+        if base[-1].isr >> place & 1:
+            return None
+        ready = place in counted(guards, store) and store.roots[place].synced >= (
+            len(base) - 1 if guards.join_base else base[-1].hw
+        )
+        if not base[-1].joining >> place & 1 or not ready:
+            return "is not ready"
+        return new(base, "join", isr=base[-1].isr | 1 << place, joining=base[-1].joining & ~(1 << place))
+
+    return build
+
+
 def floor(guards: Guards) -> Build:
     """The floor rises to the newest entry."""
 
@@ -88,15 +136,17 @@ def floor(guards: Guards) -> Build:
     return build
 
 
-def acknowledge(guards: Guards, batch: int) -> Phase:
+def acknowledge(guards: Guards, batch: int, patient: bool = False) -> Phase:
     """A writer with acks=all: what the roots have learned, then the head (which `replica_deciding` reads).
 
-    It tries once, at any time: to try in vain before changes nothing.
+    It tries once, at any time: to try in vain before changes nothing. A patient one tries when all of the ISR have
+    learned the entry, so that random schedules come to it.
     """
 
     def learned(store: Store, world: World) -> Iterator[tuple[Store, Any, str]]:
         number = living(store.chain, batch)
-        if number is not None:
+        behind = [r for r in bits(store.chain[-1].isr) if number is None or store.roots[r].learned < number]
+        if number is not None and not (patient and behind):
             yield from seen_learned(guards, store, number)
 
     def head(store: Store, world: World) -> Iterator[tuple[Store, Any, str]]:

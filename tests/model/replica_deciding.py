@@ -7,10 +7,10 @@ What is modelled
     metadata roots are the replicas A, B, C: they learn into their own `journal/`.
 
 What is checked, beside what `replica_store` has
-    R5  What is decided is one chain: every number is decided itself, once; what is learned, read as the head, or
+    C5  What is decided is one chain: every number is decided itself, once; what is learned, read as the head, or
         reported as decided, is decided; what is reported as lost is not, and never will be; a head is not older than
         what was decided before it was asked for.
-    R8  Any two of the three roots hold every decided entry.
+    C8  Any two of the three roots hold every decided entry.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Fault(NamedTuple):
 
 
 def judge_deciding(guards: Guards, world: World) -> Callable[[Any, Any, tuple[Any, ...]], tuple[Any, str | None]]:
-    """R5 and R8 of deciding, then all that holds of the data."""
+    """C5 and C8 of deciding, then all that holds of the data."""
     data = judge(guards, world)
 
     def judged(before: Store, after: Store, claims: tuple[Any, ...]) -> tuple[Store, str | None]:
@@ -158,19 +158,19 @@ def judge_deciding(guards: Guards, world: World) -> Callable[[Any, Any, tuple[An
 
 
 def places_fault(store: Store) -> str | None:
-    """R8: any two of three roots hold every decided entry."""
+    """C8: any two of three roots hold every decided entry."""
     if store.lost or store.deciding.copied > 1:
         return None
     for number in range(1, len(store.chain)):
         value = Chain(store.chain[: number + 1])
-        holding = sum(store.roots[r].learned >= number or value in store.deciding.acceptors[r].held for r in ROOTS)
+        holding = sum(store.roots[r].synced >= number or value in store.deciding.acceptors[r].held for r in ROOTS)
         if holding < 2:
-            return f"R8: entry {number} is decided and held by {holding} of three roots"
+            return f"C8: entry {number} is decided and held by {holding} of three roots"
     operations = [e.batch for e in store.chain if e.kind == "touch" and e.batch >= 0]
     if len(set(operations)) < len(operations):
-        return f"R6: an operation is twice in {operations}"
+        return f"C6: an operation is twice in {operations}"
     refused = [each for each in store.deciding.refused if each in operations]
-    return f"R5: operation {refused[0]} was reported as lost, and is decided" if refused else None
+    return f"C5: operation {refused[0]} was reported as lost, and is decided" if refused else None
 
 
 # --- Acceptors -------------------------------------------------------------------------------------------------------
@@ -181,7 +181,8 @@ def recorded(
 ) -> Acceptor:
     """An acceptor with one record more: it keeps the newest two, and what its root has not learned."""
     old = store.deciding.acceptors[place]
-    learned = store.roots[place].learned
+    mine = store.roots[place]
+    learned = mine.synced if rules.synced else mine.learned
     some = {v for v in (*old.held, old.value, value) if v is not None}
     held = frozenset(v for v in some if v in (old.value, value) or (rules.kept_until_learned and len(v) - 1 > learned))
     return Acceptor(old.count + (1 if bounds.counts else 0), promised, ballot, value, held)
@@ -206,9 +207,9 @@ def accepted(store: Store, place: int, ballot: Ballot, value: Chain) -> Store:
     chain = store.chain
     shorter, longer = sorted((chain, value), key=len)
     if longer[: len(shorter)] != shorter:
-        fault = f"R5: two histories are decided, {told(chain)} and {told(value)}"
+        fault = f"C5: two histories are decided, {told(chain)} and {told(value)}"
     elif len(value) > len(chain) + 1:
-        fault = f"R5: {told(value)} is decided, its number {len(chain)} never was"
+        fault = f"C5: {told(value)} is decided, its number {len(chain)} never was"
     elif len(value) > len(chain):
         chain = value
     return store._replace(chain=chain, deciding=old._replace(votes=votes | {(ballot, value, mask)}, fault=fault))
@@ -390,7 +391,7 @@ def built(me: Me, store: Store, world: World, base: Chain, done: int, got: Got) 
     """Build the own entry on a base that is decided."""
     fault = ""
     if base != store.chain[: len(base)]:
-        fault = f"R5: {told(base)} is taken for decided"
+        fault = f"C5: {told(base)} is taken for decided"
     store = store._replace(deciding=store.deciding._replace(fault=fault)) if fault else store
     longer = me.builds[done](store, world, base)
     if me.told_lost and isinstance(longer, Chain):
@@ -465,7 +466,7 @@ def confirmed(me: Me, done: int, number: int, value: Chain, own: bool, enough: b
     def ways(store: Store, world: World) -> Iterator[tuple[Store, Any, str]]:
         if enough and value != store.chain[: len(value)]:
             fault = store.deciding._replace(
-                fault=f"R5: {told(value)} is reported as decided, decided is {told(store.chain)}"
+                fault=f"C5: {told(value)} is reported as decided, decided is {told(store.chain)}"
             )
             yield store._replace(deciding=fault), ("refused", None), "reports success"
         elif after == len(me.builds):
@@ -528,11 +529,11 @@ def learned_next(rules: Rules, store: Store, place: int) -> Iterator[tuple[Store
     if value[: number + 1] != synced.chain[: number + 1]:
         yield (
             store,
-            f"R5: {told(Chain(value[: number + 1]))} is learned, and not decided",
+            f"C5: {told(Chain(value[: number + 1]))} is learned, and not decided",
             f"{'ABC'[place]} learns {number}",
         )
     elif number > root.learned + 1:
-        yield store, f"R5: {'ABC'[place]} learns {number} before {root.learned + 1}", f"{'ABC'[place]} learns {number}"
+        yield store, f"C5: {'ABC'[place]} learns {number} before {root.learned + 1}", f"{'ABC'[place]} learns {number}"
     else:
         after = synced.root(place, root._replace(learned=number, synced=number))
         yield after, None, f"{'ABC'[place]} learns {number}"
@@ -568,7 +569,7 @@ def read_head(rules: Rules) -> Phase:
             if place != one[0] and alike:
                 head = shown[1] if shown[1] is not None else store.chain[:1]
                 wrong = len(head) < least or head != store.chain[: len(head)]
-                fault = f"R5: the head is read as {told(head)}; decided is {told(store.chain)}" if wrong else ""
+                fault = f"C5: the head is read as {told(head)}; decided is {told(store.chain)}" if wrong else ""
                 yield store, fault, f"reads {'ABC'[place]} too: the head is {len(head) - 1}"
 
     least = yield Step("reader", begins)

@@ -108,6 +108,8 @@ class Guards:
     """A chunk that a living append names is not swept."""
     catch_up_settled: bool = True
     """Segments are copied up to what the source has settled, and learning goes on behind that."""
+    metadata_kept: bool = True
+    """A metadata root that starts over as a replica keeps the entries that its old journal had, for the others."""
     catch_up_whole: bool = True
     """What the source has settled is copied whole before the root's journal begins."""
     # --- metadata lost for good (rule 10)

@@ -1,6 +1,6 @@
 """What processes do to a replicated topic: writers, learners, electors, collectors, and what fails.
 
-Whoever decides does so in two steps: it looks what the roots have, then puts its entry on the newest one (R9). Between the
+Whoever decides does so in two steps: it looks what the roots have, then puts its entry. Between the
 two anything may happen, so that what it saw may be old. What nobody remembers anything for is done by `anybody`, in one
 step each. The chain is decided by one step here; `replica_deciding` has the steps that this stands for.
 """
@@ -361,6 +361,8 @@ def anybody(guards: Guards) -> Phase:
         for place in store.live:
             yield from staged(guards, store, world, place)
             yield from learns(guards, store, world, place)
+            if world.power and store.deciding is not None:
+                yield from syncs(store, place)
             if world.settles:
                 yield from settles(guards, store, place)
             if world.collects:
@@ -370,7 +372,7 @@ def anybody(guards: Guards) -> Phase:
         if world.collects and store.held >= 0:
             yield from metadata_collects(guards, store)
         if world.starts > store.spent[START]:
-            yield from starts_over(guards, store)
+            yield from starts_over(guards, store, world)
         yield from decides(guards, store, world)
 
     yield Step("anybody", ways)
@@ -423,6 +425,17 @@ def learns(guards: Guards, store: Store, world: World, place: int) -> Ways:
             store.root(place, whole._replace(synced=root.synced)),
             None,
             f"{letter(place)} learns {number}, not synced",
+        )
+
+
+def syncs(store: Store, place: int) -> Ways:
+    """A root's directories are synced by who counts what is in them."""
+    root = store.roots[place]
+    if (root.synced, root.kept) != (root.learned, root.chunks):
+        yield (
+            store.root(place, root._replace(synced=root.learned, kept=root.chunks)),
+            None,
+            f"{letter(place)} is synced",
         )
 
 
@@ -500,12 +513,13 @@ def sweeps(guards: Guards, store: Store, world: World, place: int) -> Ways:
             yield store.root(place, after), None, f"{letter(place)} sweeps chunk {batch}"
 
 
-def starts_over(guards: Guards, store: Store) -> Ways:
+def starts_over(guards: Guards, store: Store, world: World) -> Ways:
     """A root that is no member begins again under a new id, with the segments of another (rules 7, 11)."""
     base = store.chain[-1]
-    for place in ROOTS:
-        if (base.isr | base.joining) >> place & 1:
-            continue
+    for place in bits(world.learn_on):
+        metadata = store.deciding is not None
+        if (base.isr | base.joining) >> place & 1 or (metadata and store.lost >> place & 1):
+            continue  # a metadata root that is lost is replaced by `moved` (`replica_moving`)
         for source in store.live:
             old = store.roots[source]
             if source == place or store.stale >> source & 1:
@@ -517,8 +531,18 @@ def starts_over(guards: Guards, store: Store) -> Ways:
             files = old.chunks & 1 << FILE
             begun = Root(to, to, files, settled, to, to, files, store.roots[place].life + 1)
             gone = ~(1 << place)
-            after = spend(store.root(place, begun), START)._replace(lost=store.lost & gone, stale=store.stale & gone)
+            aside = keeping(store, place) if metadata and guards.metadata_kept else store
+            after = spend(aside.root(place, begun), START)._replace(lost=store.lost & gone, stale=store.stale & gone)
             yield after, None, f"{letter(place)} starts over with the segments of {letter(source)} up to {to}"
+
+
+def keeping(store: Store, place: int) -> Store:
+    """The store in which an acceptor holds what the root's old journal has."""
+    root, old = store.roots[place], store.deciding.acceptors[place]
+    has = {Chain(store.chain[: number + 1]) for number in range(max(root.first, 1), root.learned + 1)}
+    acceptors = list(store.deciding.acceptors)
+    acceptors[place] = old._replace(held=old.held | has)
+    return store._replace(deciding=store.deciding._replace(acceptors=tuple(acceptors)))
 
 
 def decides(guards: Guards, store: Store, world: World) -> Ways:

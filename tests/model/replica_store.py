@@ -6,15 +6,15 @@ What is modelled
     is a new `life`. `synced`, `kept` are what power loss leaves of `learned`, `chunks`.
 
 What is checked
-    R1  No record that was acknowledged with acks=all is lost.
-    R2  What a reader saw stays so, on whichever root, and what a root shows below its high watermark can be read there.
-    R3  The high watermark of a root never goes back.
-    R4  What a root has settled is the log; nothing that is void or undecided is settled or read.
-    R5  One chain of decisions: a decided number never changes; a `journal/` holds decided entries only, without gaps.
-    R6  Exactly once: no batch is twice in the log, a writer's batches are in order, the writers' table speaks the truth.
-    R7  What an entry says is on a root, and what a root has learned, is there.
-    R8  What the roots of the ISR need to go on exists: nothing waits for ever.
-    R9  What is acknowledged with acks=all lies on min.insync.replicas roots at least.
+    C1  No record that was acknowledged with acks=all is lost.
+    C2  What a reader saw stays so, on whichever root, and what a root shows below its high watermark can be read there.
+    C3  The high watermark of a root never goes back.
+    C4  What a root has settled is the log; nothing that is void or undecided is settled or read.
+    C5  One chain of decisions: a decided number never changes; a `journal/` holds decided entries only, without gaps.
+    C6  Exactly once: no batch is twice in the log, a writer's batches are in order, the writers' table speaks the truth.
+    C7  What an entry says is on a root, and what a root has learned, is there.
+    C8  What the roots of the ISR need to go on exists: nothing waits for ever.
+    C9  What is acknowledged with acks=all lies on min.insync.replicas roots at least.
 """
 
 from __future__ import annotations
@@ -162,16 +162,16 @@ def visible(guards: Guards, store: Store, place: int) -> tuple[int, ...]:
     """The log that a reader of a root sees: settled records, then chunks.
 
     Raises:
-        Broken: R2, something below the high watermark can't be read.
+        Broken: C2, something below the high watermark can't be read.
     """
     root, chain = store.roots[place], store.chain
     newest = high_watermark(guards, store, place)
     voids = voids_at(guards, chain, root.learned, newest)
     log = list(root.settled)
     if root.first > newest and newest != root.through:
-        raise Broken(f"R2: {names(1 << place)} has collected entry {newest}, where its high watermark stands")
+        raise Broken(f"C2: {names(1 << place)} has collected entry {newest}, where its high watermark stands")
     if newest > root.through and root.first > root.through + 1:
-        raise Broken(f"R2: {names(1 << place)} has collected entry {root.through + 1}, which it has not settled")
+        raise Broken(f"C2: {names(1 << place)} has collected entry {root.through + 1}, which it has not settled")
     for number in range(root.through + 1, newest + 1):
         entry = chain[number]
         if entry.kind == "append":
@@ -179,10 +179,10 @@ def visible(guards: Guards, store: Store, place: int) -> tuple[int, ...]:
             if not void and not root.chunks >> entry.batch & 1:
                 if chain[-1].voids >> number & 1 and store.unclean and guards.unclean_waited_for:
                     return tuple(log)
-                raise Broken(f"R2: {names(1 << place)} can't read entry {number} below its HW: no chunk")
+                raise Broken(f"C2: {names(1 << place)} can't read entry {number} below its HW: no chunk")
             log.append(-1 if void else entry.batch)
         elif entry.kind == "alter" and not root.chunks >> FILE & 1:
-            raise Broken(f"R2: {names(1 << place)} lacks the file of entry {number} below its HW")
+            raise Broken(f"C2: {names(1 << place)} lacks the file of entry {number} below its HW")
     end = chain[newest].end
     return tuple(log[:end])
 
@@ -208,7 +208,7 @@ def judge(guards: Guards, world: World) -> Callable[[Any, Any, tuple[Any, ...]],
             old, now = before.roots[place], after.roots[place]
             same = old.life == now.life and not (after.lost | after.stale | before.stale) >> place & 1
             if same and high_watermark(guards, after, place) < high_watermark(guards, before, place):
-                return after, f"R3: the HW of {names(1 << place)} goes back"
+                return after, f"C3: the HW of {names(1 << place)} goes back"
         for claim in claims:
             if isinstance(claim, Acked):
                 after = after._replace(acked=after.acked | 1 << claim.batch)
@@ -225,10 +225,10 @@ def judge(guards: Guards, world: World) -> Callable[[Any, Any, tuple[Any, ...]],
 
 
 def acked_fault(world: World, store: Store, batch: int) -> str | None:
-    """R9, at the moment of the claim: roots that are gone since count, as they had it."""
+    """C9, at the moment of the claim: roots that are gone since count, as they had it."""
     isr = store.chain[-1].isr
     if isr.bit_count() < world.min_insync:
-        return f"R9: batch {batch} is acknowledged, the ISR is {names(isr)}"
+        return f"C9: batch {batch} is acknowledged, the ISR is {names(isr)}"
     return None
 
 
@@ -243,44 +243,44 @@ def checked(guards: Guards, world: World, store: Store) -> Store:
     store = check_readers(guards, world, store, log)
     for batch in world.batches:
         if store.acked >> batch & 1 and batch not in log and not store.unclean:
-            raise Broken(f"R1: batch {batch} was acknowledged with acks=all, the log is {log}")
+            raise Broken(f"C1: batch {batch} was acknowledged with acks=all, the log is {log}")
     for number, entry in enumerate(store.chain):
         alone = entry.kind == "append" and world.acks[entry.batch] == "all" and world.metadata < 0
         if alone and is_void(store.chain, number) and not store.unclean:
-            raise Broken(f"R1: entry {number} was written with acks=all and is void")
+            raise Broken(f"C1: entry {number} was written with acks=all and is void")
     check_places(guards, world, store)
     return store
 
 
 def check_order(world: World, store: Store, log: tuple[int, ...]) -> None:
-    """R6."""
+    """C6."""
     order = [batch for batch in log if batch >= 0]
     if len(set(order)) != len(order):
-        raise Broken(f"R6: a batch is twice in the log {log}")
+        raise Broken(f"C6: a batch is twice in the log {log}")
     for at, batch in enumerate(order):
         if any(world.writers[v] == world.writers[batch] and v > batch for v in order[:at]):
-            raise Broken(f"R6: a writer's batches are out of order: {log}")
+            raise Broken(f"C6: a writer's batches are out of order: {log}")
     for batch in world.batches:
         if store.chain[-1].rows >> batch & 1 and batch not in order:
-            raise Broken(f"R6: the table has batch {batch}, which is in no log: its retry is skipped")
+            raise Broken(f"C6: the table has batch {batch}, which is in no log: its retry is skipped")
         later = [v for v in order if world.writers[v] == world.writers[batch] and v > batch]
         if later and batch not in log and not store.chain[-1].voids and not world.unclean:
-            raise Broken(f"R6: batch {later[0]} was appended before batch {batch} of its writer: {log}")
+            raise Broken(f"C6: batch {later[0]} was appended before batch {batch} of its writer: {log}")
 
 
 def check_readers(guards: Guards, world: World, store: Store, log: tuple[int, ...]) -> Store:
-    """R2, R4."""
+    """C2, C4."""
     seen = store.seen
     for place in store.live:
         settled = store.roots[place].settled
         if any(not agrees(store, mine, log[o : o + 1]) for o, mine in enumerate(settled)):
-            raise Broken(f"R4: {names(1 << place)} has settled {settled}, the log is {log}")
+            raise Broken(f"C4: {names(1 << place)} has settled {settled}, the log is {log}")
         sees = visible(guards, store, place)
         if any(not agrees(store, mine, seen[o : o + 1]) for o, mine in enumerate(sees[: len(seen)])):
-            raise Broken(f"R2: a reader of {names(1 << place)} sees {sees}, before it was {seen}")
+            raise Broken(f"C2: a reader of {names(1 << place)} sees {sees}, before it was {seen}")
         seen = max(seen, sees, key=len)
     if any(not agrees(store, mine, log[o : o + 1]) for o, mine in enumerate(seen)):
-        raise Broken(f"R2: readers saw {seen}, the log is {log}")
+        raise Broken(f"C2: readers saw {seen}, the log is {log}")
     return store._replace(seen=seen)
 
 
@@ -290,7 +290,7 @@ def agrees(store: Store, mine: int, theirs: tuple[int, ...]) -> bool:
 
 
 def check_places(guards: Guards, world: World, store: Store) -> None:
-    """R7, R8."""
+    """C7, C8."""
     chain = store.chain
     for number, entry in enumerate(chain):
         need = needed(entry)
@@ -303,13 +303,13 @@ def check_places(guards: Guards, world: World, store: Store) -> None:
             has = root.chunks & need
             said = (entry.on >> place & 1 and root.life == 0) or number <= root.learned
             if said and not has and not store.unclean:
-                raise Broken(f"R7: entry {number} is said to be on {names(1 << place)}; it is not there")
+                raise Broken(f"C7: entry {number} is said to be on {names(1 << place)}; it is not there")
     if not store.unclean:
         check_progress(guards, store)
 
 
 def check_progress(guards: Guards, store: Store) -> None:
-    """R8: nobody fails any more and everybody helps; what the roots of the ISR have to learn is somewhere."""
+    """C8: nobody fails any more and everybody helps; what the roots of the ISR have to learn is somewhere."""
     chain, base = store.chain, store.chain[-1]
     here = [r for r in store.live if base.isr >> r & 1 and store.intact >> r & 1]
     if not here:
@@ -323,12 +323,12 @@ def check_progress(guards: Guards, store: Store) -> None:
         waits = [r for r in here if store.roots[r].learned < number]
         held = any(store.roots[r].first <= number <= store.roots[r].learned for r in store.live)
         if waits and not held and not kept_by_metadata(store, number):
-            raise Broken(f"R8: {names(1 << waits[0])} can never learn entry {number}: it is nowhere")
+            raise Broken(f"C8: {names(1 << waits[0])} can never learn entry {number}: it is nowhere")
         if not needed(entry) or (void and guards.learn_void):
             continue
         if waits and not any(has_data(store, r, entry.batch) for r in store.live):
             state = "void" if void else "living"
-            raise Broken(f"R8: {names(1 << waits[0])} can never learn entry {number} ({state}): its files are nowhere")
+            raise Broken(f"C8: {names(1 << waits[0])} can never learn entry {number} ({state}): its files are nowhere")
 
 
 def has_data(store: Store, place: int, batch: int) -> bool:
