@@ -1,4 +1,4 @@
-"""Two processes commit to one topic while requests are lost, repeated and late, and zombies wake behind the collector."""
+"""Two processes commit to one topic while requests are lost, repeated and late, and zombies wake after the collector has passed."""
 
 from __future__ import annotations
 

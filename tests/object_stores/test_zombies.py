@@ -40,7 +40,7 @@ def test_a_settle_entry_that_is_put_behind_the_collector(
 def test_a_settle_entry_of_a_compaction_that_is_put_behind_the_collector(
     bucket: Bucket, through: Bucket, proxy: Proxy
 ) -> None:
-    """The same on a server that is always there, for the put that is told apart from success by the anchor alone."""
+    """The same on a server that is always there, for the put that only the anchor shows not to have counted."""
     behind_the_collector((bucket, through), proxy, "compact", 1, faults.waiting)
 
 

@@ -46,7 +46,7 @@ _STEPS = st.lists(
 def test_it_is_the_first_of_the_latest_that_can_be_read(
     config: dict[str, object], steps: list[tuple[str, object]]
 ) -> None:
-    """Behind compaction, records deleted in the middle of a segment, and those that were given up."""
+    """After compaction, with records deleted in the middle of a segment, and those that were given up."""
     with tempfile.TemporaryDirectory() as path:
         world = World(Path(path) / "root")
         world.create(1, {**CHUNKS, **config})
