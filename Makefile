@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-kafka mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -81,8 +81,8 @@ demo: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 demo: install ## See it work: a topic written, read and replayed
 	$(WITH_JAVA) .venv/bin/python examples/demo.py $(ARGS)
 
-bench bench-quick bench-check bench-peers: export PYSPARK_PYTHON = $(CURDIR)/$(BENCH_VENV)/bin/python
-bench bench-quick bench-check: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
+bench bench-quick bench-check bench-peers bench-replicas: export PYSPARK_PYTHON = $(CURDIR)/$(BENCH_VENV)/bin/python
+bench bench-quick bench-check bench-replicas: export SPARK_CONF_DIR = $(CURDIR)/spark-conf
 
 bench: java $(BENCH_INSTALLED) ## Measure against peers and floors, on PySpark 4.2 (what and how: benchmarks/)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/run.py $(ARGS)
@@ -101,6 +101,13 @@ bench-object-latency: install ## Measure how late a record is read from an objec
 	scripts/install_object_stores.sh versitygw
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_latency.py $(ARGS)
 
+bench-replicas: java $(BENCH_INSTALLED) ## Measure three replicas next to Kafka with three brokers (after make bench-peers)
+	$(WITH_JAVA) PYTHONPATH=$(CURDIR) $(PYSPARK_PYTHON) benchmarks/replicas.py $(ARGS)
+
+bench-root-loss: install ## Measure how long topics are away when the root is lost, or hangs, that leads 1,000 of them
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py $(ARGS)
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --how hangs $(ARGS)
+
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, S3A, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
@@ -115,12 +122,12 @@ classes: java $(INSTALLED)
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than 3 minutes on two idle cores
-	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
 
 test-long: install classes ## Run the tests that take minutes
 	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'long and not object_stores' $(ARGS)
@@ -156,11 +163,19 @@ test-nfs: $(INSTALLED) ## Run the tests on NFS: Linux's own server and two clien
 	@scripts/install_nfs.sh
 	tests/nfs/run.sh $(CURDIR)/.venv/bin/python $(ARGS)
 
+test-hdfs: java $(INSTALLED) ## Run the tests on HDFS: Hadoop's own name node and data node, by WebHDFS (Maven)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/hdfs -m hdfs $(ARGS)
+
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
 
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
 	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)
+
+# The nemesis runs half an hour, where MINUTES says nothing else.
+test-nemesis: MINUTES = 30
+test-nemesis: $(INSTALLED) ## Have everything fail around a topic on several roots for MINUTES=30, and check what was promised (docs/explanation/nemesis.md)
+	.venv/bin/python -m tests.nemesis --minutes $(MINUTES) $(ARGS)
 
 soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
@@ -175,5 +190,5 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports 
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers tests/cluster_bucket/.jars benchmarks/jars/.jars benchmarks/.clients
+	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers tests/cluster_bucket/.jars tests/hdfs/.jars benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +

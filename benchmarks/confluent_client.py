@@ -120,6 +120,18 @@ def feed(asked: dict[str, Any]) -> int:
     return producer.flush()
 
 
+def one_by_one(asked: dict[str, Any]) -> list[float]:
+    """Return how many ms each of ``count`` records took, sent when the one before it was acknowledged by all."""
+    producer, took = Producer({"bootstrap.servers": asked["bootstrap"], "acks": "all"}), list[float]()
+    value = b"x" * asked["bytes"]
+    for _ in range(asked["count"]):
+        began = time.perf_counter()
+        producer.produce(asked["topic"], value)
+        producer.flush()
+        took.append((time.perf_counter() - began) * 1000)
+    return took
+
+
 def tail(asked: dict[str, Any]) -> list[float]:
     """Return how many ms after it was sent each of ``count`` records was in hand, in the order of arrival."""
     consumer, _ = _consumer(asked, {})
@@ -137,6 +149,7 @@ DO: dict[str, Callable[[dict[str, Any]], object]] = {
     "load": load,
     "append": append,
     "feed": feed,
+    "one_by_one": one_by_one,
     "tail": tail,
 }
 

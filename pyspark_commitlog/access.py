@@ -68,10 +68,11 @@ class Access:
     Args:
         storage: the root.
         principal: the one that asks; None for what ``COMMITLOG_PRINCIPAL`` says.
+        changed: is called when rules have changed.
     """
 
-    def __init__(self, storage: Storage, principal: str | None) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, principal: str | None, changed: Callable[[], None] | None = None) -> None:
+        self._storage, self._changed = storage, changed
         self.principal = principal if principal is not None else environment(PRINCIPAL_VARIABLE)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -156,6 +157,8 @@ class Access:
         journal = self._journal()
         journal.append(plan)
         journal.trim()
+        if self._changed is not None:
+            self._changed()
 
     def _check(self, rules: tuple[Rule, ...], operation: Operation, topic: str) -> None:
         if allows(rules, self.principal, operation, topic):

@@ -25,11 +25,11 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
-from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.home import make_home
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
@@ -38,25 +38,31 @@ from pyspark_commitlog.log.objects.sources import settled_with_tail
 from pyspark_commitlog.log.objects.void import give_up
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.replication import describe_replication, log_ends
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp
-from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, check_partition, settle_draft
+from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
-from pyspark_commitlog.root import UNSAFE_SINGLE_WRITER, Root
-from pyspark_commitlog.storage import NotPutError
+from pyspark_commitlog.replicas.making import make_roots
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.settings import spread
+from pyspark_commitlog.replication import ReplicatedRoot
+from pyspark_commitlog.root import REPLICAS, UNSAFE_SINGLE_WRITER, Root
+from pyspark_commitlog.storage import NotPutError, Storage, open_peer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: A config at creation: on how many roots a topic lives (Kafka).
+REPLICATION_FACTOR = "replication.factor"
 #: How often a root's marker is put where no answer comes.
 _MARKER_TRIES = 5
 
 
-class CommitLog(Root):
+class CommitLog(ReplicatedRoot):
     """A root of topics, and all that can be done with them but reading and writing records in bulk.
 
     Opening touches nothing; the first ``create_topic`` makes the root.
@@ -74,11 +80,42 @@ class CommitLog(Root):
 
     # --- the root ----------------------------------------------------------------------------------------
 
-    def make_root(self, unsafe: bool = False) -> None:
+    @classmethod
+    def create_root(
+        cls,
+        replicas: Sequence[str],
+        metadata: Sequence[str] = (),
+        storage_options: Mapping[str, object] | None = None,
+    ) -> CommitLog:
+        """Make roots that belong together: the topics made there live on several of them (Kafka: replication).
+
+        Args:
+            replicas: directories or URLs, 1 to 16, each on a disk, machine or bucket of its own.
+            metadata: where it is decided what comes next: one of them, or a small directory anywhere else, or three or
+                five of these, which decide by majority. Without it nothing can be written; the first of ``replicas``
+                where none is given.
+            storage_options: for those that are URLs.
+
+        Returns:
+            The log, opened at the first root.
+
+        Raises:
+            UsageError: a root is there already, or is named twice; of several metadata roots one holds data, or there
+                are 2 or 4 of them. Nothing that was there is changed.
+            StorageError: one of them can't be made; run it again.
+        """
+        data, deciding = (
+            [open_peer(url, storage_options, storage_options) for url in urls]
+            for urls in (replicas, metadata or replicas[:1])
+        )
+        return cls.on(make_roots(data, deciding, lambda storage: cls.on(storage).make_root(one_of_several=True)))
+
+    def make_root(self, unsafe: bool = False, *, one_of_several: bool = False) -> None:
         """Make the root, if it is not there.
 
         Args:
             unsafe: make it also where the store is not known to keep the log safe from two writers at once.
+            one_of_several: it belongs together with others (``create_root``).
 
         Raises:
             UnsupportedError: what is there is of another format version, or the store is not safe.
@@ -92,9 +129,10 @@ class CommitLog(Root):
                 "format": "commitlog",
                 "formatVersion": FORMAT_VERSION,
                 "rootId": self._storage.new_id(),
-                "readFeatures": [],
-                "writeFeatures": [],
+                "readFeatures": [REPLICAS] if one_of_several else [],
+                "writeFeatures": [REPLICAS] if one_of_several else [],
                 **({UNSAFE_SINGLE_WRITER: True} if unsafe else {}),
+                **({REPLICAS: True} if one_of_several else {}),
             }
             self._put_marker(seal(marker))
         self._check_root()
@@ -102,6 +140,18 @@ class CommitLog(Root):
             raise UsageError(
                 f"{UNSAFE_SINGLE_WRITER} is for a root that is made, and {self._storage.url} is there already"
             )
+        if one_of_several and not self._is_one_of_several:
+            raise UsageError(f"{self._storage.url} is a root already that stands alone: name an empty place")
+
+    def _make_one_of_several(self, storage: Storage) -> None:
+        self.on(storage, self._principal).make_root(one_of_several=True)
+
+    def _become_one_of_several(self) -> None:
+        marker = checked_json(self._marker(), dict[str, object], f"{self.url}/{paths.ROOT_MARKER}")
+        said = {name: value for name, value in marker.items() if name != "crc"}
+        features = {"readFeatures": [REPLICAS], "writeFeatures": [REPLICAS], REPLICAS: True}
+        self._storage.write_once(paths.ROOT_MARKER, seal({**said, **features}))  # in the place of the one before
+        self._check_root()
 
     def _put_marker(self, marker: bytes) -> None:
         """Put the root's marker until it is there, whoever's it is: at most ``_MARKER_TRIES`` times."""
@@ -145,7 +195,9 @@ class CommitLog(Root):
         """
         self._check_root()
         self._access.check(Operation.ADMIN, ALL)
-        RootDefaults(self._storage).alter(config)
+        RootDefaults(self.deciding).alter(config)
+        if self._is_one_of_several:
+            spread(Roots.of(self._storage), paths.CONFIG_JOURNAL)
 
     @property
     def groups(self) -> Groups:
@@ -155,7 +207,7 @@ class CommitLog(Root):
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        return Groups(self._storage, self._access)
+        return Groups(self.deciding, self._access, replicated=self._is_one_of_several)
 
     # --- topics ------------------------------------------------------------------------------------------
 
@@ -192,16 +244,14 @@ class CommitLog(Root):
         _check_partitions(partitions)
         config = dict(config)
         unsafe = _flag(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
+        factor = _factor(config.pop(REPLICATION_FACTOR, None))
         checked = check_config(config)
         self._check_together(checked)
         self.make_root(unsafe)
         self._check_store()
         self._access.check(Operation.ADMIN, name)
         topic = TopicLog(self._storage, name)
-        self._refuse_existing(topic, topic.journal.newest())
         topic_id = self._storage.new_id()
-        self._make_home(topic.paths(topic_id), partitions)
-        self._storage.make_directory(paths.journal(name))
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             self._refuse_existing(topic, base)
@@ -217,7 +267,30 @@ class CommitLog(Root):
             )
             return Draft("create", topic_id, {"state": state.to_json()}, result=None)
 
+        if self._is_one_of_several:
+            self._create_replicated(topic, topic_id, partitions, plan, factor)
+            return
+        if factor not in (None, 1):
+            raise UsageError(
+                f"{REPLICATION_FACTOR}={factor} needs roots that belong together, and {self._storage.url} stands "
+                "alone: make them with CommitLog.create_root(replicas=[…]), or `commitlog replicas create`"
+            )
+        self._refuse_existing(topic, topic.journal.newest())
+        make_home(self._storage, topic.paths(topic_id), partitions)
+        self._storage.make_directory(paths.journal(name))
         topic.journal.append(plan)
+
+    def _create_replicated(
+        self, topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
+    ) -> None:
+        """Create a topic on several of the roots that belong together."""
+        order = topic.journal.order()
+        decider = order.places.decider()
+        self._refuse_existing(topic, order.places.decided())
+        data = Roots.of(self._storage).listed().data
+        if any(address.id == decider.id for address in data):  # it learns by the put
+            make_home(decider.storage, topic.paths(topic_id), partitions)
+        order.create(plan, factor, len(decider.storage.names(paths.TOPICS)))
 
     def _check_together(self, config: Mapping[str, str]) -> None:
         """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""
@@ -227,18 +300,6 @@ class CommitLog(Root):
     def _refuse_existing(self, topic: TopicLog, base: Stored | None) -> None:
         if base is not None and not topic.state_of(base.entry).deleted:
             raise TopicExistsError(f"topic {topic.name!r} exists already in {self._storage.url}")
-
-    def _make_home(self, home: TopicPaths, partitions: int) -> None:
-        """Make the directories of a topic id, and its first settle entry, before the name points to it (R14)."""
-        for directory in (home.settle, home.staged, home.side, home.manifests):
-            self._storage.make_directory(directory)
-        settled = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))
-        state = SettleState(home.topic_id, (0, ""), 1, settled)
-
-        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
-            return settle_draft(state, slot)
-
-        TopicLog(self._storage, home.name).settle_journal(home.topic_id).append(plan)
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted, but for those that this user may not read.
@@ -271,7 +332,8 @@ class CommitLog(Root):
 
     def _is_live(self, name: str) -> bool:
         try:
-            TopicLog(self._storage, name).newest()
+            topic = TopicLog(self._storage, name)
+            (topic.placed(writing=False) if self._is_one_of_several else topic).newest()
         except (StorageUnreadableError, UnknownTopicError, UsageError):
             return False
         except CorruptionError:
@@ -287,6 +349,7 @@ class CommitLog(Root):
         topic = self.topic(name, Operation.DESCRIBE)
         newest, state = topic.newest_durable()
         settle_state, slices = settled_with_tail(topic, state.topic_id)
+        log_ends_here = log_ends(topic, state)
         waiting = backlog(topic, newest, state, settle_state)
         left = [max(0, end - settle_state.partition(number).end_offset) for number, end in enumerate(state.log_end)]
         partitions = []
@@ -298,7 +361,7 @@ class CommitLog(Root):
                     partition=number,
                     log_start_offset=state.log_start[number],
                     high_watermark=state.log_end[number],
-                    log_end_offset=state.log_end[number],
+                    log_end_offset=log_ends_here[number],
                     segments=sealed + len(slices.get(number, ())) + topic.storage.can_append,
                     size_bytes=size + sum(slices.get(number, ())) + row.active.length,
                     unsettled=left[number],
@@ -317,6 +380,7 @@ class CommitLog(Root):
             tuple(sorted(config.stored)),
             since_maintained_ms(topic, state.topic_id),
             bool(self._unsafe),
+            describe_replication(topic, newest),
         )
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -536,6 +600,7 @@ class CommitLog(Root):
     def maintain(self, name: str | None = None, *, progress: Progress = silent) -> Maintained | tuple[Maintained, ...]:
         """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former incarnations.
 
+        Of a topic with replicas the one at this root; before it all learn what is decided (``replicate``).
         Safe beside writers and readers, and twice at once. Of a deleted topic it only removes former incarnations.
         Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
@@ -550,14 +615,18 @@ class CommitLog(Root):
                 steps or partitions failed, not all by a ``CommitLogError``; what does not need them was done.
         """
         if name is not None:
-            return maintain_topic(self.topic(name, Operation.ADMIN), progress)
+            return self._maintain(name, progress)
         return self._maintain_all(watched(progress))
+
+    def _maintain(self, name: str, progress: Progress) -> Maintained:
+        self._replicate_first(name)
+        return maintain_topic(self.topic(name, Operation.ADMIN), progress)
 
     def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
         done, failed = [], list[Exception]()
         for name in self.every_name():
             try:
-                done.append(maintain_topic(self.topic(name, Operation.ADMIN), progress))
+                done.append(self._maintain(name, progress))
             except Exception as error:
                 if progress.ended_by(error):
                     raise
@@ -575,7 +644,9 @@ class CommitLog(Root):
             return [error]
         for group in names:
             try:
+                self._replicate_group_first(group)
                 self.groups.maintain(group)
+                self._collect_group(group)
             except Exception as error:  # noqa: BLE001 as above
                 failed.append(error)
         return failed
@@ -594,7 +665,13 @@ class CommitLog(Root):
         journals = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
         faults = [*RootDefaults(storage).faults(), *self._access.faults()]
         groups = Groups(storage, self._access)
-        known = {paths.ROOT_MARKER, paths.TOPICS, paths.GROUPS, *(path.partition("/")[0] for path in journals)}
+        known = {
+            paths.ROOT_MARKER,
+            paths.TOPICS,
+            paths.GROUPS,
+            paths.REPLICAS,
+            *(path.partition("/")[0] for path in journals),
+        }
         unnamed = [name for name in storage.names("") if name not in known]
         for path in journals:
             home, journal = path.split("/")
@@ -619,6 +696,13 @@ def _flag(name: str, value: object) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
     return str(value).lower() == "true"
+
+
+def _factor(value: object) -> int | None:
+    try:
+        return None if value is None else int(str(value))
+    except ValueError:
+        raise ConfigError(f"{REPLICATION_FACTOR}={value!r} is not allowed: it takes a whole number") from None
 
 
 def _check_partitions(partitions: int) -> None:

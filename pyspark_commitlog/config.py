@@ -108,6 +108,26 @@ KEYS: dict[str, Key] = _keys(
         2**20,
         doc="A write task with fewer frame bytes returns them in its commit message instead of a chunk.",
     ),
+    # --- replicas (Kafka: KafkaConfig, LogConfig) ---
+    Key(
+        "min.insync.replicas",
+        "1",
+        1,
+        16,
+        doc="A commit with acks=all is refused while fewer replicas are in sync (topics on several roots).",
+    ),
+    Key(
+        "replica.lag.time.max.ms",
+        "30000",
+        0,
+        doc="A replica that a writer can't push to for so long is taken out of the ISR, ms.",
+    ),
+    Key(
+        "unclean.leader.election.enable",
+        "false",
+        choices=FLAG,
+        doc="Where no replica in sync can lead, elect one that is not: records that it lacks are lost.",
+    ),
     # --- segments (Kafka: LogConfig) ---
     Key("segment.bytes", "1073741824", 1024, 2**31 - 1, doc="Roll when the .log would grow beyond this, bytes."),
     Key("segment.ms", str(7 * DAY_MS), 1, doc="Roll when the first frame is this much older than the next, ms."),

@@ -25,6 +25,7 @@
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
     │   └── LogTruncationError               the root was restored from a copy: decide where to go on
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
+    │   └── NotEnoughReplicasAfterAppendError    decided, but on fewer roots in sync than min.insync.replicas
     ├── NotSentError                         certainly not in the log: send it again when the cause is gone
     │   ├── BufferExhaustedError (TimeoutError)   the producer's buffer was full for max_block_ms
     │   ├── DeliveryTimeoutError (TimeoutError)   it could not be committed within delivery_timeout_ms
@@ -34,7 +35,10 @@
     │   ├── StorageDeniedError               the system refuses this user: no retry helps, none is made
     │   │   ├── StorageReadOnlyError         to write
     │   │   └── StorageUnreadableError       to read
-    │   └── SyncFailedError                  fsync failed: what was written may not survive power loss
+    │   ├── SyncFailedError                  fsync failed: what was written may not survive power loss
+    │   ├── NotEnoughReplicasError           too few roots are in sync; nothing was written: bring them back, then retry
+    │   ├── NotLeaderError                   the leader's root is gone and no other may lead: bring it back, then retry
+    │   └── ReplicaNotAvailableError         a root does not answer, or does not have it yet: wait, or name another
     ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
     └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
         └── KafkaStorageError                a commit to partitions whose storage is damaged; nothing was committed
@@ -157,6 +161,14 @@ class OutcomeUnknownError(CommitLogError):
     """A commit may or may not have landed. Retrying with the same writer id is safe (invariant I5)."""
 
 
+class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
+    """A commit with acks=all was decided, on fewer roots in sync than ``min.insync.replicas``.
+
+    It may be lost with them; the same writer id again waits for the same entry (Kafka:
+    ``NotEnoughReplicasAfterAppendException``).
+    """
+
+
 class NotSentError(CommitLogError):
     """A producer did not send a record; it is certainly not in the log."""
 
@@ -195,6 +207,24 @@ class StorageUnreadableError(StorageDeniedError):
 
 class SyncFailedError(StorageError):
     """An fsync failed: what was written may not survive power loss, and retrying would not tell."""
+
+
+class NotEnoughReplicasError(StorageError):
+    """Too few roots are in sync, or hold the chunks, for a commit; nothing was written.
+
+    Kafka: ``NotEnoughReplicasException``.
+    """
+
+
+class NotLeaderError(StorageError):
+    """The leader's root is gone, or lacks the chunks, and no other root may lead.
+
+    Kafka: ``NotLeaderOrFollowerException``.
+    """
+
+
+class ReplicaNotAvailableError(StorageError):
+    """A root does not answer, or does not have what was asked of it yet (Kafka: ``ReplicaNotAvailableException``)."""
 
 
 class UnsupportedError(CommitLogError):

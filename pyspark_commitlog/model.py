@@ -74,6 +74,8 @@ class Record:
 class PartitionDescription:
     """One row of ``CommitLog.describe``.
 
+    ``high_watermark`` is the first offset that readers may not see, ``log_end_offset`` the one that the next record
+    gets; they differ where a topic has replicas, and not all in sync have learned the last records.
     ``segments`` and ``size_bytes`` speak of the segmented log; ``unsettled`` counts the records that are
     committed and readable but still lie in chunks or journal entries, and ``unsettled_bytes`` about their bytes: the
     partition's share, by records, of what the topic has there.
@@ -106,13 +108,119 @@ NOTHING_WAITS = Backlog()
 
 
 @dataclass(frozen=True, slots=True)
+class RootDescription:
+    """One of the roots that belong together.
+
+    ``fault`` says why it does not answer; None where it does. ``leads`` has the topics that it leads.
+    """
+
+    root_id: str
+    url: str
+    data: bool = True
+    metadata: bool = False
+    fault: str | None = None
+    leads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica of a topic.
+
+    ``role`` is "leader", "in sync", "joining" or "out of sync". Per partition: the log end offset (LEO), and the high
+    watermark that its readers see. ``entries_behind`` counts the entries of the topic that it has not learned,
+    ``bytes_behind`` about their bytes, ``ms_behind`` how long ago the first of them was decided. All of these are None
+    where it does not answer, which ``fault`` explains; ms and bytes too where the first entries are removed already.
+    """
+
+    root_id: str
+    url: str
+    role: str
+    high_watermarks: tuple[int, ...] | None = None
+    log_end_offsets: tuple[int, ...] | None = None
+    entries_behind: int | None = None
+    bytes_behind: int | None = None
+    ms_behind: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationDescription:
+    """On which roots a topic lives. Its partitions share one leader and one ISR.
+
+    ``leader``, ``isr`` and ``joining`` are root ids. ``metadata`` has the roots that decide, with ``fault`` where one
+    does not answer: what is said here is then what the replicas that answer have learned. ``elected_ms``: when
+    the leader was elected, in ms since 1970 by its storage's clock, -1 where nobody was; ``elected_why`` says why.
+    """
+
+    leader: str
+    leader_url: str
+    leader_epoch: int
+    replicas: tuple[ReplicaDescription, ...]
+    isr: tuple[str, ...]
+    joining: tuple[str, ...]
+    metadata: tuple[RootDescription, ...]
+    elected_ms: int = -1
+    elected_why: str = ""
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Return whether fewer replicas are in sync than there are (Kafka: ``UnderReplicatedPartitions``)."""
+        return len(self.isr) < len(self.replicas)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the leader does not answer."""
+        return any(replica.root_id == self.leader and replica.fault is not None for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """What ``CommitLog.replicate`` did for a topic; roots by their ids.
+
+    ``leader`` and ``isr`` are what they are now. ``elected``: it became leader now, as the former one did not answer.
+    ``joined`` are in sync again, ``shrunk`` no more. ``failed`` has the replicas that lack something yet, and why.
+    ``hw_raised``: readers see more than before.
+    """
+
+    topic: str
+    leader: str
+    isr: tuple[str, ...]
+    elected: str | None = None
+    joined: tuple[str, ...] = ()
+    shrunk: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    hw_raised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What ``CommitLog.recover`` finds of a topic (or of a ``group NAME``), or has done; roots by their ids.
+
+    ``ends``: the number of the newest entry that each root has learned. ``root``: the one whose journal is taken, the
+    longest. ``in_sync``: it was in sync, by what it has learned. ``gone``: the offsets whose records it has not:
+    (partition, start, end). ``fault``: why nothing can be taken. ``done``: it goes on at the new metadata root already.
+    ``failed``: roots that have not learned it yet, and why.
+    """
+
+    topic: str
+    ends: Mapping[str, int]
+    root: str | None = None
+    in_sync: bool = False
+    gone: tuple[tuple[int, int, int], ...] = ()
+    fault: str | None = None
+    done: bool = False
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """What ``CommitLog.describe`` answers; printed as ``commitlog topics describe`` prints it.
 
     ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
     maps partitions that can't be settled to what is damaged: commits to them are refused. ``since_maintained_ms``: how
     long ago ``maintain`` last ran; the first settling counts as a run; None where nothing was settled yet.
-    ``unsafe_single_writer``: the root was made so that one process alone may write.
+    ``unsafe_single_writer``: the root was made so that one process alone may write. ``replication``: the roots that the
+    topic lives on; None where that is one root alone.
     """
 
     name: str
@@ -124,6 +232,7 @@ class TopicDescription:
     overrides: tuple[str, ...] = ()
     since_maintained_ms: int | None = None
     unsafe_single_writer: bool = False
+    replication: ReplicationDescription | None = None
 
     def __str__(self) -> str:
         from pyspark_commitlog.text import topic_lines

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from pyspark_commitlog.access import Access, Operation
@@ -15,13 +16,17 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import check_seal, check_version
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.settings import spread
+from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
 
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.state.group_log import GroupLog
 
 #: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
 UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
+#: A member of the marker: the root is one of several, which ``replicas/journal`` lists.
+REPLICAS = "replicas"
 #: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
 _MARKER_BYTES = 2**16
 
@@ -32,7 +37,8 @@ class Root:
     Opening touches nothing.
 
     Args:
-        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``.
+        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``; several of them, with
+            commas, where they belong together: the first that answers is taken.
         storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
         principal: the one that asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
     """
@@ -45,6 +51,8 @@ class Root:
 
     #: Whether the marker says that one process alone may write, whatever the store does with two puts (None: not read).
     _unsafe: bool | None = None
+    #: Whether the marker says that the root is one of several.
+    _is_one_of_several = False
 
     @classmethod
     def on(cls, storage: Storage, principal: str | None = None) -> Self:
@@ -77,13 +85,7 @@ class Root:
             RootNotFoundError: there is no root here.
             UnsupportedError: made by another format version.
         """
-        try:
-            data = self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
-        except (FileNotFoundError, NotADirectoryError):
-            url = self._storage.url
-            raise RootNotFoundError(f"there is no commit log at {url}: check the path, or make it with ").advising(
-                f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
-            ) from None
+        data = self._marker()
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
         marker = checked_json(data, dict[str, object], where)
         check_version(marker, where)
@@ -94,6 +96,28 @@ class Root:
                 self._storage.url, UNSAFE_SINGLE_WRITER,
             )  # fmt: skip
         self._unsafe = marker.get(UNSAFE_SINGLE_WRITER) is True
+        self._is_one_of_several = marker.get(REPLICAS) is True
+        if self._is_one_of_several:
+            Roots.of(self._storage)  # what is put at this root is decided with others
+
+    def _marker(self) -> bytes:
+        """Return the marker; where several roots were named, of the first that answers, which is used from now on."""
+        try:
+            return self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            if not self._storage.others:
+                raise self._no_root() from None
+        except OSError:
+            if not self._storage.others:
+                raise
+        self._storage = first_that_answers(self._storage)
+        return self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
+
+    def _no_root(self) -> RootNotFoundError:
+        url = self._storage.url
+        return RootNotFoundError(f"there is no commit log at {url}: check the path, or make it with ").advising(
+            f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
+        )
 
     def _check_store(self) -> None:
         """Refuse to write to a store that takes two puts of one name; see ``storage.race``."""
@@ -114,7 +138,8 @@ class Root:
         self._access.check(operation, name)
         if operation in (Operation.WRITE, Operation.ADMIN):
             self._check_store()
-        return TopicLog(self._storage, name)
+        topic = TopicLog(self._storage, name)
+        return topic.placed(writing=operation is Operation.WRITE) if self._is_one_of_several else topic
 
     @property
     def _access(self) -> Access:
@@ -128,7 +153,22 @@ class Root:
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        return self._access
+        deciding = self.deciding
+        if deciding is self._storage and not self._is_one_of_several:
+            return self._access
+        return Access(deciding, self._principal, partial(spread, Roots.of(self._storage), paths.ACCESS_JOURNAL))
+
+    @property
+    def deciding(self) -> Storage:
+        """The root where groups and settings are put: of several that belong together the metadata root.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer.
+        """
+        if not self._is_one_of_several:
+            return self._storage
+        roots = Roots.of(self._storage)
+        return roots.open(roots.listed().metadata[0].id)
 
     def group(self, name: str) -> GroupLog:
         """Return the handle of a consumer group, existing or not; the layers below the API work on it.
@@ -140,11 +180,23 @@ class Root:
         from pyspark_commitlog.groups.state.group_log import GroupLog
 
         self._check_root()
-        return GroupLog(self._storage, name)
+        return GroupLog(self.deciding, name, replicated=self._is_one_of_several)
 
     def listed(self) -> list[str]:
         """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
 
-        Names that the principal may not use are left out.
+        Names that the principal may not use are left out. Of roots that belong together: a listing of this one, and
+        one of the metadata root, where all topics are, or of all that answer where that does not.
         """
-        return self._access.among(Operation.DESCRIBE, self._storage.names(paths.TOPICS))
+        return self._access.among(Operation.DESCRIBE, self._names())
+
+    def _names(self) -> list[str]:
+        """Return what is named in the topics' directory, of all principals."""
+        names = self._storage.names(paths.TOPICS)
+        if not self._is_one_of_several:
+            return names
+        roots = Roots.of(self._storage)
+        listed = roots.listed()
+        decided = roots.names(listed.metadata, paths.TOPICS)
+        found = decided or roots.names(listed.data, paths.TOPICS)  # without the metadata, each root knows its own
+        return sorted({*names, *found})

@@ -1,4 +1,4 @@
-"""What all tests share: how long they may take, and an empty root."""
+"""What all tests share: how long they may take, an empty root, and a bucket."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.object_stores.servers import Bucket
     from tests.support.world import World
 
-pytest.register_assert_rewrite("tests.support", "tests.spark.killed_job", "pyspark_commitlog.testing")
+pytest.register_assert_rewrite(
+    "tests.support", "tests.model.cases", "tests.spark.killed_job", "pyspark_commitlog.testing"
+)
 
 #: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
 _LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800, "object_stores": 1800}
@@ -30,3 +35,12 @@ def world(tmp_path: Path) -> World:
     from tests.support.world import World  # behind what rewrites its asserts; not for runs without such tests
 
     return World(tmp_path / "root")
+
+
+@pytest.fixture(scope="module")
+def moto_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    """A bucket in a server that lives as long as the module's tests."""
+    from tests.support.buckets import bucket_in_moto
+
+    with bucket_in_moto(tmp_path_factory.mktemp("moto")) as bucket:
+        yield bucket

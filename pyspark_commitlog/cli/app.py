@@ -26,6 +26,7 @@ from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
+from pyspark_commitlog.cli.replicas import elect, replicas, replicate
 from pyspark_commitlog.cli.shared import (
     AsJson,
     Root,
@@ -62,11 +63,14 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
+app.add_typer(replicas, name="replicas")
 app.add_typer(access, name="access")
 app.add_typer(checkpoint, name="checkpoint")
 app.command()(produce)
 app.command()(cat)
 app.command()(copy)
+app.command()(elect)
+app.command()(replicate)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.log.maintain.run import Maintained
     from pyspark_commitlog.log.repair.verify import Report
     from pyspark_commitlog.log.repair.void import GivenUp
+    from pyspark_commitlog.model import Recovered, Replicated, RootDescription
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
@@ -51,6 +52,60 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: removed {removed} that nothing needs any more"
     if done.removed_lives:
         yield f"{name}: removed {counted(done.removed_lives, 'earlier incarnation')} of the topic"
+
+
+def root_lines(roots: Sequence[RootDescription]) -> Iterator[str]:
+    """Yield a table of roots that belong together, and a line for each that does not answer."""
+    rows = [
+        (
+            root.url,
+            root.root_id,
+            "data,metadata" if root.data and root.metadata else "data" if root.data else "metadata",
+            "yes" if root.fault is None else "NO",
+            len(root.leads),
+        )
+        for root in roots
+    ]
+    yield from table(["ROOT", "ROOT-ID", "HOLDS", "ANSWERS", "LEADS"], rows)
+    for root in roots:
+        if root.fault is not None:
+            yield f"no answer from {root.url}: {root.fault}"
+
+
+def recovered_lines(found: Sequence[Recovered], *, execute: bool) -> Iterator[str]:
+    """Yield what ``replicas recover`` finds of each topic and group, or has done."""
+    for each in found:
+        ends = ", ".join(f"{root} has entry {number}" for root, number in each.ends.items())
+        if each.fault is not None:
+            yield f"{each.topic}: NOT RECOVERED: {each.fault}" + (f" ({ends})" if ends else "")
+            continue
+        if each.done:
+            yield f"{each.topic}: recovered already: {ends}"
+        else:
+            yield f"{each.topic}: {'took' if execute else 'would take'} root {each.root}: {ends}"
+        if each.root is not None and not each.in_sync:
+            yield f"{each.topic}: root {each.root} was NOT in sync: what was acknowledged by others may be lost"
+        for partition, start, end in each.gone:
+            verb = "are" if execute else "would be"
+            yield f"{each.topic}: partition {partition}: offsets {start} to {end - 1} {verb} lost"
+        for root, why in each.failed.items():
+            yield f"{each.topic}: root {root} has not learned it yet: {why}"
+    yield "Lost besides: what only the roots that are given up had learned."
+    if not execute:
+        yield "Nothing was changed: --execute does it. The roots that are given up must stay switched off."
+
+
+def replicated_lines(done: Replicated) -> Iterator[str]:
+    """Yield a line per thing that was done for a topic's replicas, or could not be; none where all had all."""
+    name = done.topic
+    if done.elected is not None:
+        yield f"{name}: root {done.elected} leads now: the former leader does not answer"
+    for root in done.joined:
+        yield f"{name}: root {root} is in sync again"
+    for root in done.shrunk:
+        yield f"{name}: root {root} is out of the ISR: it did not answer for replica.lag.time.max.ms"
+    for root, why in done.failed.items():
+        yield f"{name}: root {root} lacks what was decided: {why}"
 
 
 def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:

@@ -66,7 +66,10 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-Root = Annotated[str, typer.Argument(help="The root: a directory, or a URL as s3://bucket/path.")]
+Root = Annotated[
+    str,
+    typer.Argument(help="The root: a directory, or a URL as s3://bucket/path; several with commas."),
+]
 Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)]
 Topics = Annotated[
     list[str] | None,

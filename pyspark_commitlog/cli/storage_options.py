@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 from pyspark_commitlog.errors import StorageError, UsageError
-from pyspark_commitlog.storage import Storage, environment, open_storage
+from pyspark_commitlog.storage import Storage, environment, open_peer, open_storage
 
 _FROM_ENVIRONMENT, _FROM_FILE = "env:", "@"
 _SECRET = re.compile(
@@ -69,7 +69,7 @@ def parse_storage_options(
 
 
 def storage_at(place: str, pairs: Sequence[str] | None = None) -> Storage:
-    """Return the door to a place that a command line names; a path takes none of the options.
+    """Return the door to a place that a command line names; a path takes none of the options, but for its replicas.
 
     Args:
         place: a path or a URL.
@@ -80,7 +80,7 @@ def storage_at(place: str, pairs: Sequence[str] | None = None) -> Storage:
     """
     if pairs:
         return open_storage(place, parse_storage_options(pairs, environment, _content))
-    return open_storage(place, storage_options() if "://" in place and not place.startswith("file:") else None)
+    return open_peer(place, storage_options(), storage_options())
 
 
 def _content(path: str) -> str:

@@ -29,14 +29,21 @@ def create(
     root: Root,
     topic: Annotated[str, typer.Argument(help="Its name.")],
     partitions: Annotated[int, typer.Option("-p", "--partitions", help="How many; they can grow, never shrink.")] = 1,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(help="On how many of the roots that belong together it lives; else on all, at most 3."),
+    ] = None,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
     as_json: AsDescribed = False,
 ) -> None:
     """Make a topic, and the root with the first."""
     with opened(root) as log:
+        given = parse_config(config)
+        if replication_factor is not None:
+            given["replication.factor"] = replication_factor
         try:
-            log.create_topic(topic, partitions, parse_config(config))
+            log.create_topic(topic, partitions, given)
         except TopicExistsError:
             if not if_not_exists:
                 raise
@@ -62,12 +69,23 @@ def describe(
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="All configs, those with their default too.")
     ] = False,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated-partitions", help="Only topics with a replica that is not in sync.")
+    ] = False,
+    unavailable: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="Only topics whose leader does not answer.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show partitions, offsets, segments of topics, and the configs that are set for them or for the root."""
+    """Show partitions, offsets, segments and replicas of topics, and the configs set for them or for the root."""
     with opened(root) as log:
         for name in topic or log.topics():
             description = log.describe(name)
+            replication = description.replication
+            if under_replicated and (replication is None or not replication.is_under_replicated):
+                continue
+            if unavailable and (replication is None or not replication.is_unavailable):
+                continue
             print_lines(
                 [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
             )
@@ -78,21 +96,27 @@ def alter(
     root: Root,
     topic: Topic,
     partitions: Annotated[int | None, typer.Option("-p", "--partitions", help="Grow to so many.")] = None,
+    factor: Annotated[
+        int | None, typer.Option("--replication-factor", help="Have it live on so many roots, more or fewer.")
+    ] = None,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", help="Take a config back to its default. Several times.")
     ] = None,
     as_json: AsDescribed = False,
 ) -> None:
-    """Change configs of a topic, or add partitions."""
+    """Change configs of a topic, add partitions, or have it live on more roots or fewer."""
     with opened(root) as log:
         changed = {**parse_config(config), **dict.fromkeys(delete_config or ())}
-        if not changed and partitions is None:
-            raise UsageError("nothing to change: give --partitions, --config or --delete-config")
+        if not changed and partitions is None and factor is None:
+            raise UsageError("nothing to change: give --partitions, --replication-factor, --config or --delete-config")
         if changed:
             log.alter_topic(topic, changed)
         if partitions is not None:
             log.add_partitions(topic, partitions)
+        if factor is not None:
+            for root, why in log.set_replication_factor(topic, factor).failed.items():
+                typer.echo(f"root {root} has not caught up, `commitlog replicate` goes on: {why}", err=True)
         if as_json:
             _describe(log, topic)
 

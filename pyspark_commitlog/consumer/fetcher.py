@@ -119,7 +119,12 @@ class Fetcher:
             fetched = self._metadata.topic(key.topic).partition(view, key.partition, names).fetch(view, position)
         except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look brings the position in order
             return None
-        except CorruptionError as error:
+        except (CorruptionError, OSError) as error:
+            if self._metadata.topic(key.topic).is_away():  # the next look goes on at another root
+                self._metadata.topic(key.topic).doubt()
+                return None
+            if not isinstance(error, CorruptionError):
+                raise
             if taken.pieces:
                 return None
             self._last = key  # the other partitions are served first next time

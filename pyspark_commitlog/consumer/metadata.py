@@ -56,8 +56,7 @@ class ConsumerMetadata:
         """
         topic = self._topics.get(name)
         if topic is None:
-            self._commit_log.topic(name)
-            topic = self._topics[name] = self._root.topic(name)
+            topic = self._topics[name] = self._root.topic(name, self._commit_log.topic(name).storage)
             topic.allow(self._config.poll_requests_per_hour)
             topic.doubt()
             if len(self._topics) > len(self._subscriptions.assigned) + _MOST_OTHERS:

@@ -28,8 +28,10 @@ from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whol
 from pyspark_commitlog.format.shape import decode as decode_json
 
 FORMAT_VERSION = 3
-#: Features that this release understands. None yet: replication and typed topics will be switched on by name.
-KNOWN_FEATURES: frozenset[str] = frozenset()
+#: The feature of a topic that lives on several roots: without it a release would read what may still be lost.
+REPLICAS = "replicas"
+#: Features that this release understands.
+KNOWN_FEATURES: frozenset[str] = frozenset([REPLICAS])
 #: What nearly every entry says: version and features.
 _PLAIN: tuple[object, ...] = (FORMAT_VERSION, [], [])
 #: An entry's line stays below this; larger tables go to side files.
@@ -92,6 +94,7 @@ class Entry:
     ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` says which history the
     entry belongs to; ``line_bytes`` is where the inline bytes start in the file. ``next`` is the number of the entry
     after this one, where that is not the next one: a copied topic begins below the number that its source has reached.
+    ``features`` are what a release has to know to read it, or to put one after it.
     """
 
     journal: str
@@ -105,6 +108,7 @@ class Entry:
     inline: Checked | None = None
     line_bytes: int = field(default=0, compare=False)
     next: int | None = None
+    features: tuple[str, ...] = ()
 
     @property
     def following(self) -> int:
@@ -116,8 +120,8 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
     """Return the bytes of an entry's file."""
     head: Json = {
         "formatVersion": FORMAT_VERSION,
-        "readFeatures": [],
-        "writeFeatures": [],
+        "readFeatures": list(entry.features),
+        "writeFeatures": list(entry.features),
         "journal": entry.journal,
         "kind": entry.kind,
         "topicId": entry.topic_id,
@@ -186,6 +190,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
         inline=inline,
         line_bytes=len(line) + 1,
         next=fields.get("next"),
+        features=tuple(fields["readFeatures"]),
     )
 
 

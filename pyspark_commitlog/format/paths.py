@@ -5,6 +5,7 @@
     commitlog.json                                     root marker
     access/journal/<sequence>.json                     who may do what
     config/journal/<sequence>.json                     root-wide defaults of topic configs
+    replicas/journal/<sequence>.json                   the roots that belong together, where there are several
     groups/<group>/journal/<sequence>.json             committed offsets, and members, of a consumer group
     groups/<group>/side/<sequence>.<write id>.members  members, where they are too many for an entry
     groups/<group>/members/<member id>.json            what a member says: its heartbeat
@@ -33,6 +34,8 @@ ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"
 CONFIG_JOURNAL = "config/journal"
 ACCESS_JOURNAL = "access/journal"
+REPLICAS = "replicas"
+REPLICAS_JOURNAL = "replicas/journal"
 GROUPS = "groups"
 _MAX_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -51,8 +51,8 @@ class Groups:
     Where the root has access rules, the principal needs READ on the topics to commit, reset or delete.
     """
 
-    def __init__(self, storage: Storage, access: Access) -> None:
-        self._storage, self._access = storage, access
+    def __init__(self, storage: Storage, access: Access, *, replicated: bool = False) -> None:
+        self._storage, self._access, self._replicated = storage, access, replicated
 
     def _check(self, topics: Iterable[str]) -> None:
         self._access.check(Operation.READ, *topics)
@@ -65,7 +65,7 @@ class Groups:
         Raises:
             UsageError: a name that is not allowed.
         """
-        return GroupLog(self._storage, group, lambda topic: self._check([topic]))
+        return GroupLog(self._storage, group, lambda topic: self._check([topic]), replicated=self._replicated)
 
     def list(self) -> tuple[str, ...]:
         """Return the names of all groups, sorted."""
@@ -378,7 +378,7 @@ def _planned(
         offsets = handle.of_history(state, name, topic).offsets(topic.topic_id)
         for partition in sorted(set(range(topic.partitions) if wanted is None else wanted)):
             current = offsets.get(partition)
-            after = moved_to(handle.topic(name), topic, partition, target, current)
+            after = moved_to(handle.topic(name).readable(), topic, partition, target, current)
             yield Position(name, topic.topic_id, partition, after, topic.lineage), current
 
 

@@ -36,7 +36,9 @@ class Draft(Generic[_Result]):
     """What an operation wants to put next, and ``result``: what it comes to when that is put.
 
     ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes. ``lineage`` and ``next``
-    are those of a copied topic's entries: the history of its source, and where the next entry goes.
+    are those of a copied topic's entries: the history of its source, and where the next entry goes. ``acks_all`` is
+    said of appends: whether all replicas that are in sync have to have the records before they are acknowledged;
+    ``hw_later`` whether their writer has the high watermark stated after that, so that nobody waits for it.
     """
 
     kind: str
@@ -46,14 +48,21 @@ class Draft(Generic[_Result]):
     sides: Mapping[str, bytes] = field(default_factory=dict)
     lineage: Lineage | None = None
     next: int | None = None
+    features: tuple[str, ...] = ()
+    acks_all: bool = True
+    hw_later: bool = False
     result: _Result = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Generic[_Result]):
-    """The answer of a plan that has nothing (left) to put, and what the operation comes to all the same."""
+    """The answer of a plan that has nothing (left) to put, and what the operation comes to all the same.
+
+    ``acks_all``: as of a ``Draft``, for what was appended before.
+    """
 
     result: _Result
+    acks_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)

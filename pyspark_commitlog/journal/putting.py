@@ -44,7 +44,22 @@ class JournalPutter(JournalReader):
     """What a ``Journal`` does to put one entry at one number."""
 
     def _attempt(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Stored | None:
-        entry = Entry(
+        entry = self._composed(base, slot, draft)
+        self._write_sides(slot, draft)
+        data = codec.encode(entry, draft.inline)
+        stored = self._put(base, self._as_read(data, slot), data)
+        if stored is not None:
+            own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
+        return stored
+
+    def _write_sides(self, slot: Slot, draft: Draft[object]) -> None:
+        for kind, table in draft.sides.items():
+            name = paths.side_name(slot.sequence, slot.write_id, kind)
+            self._storage.write_once(self._sides(draft.topic_id, name), table)
+
+    def _composed(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Entry:
+        """Return the entry that a draft comes to on a base."""
+        return Entry(
             journal=self._kind,
             kind=draft.kind,
             topic_id=draft.topic_id,
@@ -54,15 +69,17 @@ class JournalPutter(JournalReader):
             body=draft.body,
             lineage=draft.lineage or _lineage(base, slot),
             next=draft.next,
+            features=draft.features,
         )
-        for kind, table in draft.sides.items():
-            name = paths.side_name(slot.sequence, slot.write_id, kind)
-            self._storage.write_once(self._sides(draft.topic_id, name), table)
-        data = codec.encode(entry, draft.inline)
-        stored = self._put(base, self._as_read(data, slot), data)
-        if stored is not None:
-            own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
-        return stored
+
+    def learned(self, entry: Entry) -> None:
+        """Remember an entry as the newest that the caller has just put here, durably: it was decided elsewhere.
+
+        Raises:
+            FileNotFoundError: it is not there (any more).
+        """
+        began = self._moment()
+        self._acknowledged(Stored(entry, self._storage.info(self._path(entry.sequence))), began)
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
         """Return an entry as readers will find it.

@@ -182,6 +182,22 @@ class JournalReader:
         data = own_writes.recall(self._storage, path, entry.prev)
         return None if data is None else codec.decode(data, where=path, journal=self._kind, sequence=sequence)
 
+    def bytes_of(self, entry: Entry) -> bytes:
+        """Return an entry's file, checked: to be put under the same number elsewhere.
+
+        Raises:
+            FileNotFoundError: it is collected.
+            CorruptionError: what is stored is not that entry.
+        """
+        path = self._path(entry.sequence)
+        data = own_writes.recall(self._storage, path, entry.write_id) or self._storage.read(path)
+        found = codec.decode(data, where=path, journal=self._kind, sequence=entry.sequence)
+        if found.write_id != entry.write_id:
+            raise CorruptionError(f"{path}: holds another entry than before; look again")
+        if found.inline is not None:
+            found.inline.check(data[found.line_bytes :], f"inline frames of {path}")
+        return data
+
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, checked.
 

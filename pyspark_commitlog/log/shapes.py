@@ -25,6 +25,7 @@ from pyspark_commitlog.format.shape import (
     check,
     damage,
 )
+from pyspark_commitlog.replicas.state import check_replicas
 
 Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
 PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]
@@ -91,6 +92,7 @@ class Topic(Shape):
     voids: tuple[tuple[Partition, Whole, Whole], ...]
     unsynced_from: Whole | None
     copied: Whole = 0
+    replicas: dict[str, object] | None = None
 
 
 class TopicEntry(Shape):
@@ -199,6 +201,8 @@ def check_topic_entry(body: Json, where: str) -> None:
     for number, (partition, start, end) in enumerate(state.voids):
         if partition >= partitions or not start < end <= state.log_end[partition]:
             raise damage(where, f"state.voids[{number}]", [partition, start, end], "offsets of a partition there is")
+    if state.replicas is not None:
+        check_replicas(state.replicas, body["sequence"], where, "state.replicas")
     check_topic_config(state.config, where)
 
 

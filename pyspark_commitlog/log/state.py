@@ -66,6 +66,11 @@ class WriterRow:
     ranges: tuple[tuple[int, int], ...] = ()
     checksum: int | None = None
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Return whether all that the writer appended became void: the row hides that of a snapshot."""
+        return self.last < 0 and self.epoch < 0
+
     def to_json(self) -> list[Any]:
         """Return the row of the writers' table."""
         checksum = None if self.checksum is None else f"{self.checksum:016x}"
@@ -144,7 +149,8 @@ class TopicState:
     entry with records; ``copied`` that of the last entry that a copy put, 0 for a topic that is none. ``former_ids``
     are earlier incarnations with the storage time (ms) at which they ended, ``former_queries`` the streaming queries
     that wrote to those. ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for
-    none. ``lineage`` is that of the entry that the state was read from.
+    none. ``is_replicated``: the topic lives on several roots (``replicas.state``), each of which settles for itself.
+    ``lineage`` is that of the entry that the state was read from.
     """
 
     topic_id: str
@@ -162,6 +168,7 @@ class TopicState:
     voids: tuple[Void, ...] = ()
     unsynced_from: int | None = None
     copied: int = 0
+    is_replicated: bool = False
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     @property
@@ -219,6 +226,7 @@ class TopicState:
             voids=tuple(Void(*void) for void in data["voids"]),
             unsynced_from=data["unsyncedFrom"],
             copied=data.get("copied", 0),
+            is_replicated="replicas" in data,
             lineage=lineage,
         )
 

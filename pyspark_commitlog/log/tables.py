@@ -43,10 +43,15 @@ def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
     return {"file": side_name(sequence, write_id, kind), **Checked.of(data).to_json()}
 
 
-def side_files(entry: Entry) -> list[str]:
-    """Return the names of the side files that an entry of a topic's journal, or of its settle journal, names."""
+def side_tables(entry: Entry) -> list[Json]:
+    """Return how an entry of a topic's journal, or of its settle journal, names its side files."""
     body = entry.body
     tables = [body.get(kind) for kind in ("extents", "chunks", *SETTLE_KINDS)]
     if "state" in body:
         tables.append(body["state"]["writers"]["snapshot"])
-    return [table["file"] for table in tables if isinstance(table, dict)]
+    return [table for table in tables if isinstance(table, dict)]
+
+
+def side_files(entry: Entry) -> list[str]:
+    """Return the names of the side files that an entry of a topic's journal, or of its settle journal, names."""
+    return [table["file"] for table in side_tables(entry)]

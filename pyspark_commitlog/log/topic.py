@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -18,7 +18,9 @@ from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decod
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.home import settle_draft, settle_journal, side_path
 from pyspark_commitlog.log.leaves import LEAF_SEGMENTS, Leaf
+from pyspark_commitlog.log.replicated import TopicFiles
 from pyspark_commitlog.log.settle_change import MARKS_A_RETENTION, Collecting, Operation, begun_at, published_after
 from pyspark_commitlog.log.settle_state import (
     Damage,
@@ -40,7 +42,6 @@ from pyspark_commitlog.log.shapes import (
     WriterRows,
     check_extents,
     check_sealed,
-    check_settle_entry,
     check_settled,
     check_topic_entry,
 )
@@ -54,8 +55,11 @@ from pyspark_commitlog.log.state import (
     read_extents,
     read_writer_rows,
 )
-from pyspark_commitlog.log.tables import place_tables, side_files
-from pyspark_commitlog.storage import Holder, Storage
+from pyspark_commitlog.log.tables import side_files
+from pyspark_commitlog.replicas.journal import ReplicatedJournal
+from pyspark_commitlog.replicas.staging import StagedOutput
+from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.storage import Holder, OutputFile, Storage
 from pyspark_commitlog.storage.caches import Shelf
 from pyspark_commitlog.storage.process import share_out
 
@@ -88,16 +92,6 @@ def check_partition(topic: str, state: TopicState, partition: int) -> None:
         raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
 
 
-def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
-    """Return the settle entry that publishes a state."""
-    tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
-    return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
-
-
-def _side_file(name: str, topic_id: str, file: str) -> str:
-    return f"{TopicPaths(name, topic_id).side}/{file}"
-
-
 class TopicLog:
     """One topic of a root. Opening touches nothing; every answer comes from the newest entries.
 
@@ -107,8 +101,9 @@ class TopicLog:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
         self.name = paths.check_topic_name(name)
-        self._side = partial(_side_file, name)  # no method: journals would hold their handle, and it them, as a cycle
-        self.journal = Journal(storage, paths.journal(name), "topic", self._side, check_topic_entry)
+        self._side = partial(side_path, name)  # no method: journals would hold their handle, and it them, as a cycle
+        unit = Unit(paths.journal(name), "topic", self._side, TopicFiles(storage, name))
+        self.journal = ReplicatedJournal(storage, unit, check_topic_entry)
         self._settles: dict[str, Journal] = {}
         self._tables: Shelf[_Table, Mapping[str, WriterRow] | Segments | Footer | list[list[Any]]] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
@@ -127,6 +122,52 @@ class TopicLog:
         #: When a writer last looked whether the topic is maintained, by the monotonic clock.
         self.maintenance_checked: float | None = None
         self._collecting = Collecting()
+
+    # --- replicas ----------------------------------------------------------------------------------------
+
+    def placed(self, *, writing: bool) -> TopicLog:
+        """Return a handle at the root where a topic of several roots is to be read, or written to: at its leader.
+
+        Raises:
+            NotLeaderError, ReplicaNotAvailableError: there is none.
+        """
+        storage = self.journal.leader() if writing else self.journal.nearest()
+        return self if storage is self.storage else TopicLog(storage, self.name)
+
+    def readable(self) -> TopicLog:
+        """Return a handle at a root that has the records: itself, but at a root that only decides."""
+        return self.placed(writing=False) if self.journal.is_replicated else self
+
+    def is_away(self) -> bool:
+        """Return whether the root of this handle does not answer, and others may."""
+        if not self.journal.is_replicated and not self.storage.others:
+            return False
+        try:
+            return not self.storage.exists(paths.ROOT_MARKER)
+        except OSError:
+            return True
+
+    def elsewhere(self) -> TopicLog:
+        """Return a handle at another root that answers: of those named beside this one, or that belong together.
+
+        Raises:
+            ReplicaNotAvailableError: none does.
+        """
+        return TopicLog(self.journal.elsewhere(), self.name)
+
+    def at_leader(self) -> TopicLog:
+        """Return a handle at the leader, itself where it is there; raises as ``placed``.
+
+        Without a look at a topic that was seen on this root alone.
+        """
+        return self.placed(writing=True) if self.journal.is_replicated else self
+
+    def creates_chunks(self, state: TopicState, *, acks_all: bool) -> Callable[[str], OutputFile]:
+        """Return what makes a chunk: here, or with acks=all at every replica that is in sync."""
+        if not state.is_replicated or not acks_all:
+            return self.storage.create
+        storages = self.journal.order().places.staged_at()
+        return lambda path: StagedOutput(path, storages)
 
     # --- logical -----------------------------------------------------------------------------------------
 
@@ -215,7 +256,8 @@ class TopicLog:
 
     def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
         """Return what is remembered of a writer id."""
-        return state.writers.rows.get(writer_id) or self.snapshot(state).get(writer_id)
+        row = state.writers.rows.get(writer_id) or self.snapshot(state).get(writer_id)
+        return None if row is None or row.is_forgotten else row
 
     def snapshot(self, state: TopicState) -> Mapping[str, WriterRow]:
         """Return the writers' table's snapshot."""
@@ -237,9 +279,7 @@ class TopicLog:
     def settle_journal(self, topic_id: str) -> Journal:
         """Return the settle journal of one incarnation of the topic."""
         if topic_id not in self._settles:
-            self._settles = {
-                topic_id: Journal(self.storage, self.paths(topic_id).settle, "settle", self._side, check_settle_entry)
-            }
+            self._settles = {topic_id: settle_journal(self.storage, self.paths(topic_id))}
         return self._settles[topic_id]
 
     @contextmanager
@@ -247,9 +287,16 @@ class TopicLog:
         """Hold the lock of the topic's settlers, if it is free; both journals are read again under it (rule R3).
 
         Where it is not, ``busy`` is its holder.
+
+        Raises:
+            TopicChangedError: there is no settle journal: the topic was deleted, or the root's disk is not mounted.
         """
         lock = self.paths(topic_id).lock
-        with self.storage.try_lock(lock) as held:
+        with ExitStack() as stack:
+            try:
+                held = stack.enter_context(self.storage.try_lock(lock))
+            except FileNotFoundError as error:
+                raise self._no_settle_journal(topic_id) from error
             if held:
                 self.journal.forget()
                 self.settle_journal(topic_id).forget()
@@ -267,7 +314,7 @@ class TopicLog:
 
         return self.settle_journal(after.topic_id).append(plan).stored
 
-    def change(self, topic_id: str, operation: Operation) -> Stored | None:
+    def change(self, topic_id: str, operation: Operation, state: TopicState | None = None) -> Stored | None:
         """Change the settle state without a lock: plan on the newest entry, and again whenever another was first.
 
         The preconditions of an operation are checked on every attempt, and cannot hold again once it has landed (rule
@@ -277,6 +324,7 @@ class TopicLog:
             topic_id: whose settle journal.
             operation: returns what to publish on top of the newest settle entry; None where its preconditions do not
                 hold (any more).
+            state: of the topic, where the root has no entry of it yet.
 
         Returns:
             The entry as stored; None where nothing was put: the operation gave up, what it made is below the floor
@@ -294,8 +342,8 @@ class TopicLog:
             change = operation(newest, before)
             if change is None or any(begun_at(path) < before.files_floor for path in change.made):
                 return Unchanged(None)
-            _, state = self.newest_at(self.journal.recent(RECENT_SECONDS), None)  # for the interval alone
-            every = self.config(state).number("staged.retention.ms") // MARKS_A_RETENTION
+            now = state or self.newest_at(self.journal.recent(RECENT_SECONDS), None)[1]  # for the interval alone
+            every = self.config(now).number("staged.retention.ms") // MARKS_A_RETENTION
             after = published_after(before, change, *self.settle_journal(topic_id).dated(newest), every)
             more = [f"side/{file}" for file in side_files(newest.entry)]
             leaves = self._leaves_of(before, after) - self._leaves_of(after, before)

@@ -297,6 +297,10 @@ class RecordAccumulator:
             items, ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
         )
 
+    def show(self, timeout: float) -> None:
+        """Have readers see what is committed, and wait at most so long; without the lock."""
+        self._delivery.show(timeout)
+
     def join(self, timeout: float) -> None:
         """Wait until all is settled that is due, unless storage does not answer; without the lock."""
         until = self._clock.monotonic() + timeout

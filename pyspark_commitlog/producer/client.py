@@ -278,7 +278,9 @@ class Producer(Gathering):
     # --- ending ------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until all that was sent before is committed or has failed; nothing lingers.
+        """Wait until all that was sent before is committed or has failed, and readers see it; nothing lingers.
+
+        On a log with replicas a record that was acknowledged alone may be seen some 20 ms later.
 
         Args:
             timeout: seconds; None for as long as it takes.
@@ -288,6 +290,8 @@ class Producer(Gathering):
         """
         self._check_process()
         self._buffer.check_may_wait()
+        clock = self._storage.clock
+        began = clock.monotonic()
         with self._buffer.lock:
             waiting = [(accumulator, accumulator.flush()) for accumulator in self._accumulators.values()]
 
@@ -295,7 +299,11 @@ class Producer(Gathering):
                 return sum(accumulator.left(target) for accumulator, target in waiting)
 
             self._buffer.wait_for(self._buffer.progress, lambda: not left(), timeout)
-            return left()
+            under_way = left()
+        until = began + timeout if timeout is not None else clock.monotonic() + self._options.request_timeout_ms / 1000
+        for accumulator, _ in waiting:
+            accumulator.show(max(0.0, until - clock.monotonic()))
+        return under_way
 
     async def aflush(self, timeout: float | None = None) -> int:
         """Do as ``flush`` without blocking the event loop."""

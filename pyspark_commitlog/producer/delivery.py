@@ -32,7 +32,7 @@ from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
-from pyspark_commitlog.log.write.commit import commit, storage_error
+from pyspark_commitlog.log.write.commit import Committed, commit, storage_error
 from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.write.producers import landed_ranges
 from pyspark_commitlog.log.write.staging import Placed, Staged, Stager
@@ -48,6 +48,7 @@ from pyspark_commitlog.producer.batches import (
     halves,
     without,
 )
+from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.settler import Settler
@@ -155,6 +156,7 @@ class Delivery:
         self._asked = topic.storage.clock.monotonic()
         self._partitioner: KeyIgnoring | Partitioner | None = None
         self._settler = Settler(topic.storage, topic.name)
+        self._watermark = HighWatermark(topic.storage, topic.name)
         self.partitions = partitions
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
@@ -190,11 +192,12 @@ class Delivery:
                 over = clock.monotonic() >= bundle.deadline or abandoned()
                 if isinstance(error, StorageFullError) and not over and self._divide(bundle, error):
                     continue
-                if not is_retriable(error) or over:
+                if not (is_retriable(error) or self._topic.is_away()) or over:
                     self._fail(bundle, error, abandoned())
                     bundle = self._following(bundle, abandoned())
                     continue
                 log.info("topic %r: trying again: %s", self._topic.name, error)
+                self._find_leader(bundle)
                 pause = min(self._back_off(bundle.tries), max(0.0, bundle.deadline - clock.monotonic()))
                 bundle.tries += 1
                 if wanted():
@@ -204,6 +207,16 @@ class Delivery:
             else:
                 bundle = self._following(bundle, abandoned())
         return None
+
+    def _find_leader(self, bundle: _Bundle) -> None:
+        """Go on at the leader that a topic on several roots has now; what was staged is staged again there."""
+        try:
+            topic = self._topic.at_leader()
+        except (CommitLogError, OSError) as error:
+            log.info("topic %r: no leader: %s", self._topic.name, error)
+            return
+        if topic is not self._topic:
+            self._topic, bundle.staged = topic, None
 
     def _bundle(self, items: list[Item], error: Exception | None = None) -> _Bundle:
         since = items[0].since if items else 0.0
@@ -241,7 +254,7 @@ class Delivery:
             return
         assert bundle.batch is not None
         topic, topic_id = self._topic, bundle.topic_id
-        done = commit(topic, topic_id, bundle.staged, bundle.batch, durable=self._options.durable)
+        done = self._commit(topic, topic_id, bundle.staged, bundle.batch)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
         self.trying = None  # callbacks may take their time: that is not storage's
@@ -251,6 +264,19 @@ class Delivery:
         finally:
             self.calling_back = None
         self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
+
+    def _commit(self, topic: TopicLog, topic_id: str, staged: Sequence[Staged], batch: ProducerBatch) -> Committed:
+        durable, acks_all, done = self._options.durable, self._options.acks_all, None
+        self._watermark.begins()
+        try:
+            done = commit(topic, topic_id, staged, batch, durable=durable, acks_all=acks_all, hw_later=True)
+        finally:
+            self._watermark.ends(committed=done is not None and topic.journal.is_replicated)
+        return done
+
+    def show(self, seconds: float) -> None:
+        """Have readers see what is committed, where that is due, and wait at most so long for it."""
+        self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
         now = self._topic.storage.clock.monotonic()
@@ -267,6 +293,7 @@ class Delivery:
         self._topic = TopicLog(self._topic.storage, self._topic.name)
         self._partitioner = None
         self._settler.rest()
+        self._watermark.rest()
 
     # --- staging -----------------------------------------------------------------------------------------
 
@@ -314,6 +341,7 @@ class Delivery:
             topic.storage, paths, state, stored.sequence, partitioner, config,
             durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
             codec=self._options.compression,
+            create=topic.creates_chunks(state, acks_all=self._options.acks_all),
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:

@@ -1,6 +1,6 @@
 """The threads that all producers of a process share: one topic after the other is committed, encoded and settled.
 
-Three pools, so that none of them ever waits for itself: what commits waits for what encodes (or does that itself), and
+Four pools, so that none of them ever waits for itself: what commits waits for what encodes (or does that itself), and
 for nothing else of these.
 """
 
@@ -14,10 +14,11 @@ from pyspark_commitlog.storage.process import after_fork
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Of the threads that the limits allow, less some for others: a third commits, an eighth each of the rest."""
+    """Of the threads that the limits allow, less some for others: a third commits, an eighth each settle and encode."""
 
     senders: Pool = field(default_factory=lambda: Pool("commitlog-producer", 3))
     settlers: Pool = field(default_factory=lambda: Pool("commitlog-settler", 8))
+    watermarks: Pool = field(default_factory=lambda: Pool("commitlog-watermark", 16))
     encoders: Aside = field(default_factory=lambda: Aside("commitlog-encoder", 8))
 
 

@@ -48,6 +48,11 @@ class ProducerConfig:
         """Return whether records must survive power loss: all but acks=0."""
         return str(self.acks) != "0"
 
+    @property
+    def acks_all(self) -> bool:
+        """Return whether all replicas that are in sync must have records before they are acknowledged."""
+        return str(self.acks) in ("all", "-1")
+
     def check(self) -> ProducerConfig:
         """Return these options, if they are right one by one and together.
 

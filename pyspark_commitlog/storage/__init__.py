@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from pyspark_commitlog.errors import UnsupportedError, UsageError
+from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
+from pyspark_commitlog.format.paths import REPLICAS_JOURNAL
+from pyspark_commitlog.format.paths import ROOT_MARKER as _MARKER
 from pyspark_commitlog.storage.base import (
     TEMPORARY,
     AppendFile,
@@ -18,6 +20,7 @@ from pyspark_commitlog.storage.base import (
     FileInfo,
     Holder,
     NotPutError,
+    Options,
     OutputFile,
     Storage,
 )
@@ -33,6 +36,9 @@ __all__ = [
     "OutputFile",
     "Storage",
     "environment",
+    "first_that_answers",
+    "is_url",
+    "open_peer",
     "open_storage",
     "process_name",
 ]
@@ -53,11 +59,13 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
     """Return the door to ``root``; touches nothing.
 
     Args:
-        root: a path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``memory://``.
-        storage_options: as the fsspec filesystem for the URL takes them (``key``, ``secret``, ``endpoint_url``, …).
+        root: a path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``, ``memory://``,
+            or of another filesystem of fsspec.
+        storage_options: as the fsspec filesystem for the URL takes them (``key``, ``secret``, ``endpoint_url``, …);
+            for a path that belongs together with roots that are URLs, those of the others.
 
     Raises:
-        UsageError: no root was given, options for a path, or a URL without a bucket.
+        UsageError: no root was given, options for a path, or a URL without a bucket or with a password.
         UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here; or Windows.
     """
     if sys.platform == "win32":
@@ -65,13 +73,47 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
             f"cannot open {root!r}: this package works with files as Linux does, and not on Windows itself. Run Python "
             "in WSL (Windows Subsystem for Linux: wsl --install), with the root on its own disk"
         )
-    from pyspark_commitlog.storage.local import LocalStorage
-
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
+    if len(several := split_roots(root)) > 1:
+        from pyspark_commitlog.storage.limited import limited
+
+        return _first(several, lambda each: limited(open_peer(each, storage_options, storage_options)))
+    storage = _open(root, storage_options)
+    storage.peer_options = Options(storage_options or {})
+    return storage
+
+
+def open_peer(
+    root: str, storage_options: Mapping[str, object] | None, peer_options: Mapping[str, object] | None
+) -> Storage:
+    """Return the door to one of several roots; changes nothing.
+
+    Args:
+        root: a path or a URL.
+        storage_options: for it, where it is a URL.
+        peer_options: for the others, where they are.
+
+    Raises:
+        UsageError, UnsupportedError: see ``open_storage``.
+    """
+    storage = open_storage(root, storage_options if is_url(root) else None)
+    storage.peer_options = Options(peer_options or {})
+    return storage
+
+
+def is_url(root: str) -> bool:
+    """Return whether a root is a URL that takes storage options: no path, and no URL of one."""
+    protocol, colon, _ = root.partition("://")
+    return bool(colon) and protocol not in _LOCAL_PROTOCOLS
+
+
+def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
+    from pyspark_commitlog.storage.local import LocalStorage
+
     if "://" not in root and not root.startswith("file:"):
         _refuse_addresses(root)
-        if storage_options:
+        if storage_options and not os.path.isdir(os.path.join(root, REPLICAS_JOURNAL)):
             raise UsageError(
                 f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
                 "is a path: leave them out"
@@ -82,11 +124,14 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
         from pyspark_commitlog.storage.object_store import ObjectStorage
 
         return ObjectStorage(root, storage_options)
+    if protocol == "webhdfs":
+        from pyspark_commitlog.storage.webhdfs import WebHdfsStorage
+
+        return WebHdfsStorage(root, storage_options)
     if protocol not in _LOCAL_PROTOCOLS:
-        raise UnsupportedError(
-            f"{protocol}:// is not supported by this version (root {root!r}): use s3://, gs://, az:// or abfs://, or a "
-            "local directory"
-        )
+        from pyspark_commitlog.storage.fsspec_store import FsspecStorage
+
+        return FsspecStorage(root, storage_options)
     from fsspec.core import url_to_fs
 
     try:
@@ -94,6 +139,37 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
     except (ImportError, ValueError) as error:
         raise UnsupportedError(f"cannot open {root!r}: {error}") from error
     return LocalStorage(path)
+
+
+def split_roots(path: str) -> list[str]:
+    """Return the roots that a path names, with commas between them: each begins as a URL or a path does.
+
+    A comma in the name of one directory stays what it is.
+    """
+    return re.split(r",(?=[a-z0-9]+://|file:|/|\./|\.\./)", path)
+
+
+def first_that_answers(storage: Storage) -> Storage:
+    """Return the first root that is there, of those that were named beside one.
+
+    Raises:
+        StorageError: none answers.
+    """
+    return _first(storage.others, storage.peer)
+
+
+def _first(roots: Sequence[str], opened: Callable[[str], Storage]) -> Storage:
+    failures = []
+    for root in roots:
+        try:
+            storage = opened(root)
+            if storage.exists(_MARKER):
+                storage.others = tuple(roots)
+                return storage
+            failures.append(f"{root}: there is no commit log")
+        except OSError as error:
+            failures.append(f"{root}: {error}")
+    raise StorageError(f"none of {len(roots)} roots answers: {'; '.join(failures)}")
 
 
 def _refuse_addresses(root: str) -> None:

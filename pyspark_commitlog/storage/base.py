@@ -100,6 +100,16 @@ class OutputFile(Protocol):
         """Give up: nothing becomes visible."""
 
 
+def write_whole(output: OutputFile, data: bytes) -> None:
+    """Write a new file and close it; give it up where that fails, whatever raises."""
+    try:
+        output.write(data)
+        output.close()
+    except BaseException:
+        output.discard()
+        raise
+
+
 class AppendFile(Protocol):
     """A file that one settler, under its lock, writes at its end (capability ``can_append``)."""
 
@@ -123,6 +133,13 @@ class AppendFile(Protocol):
         """Close without syncing."""
 
 
+class Options(dict[str, object]):
+    """Storage options; their names alone are shown, for values may be secrets."""
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self))})"
+
+
 class Storage(ABC):
     """A root on some filesystem."""
 
@@ -136,6 +153,48 @@ class Storage(ABC):
     #: What put-if-absent rests on, where it has to be tried (``storage.race``): endpoint, client and version. Empty
     #: where it is known to be atomic.
     client: str = ""
+    #: The roots that were named beside this one: any of them will do.
+    others: tuple[str, ...] = ()
+    #: What was given for URLs: other roots of this log that are URLs are opened with it.
+    peer_options: Options | None = None
+    #: The roots that belong together with this one, as this process knows them (``replicas.roots``).
+    together: object = None
+
+    def place(self) -> object:
+        """Return what two roots have in common only if they are one directory; None where nothing is known."""
+        return None
+
+    def device(self) -> object:
+        """Return what two roots have in common if they are lost together: a disk; None where nothing is known."""
+        return None
+
+    def peer(self, url: str) -> Storage:
+        """Return the door to another root, with the options that were given for URLs; changes nothing."""
+        from pyspark_commitlog.storage import open_peer
+
+        return open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)
+
+    def shares_options_with(self, url: str) -> bool:
+        """Return whether another root takes the options that were given: of a bucket, one of the same kind of store."""
+        return True
+
+    @property
+    def remedy(self) -> str:
+        """What to do where this place can't hold a log, as a sentence."""
+        return (
+            f"Use a store that obeys If-None-Match (commitlog probe {self.url} tries it); or, where one process alone "
+            "ever writes, make the root with the config unsafe.single.writer=true"
+        )
+
+    def fault(self, directory: str) -> str | None:
+        """Return what else makes this place unfit for a log, tried in a directory of its own; None where nothing does.
+
+        Asked where ``client`` says that put-if-absent has to be tried, after that was.
+
+        Raises:
+            StorageError: it can't be tried.
+        """
+        return None
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
@@ -243,6 +302,9 @@ class Storage(ABC):
         """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits.
 
         A process that gets it leaves a note for ``holder``.
+
+        Raises:
+            FileNotFoundError: its directory is not there (the disk is not mounted): it is not made.
         """
 
     def holder(self, path: str) -> Holder:

@@ -18,7 +18,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UsageError
-from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage
+from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
+from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
 from pyspark_commitlog.storage.directories import changing, sync_names
@@ -38,6 +39,9 @@ _DELETED_BUT_OPEN = re.compile(r"\.nfs[0-9a-f]{24}")
 
 #: Directories that a root remembers as synced, those used last: topics come and go. To forget one costs one more sync.
 _DURABLE = 512
+
+#: What lies in the directory of a log.
+_OF_A_LOG = frozenset(path.partition("/")[0] for path in (TOPICS, GROUPS, REPLICAS, CONFIG_JOURNAL, ACCESS_JOURNAL))
 
 #: Files of this process whose last sync failed: what it did not write counts as written to the next.
 _doubted_files: set[str] = set()
@@ -95,6 +99,21 @@ class LocalStorage(Storage):
             kind, system = mount_type(self._root), os.uname()
             self._client = "" if kind in _LOCAL_TYPES else f"mount {kind}, {system.sysname} {system.release}"
         return self._client
+
+    def place(self) -> object:
+        """Return the inode of the directory, however it is named: symlinks and bind mounts lead to the same."""
+        try:
+            found = os.stat(self._root)
+        except OSError:
+            return str(self._root.resolve())
+        return found.st_dev, found.st_ino
+
+    def device(self) -> object:
+        """Return the device of the directory, or of the nearest one above it that is there."""
+        for directory in (self._root, *self._root.parents):
+            with suppress(OSError):
+                return os.stat(directory).st_dev
+        return None
 
     def _name(self, path: str) -> str:
         """Return the absolute name of a path; text only, as every small read comes through here."""
@@ -157,13 +176,7 @@ class LocalStorage(Storage):
 
     def write_once(self, path: str, data: bytes) -> None:
         """See ``Storage.write_once``."""
-        output = self.create(path)
-        try:
-            output.write(data)
-            output.close()
-        except BaseException:
-            output.discard()
-            raise
+        write_whole(self.create(path), data)
 
     def create(self, path: str) -> LocalOutputFile:
         """See ``Storage.create``."""
@@ -178,10 +191,15 @@ class LocalStorage(Storage):
             return LocalAppendFile(self._root, self._full(path), path)
 
     def make_directory(self, directory: str) -> None:
-        """See ``Storage.make_directory``: every directory made is synced into its parent."""
+        """See ``Storage.make_directory``: every directory made is synced into its parent.
+
+        Raises:
+            FileNotFoundError: no log is there (its disk is not mounted), and the directory would be a part of one.
+        """
         full = self._full(directory)
         if self._is_durable(full):
             return
+        self._check_mounted(directory)
         # One below the root that is there may have lost its maker before the fsync: those are synced once too.
         chain = [full, *full.parents]
         below = chain.index(self._root) + 1
@@ -197,6 +215,15 @@ class LocalStorage(Storage):
         while len(self._durable) > _DURABLE:
             with suppress(KeyError):  # another thread took the last one
                 self._durable.popitem(last=False)
+
+    def _check_mounted(self, directory: str) -> None:
+        """Refuse to make the first directory of a log where there is none: its disk is not mounted.
+
+        What was made there would be hidden when the disk is back, and until then taken for a part of the log.
+        """
+        top = PurePosixPath(directory).parts[:1]
+        if top and top[0] in _OF_A_LOG and not (self._root / top[0]).is_dir():
+            os.stat(self._root / ROOT_MARKER)
 
     def _is_durable(self, directory: Path) -> bool:
         """Return whether a directory is there and was synced into its parent; False where that is forgotten."""
@@ -247,12 +274,17 @@ class LocalStorage(Storage):
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
         from filelock import FileLock, Timeout
 
+        full = self._full(path)
         with explained(self._root, f"lock {path}"):
-            lock = FileLock(str(self._full(path)), timeout=0, thread_local=False, preserve_lock_file=True)
+            home = os.stat(full.parent)  # the lock would make it, below a disk that is not mounted
+            lock = FileLock(str(full), timeout=0, thread_local=False, preserve_lock_file=True)
             try:
                 lock.acquire()
                 held = True
             except Timeout:
+                held = False
+            if held and not os.path.samestat(home, os.stat(full.parent)):
+                lock.release()  # another disk is mounted there now: its settlers hold another file
                 held = False
         if held:
             self._sign(path)

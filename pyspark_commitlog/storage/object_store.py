@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
-from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.base import (
+    TEMPORARY,
+    AppendFile,
+    Clock,
+    FileInfo,
+    NotPutError,
+    Options,
+    Storage,
+    write_whole,
+)
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
 from pyspark_commitlog.storage.object_errors import (
@@ -31,7 +40,7 @@ from pyspark_commitlog.storage.object_errors import (
     says_taken,
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
-from pyspark_commitlog.storage.object_options import Opener, parse_url
+from pyspark_commitlog.storage.object_options import KINDS, Opener, parse_url
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -84,6 +93,7 @@ class ObjectStorage(Storage):
         self.clock = clock or SystemClock()
         self._kind = parse_url(url).kind
         self._opener = Opener(self.url, dict(options or {}))
+        self.peer_options = Options(options or {})
         self._clients: dict[bool, ObjectStore] = {}
         self._time = StoreTime()
         self._asked_at = float("-inf")
@@ -92,10 +102,14 @@ class ObjectStorage(Storage):
         self.requests: Counter[str] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "options": self._opener.options, "clock": self.clock}
+        return {
+            "url": self.url, "options": self._opener.options, "clock": self.clock,
+            "others": self.others, "peer_options": self.peer_options,
+        }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ObjectStorage.__init__(self, state["url"], state["options"], clock=state["clock"])
+        self.others, self.peer_options = state["others"], state["peer_options"]
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.url!r})"
@@ -104,6 +118,10 @@ class ObjectStorage(Storage):
     def client(self) -> str:  # type: ignore[override]
         """The bucket, its endpoint, the library and its version; empty for memory, whose put is under a lock."""
         return "" if self._kind == "memory" else self._opener.name
+
+    def shares_options_with(self, url: str) -> bool:
+        """Return whether another root is in the same kind of store."""
+        return "://" in url and url.partition(":")[0] in KINDS and parse_url(url).kind == self._kind
 
     # --- requests ----------------------------------------------------------------------------------------
 
@@ -184,13 +202,7 @@ class ObjectStorage(Storage):
         import obstore
 
         if len(data) > PART_BYTES:
-            output = self.create(path)
-            try:
-                output.write(data)
-                output.close()
-            except BaseException:
-                output.discard()
-                raise
+            write_whole(self.create(path), data)
             return
         name, began = self._object(path), self.clock.monotonic()
         with explained(self.url, f"write {path}"):

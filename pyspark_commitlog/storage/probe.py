@@ -41,6 +41,7 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
         return (
             _second_put(storage, home),
             _puts_at_once(storage, home),
+            *_fault(storage, home),
             _lock(storage, home),
             _append(storage),
             *_versions(storage, home),
@@ -73,6 +74,12 @@ def _puts_at_once(storage: Storage, home: str) -> Finding:
     fault = fault_of(race(storage, f"{home}/races"))
     text = f"{ROUNDS} times {WRITERS} puts of a name at once: one is taken"
     return Finding("puts at once", fault is None, f"{fault}: commits would be lost" if fault else text, fault is None)
+
+
+def _fault(storage: Storage, home: str) -> tuple[Finding, ...]:
+    """Return what else is wrong with a place that has to be tried."""
+    fault = storage.fault(f"{home}/files") if storage.client else None
+    return () if fault is None else (Finding("files", False, f"{fault}: commits would be lost", safe=False),)
 
 
 def _lock(storage: Storage, home: str) -> Finding:

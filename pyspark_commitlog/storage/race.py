@@ -113,7 +113,7 @@ def check_store(storage: Storage) -> None:
     """Refuse a store that takes two puts of one name; tried once for each client and root.
 
     Raises:
-        UnsupportedError: it does.
+        UnsupportedError: it does, or something else is wrong with it (``Storage.fault``).
         StorageError: it can't be tried.
     """
     client = storage.client
@@ -127,12 +127,11 @@ def check_store(storage: Storage) -> None:
             _seen.add((storage.url, client))
             return
         if client not in _seen:
-            fault = fault_of(race(storage, f"{DIRECTORY}/{storage.new_id()}"))
+            home = f"{DIRECTORY}/{storage.new_id()}"
+            fault = fault_of(race(storage, home)) or storage.fault(home)
             if fault is not None:
                 raise UnsupportedError(
-                    f"{storage.url} can't hold a commit log: {fault}, so that commits would be lost. Use a store that "
-                    f"obeys If-None-Match (commitlog probe {storage.url} tries it); or, where one process alone ever "
-                    "writes, make the root with the config unsafe.single.writer=true"
+                    f"{storage.url} can't hold a commit log: {fault}, so that commits would be lost. {storage.remedy}"
                 )
             _seen.add(client)
         record = {"client": client, "writers": WRITERS, "rounds": ROUNDS, "safe": True}

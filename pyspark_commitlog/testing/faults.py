@@ -60,6 +60,19 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.bills_requests
 
+    def peer(self, url: str) -> Storage:
+        """As the inner one: faults of other roots are injected by a ``peer`` of one's own."""
+        return self._inner.peer(url)
+
+    @property
+    def remedy(self) -> str:
+        """As the inner one."""
+        return self._inner.remedy
+
+    def fault(self, directory: str) -> str | None:
+        """As the inner one."""
+        return self._inner.fault(directory)
+
     def try_lock(self, path: str) -> Any:
         """As the inner one."""
         return self._inner.try_lock(path)

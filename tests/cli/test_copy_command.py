@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
 from pyspark_commitlog.copying.topic_copy import CopiedTopic
-from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket, Moto
-from tests.support.commands import run, run_bytes
+from tests.object_stores.servers import SECRET_KEY, Bucket
+from tests.support.buckets import run_on
+from tests.support.commands import run
 from tests.support.records import append, batch_of
 
 
@@ -56,30 +57,13 @@ def test_records_that_differ_end_it_with_an_error(tmp_path: Path) -> None:
     assert "voided by an operator" in errors
 
 
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    server = Moto(tmp_path_factory.mktemp("moto"))
-    server.start()
-    server.create("copies")
-    yield server.bucket("copies")
-    server.stop()
-
-
 @pytest.mark.slow
-def test_a_topic_goes_to_a_bucket_and_back(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_topic_goes_to_a_bucket_and_back(moto_bucket: Bucket, tmp_path: Path) -> None:
     """Each verb that changes a topic has its way with the bucket's once it is switched; what was copied back is equal."""
-    source, url, back = str(tmp_path / "source"), f"{bucket.url}/root", str(tmp_path / "back")
+    source, url, back = str(tmp_path / "source"), f"{moto_bucket.url}/root", str(tmp_path / "back")
     (tmp_path / "secret").write_text(SECRET_KEY)
 
-    def command(*words: str, code: int = 0, given: bytes = b"") -> list[str]:
-        options = {
-            "key": ACCESS_KEY, "secret": f"@{tmp_path}/secret", "region_name": REGION,
-            "endpoint_url": bucket.options["endpoint_url"],
-        }  # fmt: skip
-        pairs = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
-        done = run_bytes(*pairs, *words, given=given)
-        assert done.returncode == code, done.stderr.decode()
-        return done.stdout.decode().splitlines()
+    command = partial(run_on, moto_bucket, tmp_path / "secret")
 
     log = CommitLog(source)
     log.create_topic("t", 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,18 +10,10 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.storage_options import parse_storage_options
 from pyspark_commitlog.errors import UsageError
-from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket, Moto
-from tests.support.commands import cat, run_bytes
+from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket
+from tests.support.buckets import run_on
+from tests.support.commands import cat
 from tests.support.records import append, batch_of
-
-
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    server = Moto(tmp_path_factory.mktemp("moto"))
-    server.start()
-    server.create("by-command")
-    yield server.bucket("by-command")
-    server.stop()
 
 
 def parsed(*pairs: str) -> dict[str, object]:
@@ -50,20 +42,11 @@ def test_what_says_nothing_is_refused(pair: str, why: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_verb_takes_a_url(bucket: Bucket, tmp_path: Path) -> None:
-    url = f"{bucket.url}/root"
+def test_every_verb_takes_a_url(moto_bucket: Bucket, tmp_path: Path) -> None:
+    url = f"{moto_bucket.url}/root"
     (tmp_path / "secret").write_text(f"{SECRET_KEY}\n")
 
-    def run(*words: str, given: bytes = b"", code: int = 0) -> list[str]:
-        options = {
-            "key": ACCESS_KEY, "secret": f"@{tmp_path}/secret", "region_name": REGION,
-            "endpoint_url": bucket.options["endpoint_url"],
-        }  # fmt: skip
-        given_options = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
-        done = run_bytes(*given_options, *words, given=given)
-        assert done.returncode == code, done.stderr.decode()
-        assert SECRET_KEY.encode() not in done.stdout + done.stderr
-        return done.stdout.decode().splitlines()
+    run = partial(run_on, moto_bucket, tmp_path / "secret")
 
     run("topics", "create", url, "t", "-p", "2")
     assert run("topics", "list", url) == ["t"]
@@ -81,18 +64,18 @@ def test_every_verb_takes_a_url(bucket: Bucket, tmp_path: Path) -> None:
     assert [line.split()[0] for line in run("probe", url)] == ["ok", "ok", "NO", "NO", "ok"]
     run("topics", "delete", url, "t")
     assert run("topics", "list", url) == []
-    assert run("topics", "list", f"{bucket.url}/none", code=1) == []
+    assert run("topics", "list", f"{moto_bucket.url}/none", code=1) == []
 
 
 @pytest.mark.slow
-def test_what_was_written_in_python_is_read_by_a_command(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_in_python_is_read_by_a_command(moto_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials come from the environment where no option gives them."""
-    url = f"{bucket.url}/other"
-    log = CommitLog(url, bucket.options)
+    url = f"{moto_bucket.url}/other"
+    log = CommitLog(url, moto_bucket.options)
     log.create_topic("t")
     append(log.topic("t"), batch_of([b"a"]))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.options["endpoint_url"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_bucket.options["endpoint_url"])
     assert cat(url, "t", "-e") == b"a\n"

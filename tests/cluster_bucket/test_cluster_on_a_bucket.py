@@ -24,8 +24,8 @@ from tests.cluster_bucket.s3a import credentials, spark_conf
 from tests.object_stores.servers import Bucket, Versitygw, free_port
 from tests.spark.cluster import HOSTS, Cluster, ended_tasks, finish
 from tests.spark.conftest import REPOSITORY
-from tests.spark.processes import kill_session, wait_until
 from tests.support.records import read_topic
+from tests.support.sessions import kill_session, wait_until
 
 YEAR = pq.read_table(REPOSITORY / "examples" / "data" / "nycflights-2013.parquet")
 FLIGHTS, BY_DAY = "flights", "flights-by-day"

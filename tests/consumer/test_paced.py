@@ -145,13 +145,12 @@ def test_a_seek_is_not_put_off(topic: SharedTopic) -> None:
     assert topic.version != before
 
 
-def test_who_waits_is_woken_within_the_pace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_woken_within_the_pace(root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock: the thread waits for the next look that is due."""
     monkeypatch.setattr(watcher_module, "RECHECK_SECONDS", 3600.0)
     topic, woken = SharedTopic(RemoteStorage(root), "t"), threading.Event()
     topic.allow(36_000)
     topic.look()
-    watcher = Watcher()
     waiter = Waiter(woken.set, {topic: topic.version})
     watcher.add(waiter)
     try:

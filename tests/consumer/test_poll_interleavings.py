@@ -33,8 +33,9 @@ def test_frames_without_columns_are_dropped_too(monkeypatch: pytest.MonkeyPatch)
     assert kept.size_bytes <= 32 * 2**20
 
 
-def test_a_watcher_that_could_not_start_is_started_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = Watcher()
+def test_a_watcher_that_could_not_start_is_started_by_the_next(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = process.Thread
 
     def no_thread(*_: object, **__: object) -> threading.Thread:

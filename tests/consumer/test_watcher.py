@@ -43,8 +43,10 @@ def waiting(watcher: Watcher, *topics: SharedTopic) -> Iterator[threading.Event]
     woken = threading.Event()
     waiter = Waiter(woken.set, {topic: topic.version for topic in topics})
     watcher.add(waiter)
-    yield woken
-    watcher.remove(waiter)
+    try:
+        yield woken
+    finally:
+        watcher.remove(waiter)
 
 
 def counting(topic: SharedTopic, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -61,11 +63,13 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_who_waits_is_told_and_nobody_looks_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_is_told_and_nobody_looks_meanwhile(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = opened(root)
     topic.look()
     looks = counting(topic, monkeypatch)
-    with waiting(Watcher(), topic) as woken:
+    with waiting(watcher, topic) as woken:
         assert not woken.wait(0.3)
         assert len(looks) == 1
         put(root)
@@ -74,7 +78,9 @@ def test_who_waits_is_told_and_nobody_looks_meanwhile(root: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_commit_before_its_topic_is_followed_is_not_missed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_before_its_topic_is_followed_is_not_missed(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = opened(root)
     topic.look()
     follow = topic.follow
@@ -84,13 +90,13 @@ def test_a_commit_before_its_topic_is_followed_is_not_missed(root: Path, monkeyp
         return follow(events)
 
     monkeypatch.setattr(topic, "follow", late)
-    with waiting(Watcher(), topic) as woken:
+    with waiting(watcher, topic) as woken:
         assert woken.wait(LIMIT)
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_what_was_told_before_somebody_waited_wakes_at_once(root: Path) -> None:
-    watcher, topic = Watcher(), opened(root)
+def test_what_was_told_before_somebody_waited_wakes_at_once(root: Path, watcher: Watcher) -> None:
+    topic = opened(root)
     topic.look()
     with waiting(watcher, topic):
         wait_until(lambda: topic in watcher._followed)
@@ -103,9 +109,9 @@ def test_what_was_told_before_somebody_waited_wakes_at_once(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_topic_that_comes_to_those_waited_for_is_followed_too(root: Path) -> None:
+def test_a_topic_that_comes_to_those_waited_for_is_followed_too(root: Path, watcher: Watcher) -> None:
     CommitLog(str(root)).create_topic("later")
-    watcher, first, later = Watcher(), opened(root), opened(root, "later")
+    first, later = opened(root), opened(root, "later")
     with waiting(watcher, first):
         wait_until(lambda: first in watcher._followed)
         later.look()
@@ -115,9 +121,9 @@ def test_a_topic_that_comes_to_those_waited_for_is_followed_too(root: Path) -> N
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_topic_that_is_made_while_somebody_waits(root: Path) -> None:
+def test_a_topic_that_is_made_while_somebody_waits(root: Path, watcher: Watcher) -> None:
     """Its directory cannot be followed before it is there."""
-    watcher, there, none = Watcher(), opened(root), opened(root, "none")
+    there, none = opened(root), opened(root, "none")
     with waiting(watcher, there), waiting(watcher, none) as woken:
         wait_until(lambda: there in watcher._followed)
         CommitLog(str(root)).create_topic("none")
@@ -125,8 +131,8 @@ def test_a_topic_that_is_made_while_somebody_waits(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_root_that_is_put_in_the_place_of_another(root: Path) -> None:
-    watcher, topic = Watcher(), opened(root)
+def test_a_root_that_is_put_in_the_place_of_another(root: Path, watcher: Watcher) -> None:
+    topic = opened(root)
     topic.look()
     with waiting(watcher, topic):
         wait_until(lambda: topic in watcher._followed)
@@ -140,9 +146,9 @@ def test_a_root_that_is_put_in_the_place_of_another(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_root_that_is_put_in_the_place_of_another_while_nobody_waits(root: Path) -> None:
+def test_a_root_that_is_put_in_the_place_of_another_while_nobody_waits(root: Path, watcher: Watcher) -> None:
     CommitLog(str(root.with_name("elsewhere"))).create_topic("t")
-    watcher, topic, other = Watcher(), opened(root), opened(root.with_name("elsewhere"))
+    topic, other = opened(root), opened(root.with_name("elsewhere"))
     topic.look()
     with waiting(watcher, other):
         with waiting(watcher, topic):
@@ -159,10 +165,12 @@ def test_a_root_that_is_put_in_the_place_of_another_while_nobody_waits(root: Pat
             assert woken.wait(LIMIT)
 
 
-def test_a_root_that_was_moved_away_for_another_is_followed_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_was_moved_away_for_another_is_followed_anew(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing tells of that; it must not be looked at once a second from then on."""
     monkeypatch.setattr(module, "RECHECK_SECONDS", 0.1)
-    watcher, topic = Watcher(), opened(root)
+    topic = opened(root)
     topic.look()
     with waiting(watcher, topic) as woken:
         wait_until(lambda: topic in watcher._followed)
@@ -179,11 +187,13 @@ def test_a_root_that_was_moved_away_for_another_is_followed_anew(root: Path, mon
         assert not watcher._events.follows(before)
 
 
-def test_what_is_told_when_all_are_looked_at_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_told_when_all_are_looked_at_is_not_lost(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its consumer looked just before, and is about to wait."""
     monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)  # at any time
     CommitLog(str(root)).create_topic("other")
-    watcher, topic, other = Watcher(), opened(root), opened(root, "other")
+    topic, other = opened(root), opened(root, "other")
     topic.look()
     with waiting(watcher, other):
         with waiting(watcher, topic):
@@ -195,7 +205,7 @@ def test_what_is_told_when_all_are_looked_at_is_not_lost(root: Path, monkeypatch
 
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("why", ["none for this process", "none for this directory"])
-def test_where_nothing_tells_it_looks(root: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_tells_it_looks(root: Path, watcher: Watcher, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = opened(root)
     topic.look()
     if why == "none for this process":
@@ -203,25 +213,27 @@ def test_where_nothing_tells_it_looks(root: Path, why: str, monkeypatch: pytest.
     else:
         monkeypatch.setattr(topic, "follow", lambda events: None)
     looks = counting(topic, monkeypatch)
-    with waiting(Watcher(), topic) as woken:
+    with waiting(watcher, topic) as woken:
         wait_until(lambda: len(looks) > 5)
         put(root)
         assert woken.wait(LIMIT)
 
 
-def test_what_nothing_told_of_is_seen_in_a_second(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nothing_told_of_is_seen_in_a_second(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The newest entry itself may be gone (the anchor rule), and a file's events may be lost."""
     topic = opened(root)
     topic.look()
     read = Events._read
     monkeypatch.setattr(Events, "_read", lambda self: read(self) and set())
-    with waiting(Watcher(), topic) as woken:
+    with waiting(watcher, topic) as woken:
         put(root)
         assert woken.wait(LIMIT)
 
 
-def test_the_thread_ends_and_closes_what_it_opened(root: Path) -> None:
-    watcher, topic = Watcher(), opened(root)
+def test_the_thread_ends_and_closes_what_it_opened(root: Path, watcher: Watcher) -> None:
+    topic = opened(root)
     before = set(threading.enumerate())
     with waiting(watcher, topic):
         wait_until(lambda: topic in watcher._followed)
@@ -238,8 +250,8 @@ def test_the_thread_ends_and_closes_what_it_opened(root: Path) -> None:
         assert woken.wait(LIMIT)
 
 
-def test_many_commits_wake_many_times(root: Path) -> None:
-    watcher, topic = Watcher(), opened(root)
+def test_many_commits_wake_many_times(root: Path, watcher: Watcher) -> None:
+    topic = opened(root)
     for _ in range(50):
         topic.look()
         with waiting(watcher, topic) as woken:
@@ -248,12 +260,12 @@ def test_many_commits_wake_many_times(root: Path) -> None:
 
 
 def test_one_topic_s_trouble_of_whatever_kind_does_not_end_the_thread_of_all(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(**how: bool) -> bool:
         raise RuntimeError("injected")
 
-    ill, well, watcher = opened(root), opened(root), Watcher()
+    ill, well = opened(root), opened(root)
     monkeypatch.setattr(ill, "look", fail)
     with waiting(watcher, ill) as told, waiting(watcher, well) as woken:
         assert told.wait(LIMIT), "who polls is told"

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from filelock import FileLock
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import (
@@ -31,6 +32,7 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
+from pyspark_commitlog.format import paths
 from pyspark_commitlog.storage import NotPutError, local_files, open_storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.clock import ManualClock
@@ -170,6 +172,7 @@ def test_a_directory_that_was_removed_and_is_made_again_is_synced_again(
 
 
 def test_directories_that_come_and_go_are_not_remembered_for_ever(root: Path) -> None:
+    (root / paths.ROOT_MARKER).touch()
     made = LocalStorage(root)
 
     def remembered(first: int, last: int) -> int:
@@ -361,6 +364,41 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         local_files, "_sync_file_range", lambda: lambda _, start, length, __: sent.append((start, length))
     )
     return sent
+
+
+def test_nothing_is_made_below_a_disk_that_is_not_mounted(root: Path, storage: LocalStorage) -> None:
+    """An empty directory is left where it was; what was made there the disk would hide when it is back."""
+    for make in (storage.make_directory, storage.create, partial(storage.write_once, data=b"")):
+        with pytest.raises(FileNotFoundError, match=paths.ROOT_MARKER):
+            make("topics/t/settle/maintained")
+    assert not (root / "topics").exists()
+    (root / paths.ROOT_MARKER).touch()
+    storage.make_directory("topics/t/settle")
+    assert (root / "topics/t/settle").is_dir()
+
+
+def test_a_lock_is_not_taken_below_a_disk_that_is_not_mounted(root: Path, storage: LocalStorage) -> None:
+    """Its file would lie below the mount point; when the disk is back, others hold the one that is on it."""
+    with pytest.raises(FileNotFoundError), storage.try_lock("topics/t/settle/lock"):
+        pass
+    assert not (root / "topics").exists()
+
+
+def test_a_lock_is_not_held_of_a_disk_that_was_taken_away_meanwhile(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.make_directory("0")
+    acquire = FileLock.acquire
+
+    def and_another_disk_is_mounted(self: FileLock) -> object:
+        acquired = acquire(self)
+        (root / "0").rename(root / "away")
+        (root / "0").mkdir()
+        return acquired
+
+    monkeypatch.setattr(FileLock, "acquire", and_another_disk_is_mounted)
+    with storage.try_lock("0/lock") as held:
+        assert not held
 
 
 def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(

@@ -64,6 +64,15 @@ class Create(Scene):
 
     def check(self, world: World) -> None:
         """No root, no topic, or a whole one; then it is made, or is there."""
+        self.make_once(world)
+        assert world.log().describe("t").config["segment.bytes"] == "2048"
+        append(world.handle(), batch_of([b"x", b"y", b"z"], partition=range(3)))
+        world.maintain()
+        assert world.values() == [b"x", b"y", b"z"]
+        assert verify(world.handle()) == 3
+
+    def make_once(self, world: World) -> None:
+        """Create the topic, or be refused because it is there."""
         try:
             found = world.log().topics()
         except RootNotFoundError:
@@ -74,11 +83,6 @@ class Create(Scene):
             assert found == []
         except TopicExistsError:
             assert found == ["t"]
-        assert world.log().describe("t").config["segment.bytes"] == "2048"
-        append(world.handle(), batch_of([b"x", b"y", b"z"], partition=range(3)))
-        world.maintain()
-        assert world.values() == [b"x", b"y", b"z"]
-        assert verify(world.handle()) == 3
 
 
 class CommitChunk(Scene):
@@ -86,6 +90,8 @@ class CommitChunk(Scene):
 
     name = "commit"
     columns: ClassVar[list[int]] = [0, 1, 2, 2]
+    before: ClassVar[list[bytes]] = [b"a0", b"a1", b"a2"]
+    after: ClassVar[list[bytes]] = [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2", b"c2"]
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Write four records into three partitions."""
@@ -94,14 +100,12 @@ class CommitChunk(Scene):
 
     def check(self, world: World) -> None:
         """All of it or nothing; again with the same id: once."""
-        before = [b"a0", b"a1", b"a2"]
-        after = [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2", b"c2"]
-        assert world.values() in (before, after)
+        assert world.values() in (self.before, self.after)
         for _ in range(2):
             self.act(world)
-            assert world.values() == after
+            assert world.values() == self.after
         world.collect_all()
-        assert world.values() == after
+        assert world.values() == self.after
         assert verify(world.handle()) == 7
 
 
@@ -385,14 +389,18 @@ class AlterDefaults(Scene):
 
     def check(self, world: World) -> None:
         """As before, or all of it; then it is done, and no entry is left that could go."""
-        after = {"log.roll.hours": "2", "settle.entries": "1"}
-        assert world.log().defaults() in ({"log.segment.bytes": "4098"}, after)
-        self.act(world)
-        assert world.log().defaults() == after
+        self.alter_again(world)
         world.log().alter_defaults({"log.roll.ms": 5})
         assert len([path for path in world.files(root="config") if ".tmp-" not in path]) == 2
         append(world.handle(), batch_of([b"more"], partition=[0]))
         assert world.log().describe("t").config["segment.ms"] == "5"
+
+    def alter_again(self, world: World) -> None:
+        """As before, or all of it; then it is done."""
+        after = {"log.roll.hours": "2", "settle.entries": "1"}
+        assert world.log().defaults() in ({"log.segment.bytes": "4098"}, after)
+        self.act(world)
+        assert world.log().defaults() == after
 
 
 class Recover(Scene):

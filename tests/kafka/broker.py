@@ -83,8 +83,12 @@ class Broker:
     @contextmanager
     def running(self) -> Iterator[Broker]:
         """Start the broker; stop it cleanly when the block ends, and kill it should it not stop."""
+        with running_together([self]):
+            yield self
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("wb") as said:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 self.java.command("kafka.Kafka", [str(self._properties)], self.flags),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -92,11 +96,6 @@ class Broker:
                 cwd=self.home,
                 preexec_fn=die_with_parent(),
             )
-        try:
-            self._wait_until_started(process)
-            yield self
-        finally:
-            _stop(process)
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic through Kafka's admin client; the broker must be running."""
@@ -158,6 +157,42 @@ def prepare(java: Java, home: Path, properties: str = "", flags: Sequence[str] =
     return broker
 
 
+def prepare_cluster(
+    java: Java, home: Path, nodes: int, properties: str = "", flags: Sequence[str] = _FLAGS
+) -> list[Broker]:
+    """Return as many formatted brokers of one cluster, each of which votes; see ``prepare``."""
+    ports = _free_ports(2 * nodes)
+    voters = ",".join(f"{node + 1}@127.0.0.1:{ports[2 * node + 1]}" for node in range(nodes))
+    brokers = []
+    for node in range(nodes):
+        port, controller = ports[2 * node : 2 * node + 2]
+        broker = Broker(java, home / f"broker{node + 1}", port, flags)
+        broker.data.mkdir(parents=True)
+        mine = _PROPERTIES.format(port=port, controller=controller, data=broker.data)
+        of_node = f"node.id={node + 1}\ncontroller.quorum.voters={voters}\n"
+        broker._properties.write_text(mine + of_node + properties)
+        broker._tool("kafka.tools.StorageTool", "format", "--config", str(broker._properties), "--cluster-id", _CLUSTER)
+        brokers.append(broker)
+    return brokers
+
+
+@contextmanager
+def running_together(brokers: Sequence[Broker]) -> Iterator[None]:
+    """Start brokers at once; stop them cleanly when the block ends, and kill those that do not stop."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes.extend(broker._start() for broker in brokers)
+        for broker, process in zip(brokers, processes, strict=True):
+            broker._wait_until_started(process)
+        yield
+    finally:
+        for process in processes:  # all at once: the last one would wait for the votes of the others
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGTERM)
+        for process in processes:
+            _stop(process)
+
+
 def partition_files(directory: Path) -> dict[str, bytes]:
     """Return a partition's segment files by name: ``.log``, ``.index`` and ``.timeindex``."""
     suffixes = (".log", ".index", ".timeindex")
@@ -165,8 +200,6 @@ def partition_files(directory: Path) -> dict[str, bytes]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.kill(process.pid, signal.SIGTERM)
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:

@@ -277,10 +277,14 @@ def beaten(me: Me, store: Store, number: int) -> Iterator[tuple[Store, Any, str]
         yield store, "again", "begins again"
 
 
+Appended = tuple[Store, bool, bool, Acceptor, str]
+"""The store after an append, whether it counts, whether its reply is seen, the record that it was put on, a note."""
+
+
 def appends(
     me: Me, store: Store, place: int, memory: tuple[int, Acceptor] | None, ballot: Ballot, value: Chain | None
-) -> Iterator[tuple[Store, bool, bool, Acceptor, str]]:
-    """Append a promise (value is None) or an accept to one acceptor: store, whether it counts, is seen, the record, a note."""
+) -> Iterator[Appended]:
+    """Append a promise (value is None) or an accept to one acceptor."""
     rules, bounds = me.rules, me.bounds
     if bounds.copies == "copy" and rules.restored_out and store.deciding.copied == 2 and store.stale >> place & 1:
         return
@@ -328,26 +332,31 @@ def slow_read(me: Me, store: Store, places: tuple[int, ...]) -> Iterator[tuple[S
             yield store, ("read", place, store.deciding.acceptors[place]), f"reads {'ABC'[place]}"
 
 
+def asks(
+    me: Me, store: Store, places: tuple[int, ...], memory: Any, ballot: Ballot, value: Chain | None
+) -> Iterator[tuple[int, Appended]]:
+    """Append to each of these acceptors; a slow proposer to the one alone that it has read."""
+    for place in places:
+        slow = (me.place, place) in me.bounds.slow
+        if not slow or (memory is not None and memory[0] == place):
+            for appended in appends(me, store, place, memory if slow else None, ballot, value):
+                yield place, appended
+
+
 def prepare(me: Me, done: int, number: int, got: Got, memory: Any = None) -> Phase:
     """Ask acceptors, in any order, for a promise; with a majority, look what to propose."""
     asked = tuple(each[0] for each in got)
 
     def ways(store: Store, world: World) -> Iterator[tuple[Store, Any, str]]:
-        places = tuple(r for r in store.live if r not in asked)
         yield from beaten(me, store, number)
+        places = tuple(r for r in store.live if r not in asked)
         if memory is None:
             yield from slow_read(me, store, places)
-        for place in places:
-            slow = (me.place, place) in me.bounds.slow
-            if slow and (memory is None or memory[0] != place):
+        for place, (after, counts, seen, old, note) in asks(me, store, places, memory, (number, me.place), None):
+            if me.rules.named_records and me.bounds.copies and old.count < said(store, place):
                 continue
-            for after, counts, seen, old, note in appends(
-                me, store, place, memory if slow else None, (number, me.place), None
-            ):
-                if me.rules.named_records and me.bounds.copies and old.count < said(store, place):
-                    continue
-                reply = (place, old.ballot, old.value, old.count) if counts else None
-                yield after, reply if seen else "lost", f"promised by {'ABC'[place]}, {note}"
+            reply = (place, old.ballot, old.value, old.count) if counts else None
+            yield after, reply if seen else "lost", f"promised by {'ABC'[place]}, {note}"
 
     def said(store: Store, place: int) -> int:
         chains = [v for _, _, v, _ in got if v] + [Chain(store.chain[: r.learned + 1]) for r in store.roots]
@@ -431,15 +440,9 @@ def accept(me: Me, done: int, number: int, value: Chain, oks: tuple[int, ...], o
         places = tuple(r for r in store.live if r not in oks)
         if memory is None:
             yield from slow_read(me, store, places)
-        for place in places:
-            slow = (me.place, place) in me.bounds.slow
-            if slow and (memory is None or memory[0] != place):
-                continue
-            for after, counts, seen, _, note in appends(
-                me, store, place, memory if slow else None, (number, me.place), value
-            ):
-                reply = ("ok", place) if counts and seen else "lost"
-                yield after, reply, f"{told(value)} accepted by {'ABC'[place]}, {note}"
+        for place, (after, counts, seen, _, note) in asks(me, store, places, memory, (number, me.place), value):
+            reply = ("ok", place) if counts and seen else "lost"
+            yield after, reply, f"{told(value)} accepted by {'ABC'[place]}, {note}"
         if not me.rules.one_value and own and oks:
             child = value[-1]._replace(batch=value[-1].batch + 5)
             yield store, ("child", Chain((*value[:-1], child))), "a forked child goes on with the same ballot"

@@ -10,11 +10,12 @@ What is modelled
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from tests.model.exploration import Process, Report, Scenario, explore, process
+from tests.model import cases
+from tests.model.cases import Bounds, Story
+from tests.model.exploration import Process, Scenario, process
 from tests.model.replica_rules import ALL, Guards, first_entry
 from tests.model.replica_steps import anybody, change_isr, elect, fails, raise_hw, write
 from tests.model.replica_store import World, begun, judge
@@ -196,42 +197,34 @@ def uncleanly(guards: Guards, length: int = 6) -> Scenario:
 
 # --- What is explored, and what is taken out ----------------------------------------------------------------------------
 
-Story = Callable[..., Scenario]
-
 
 @dataclass(frozen=True)
-class Whole:
-    """A scene that must break nothing, the least number of its states, and its bounds."""
+class Whole(cases.Whole):
+    """A scene that must break nothing."""
 
+    rules: ClassVar[Any] = ALL
     story: Story
     at_least: int
-    bounds: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        return "-".join([self.story.__name__, *(f"{name}={value}" for name, value in self.bounds)])
-
-    def explored(self) -> Report:
-        """Explore it."""
-        return explore(self.story(ALL, **dict(self.bounds)))
+    bounds: Bounds = ()
 
 
 @dataclass(frozen=True)
-class Without:
-    """A rule that is taken out, the scene that shows why it is there, and the property that breaks in it."""
+class Without(cases.Without):
+    """A rule that is taken out; ``long``: the scene takes long."""
 
+    rules: ClassVar[Any] = ALL
     rule: str
     guard: str
     story: Story
     breaks: str
-    bounds: tuple[tuple[str, Any], ...] = ()
+    bounds: Bounds = ()
     long: bool = False
+    value: Any = False
 
-    def __str__(self) -> str:
-        return f"{self.guard}-{self.story.__name__}"
-
-    def explored(self) -> Report:
-        """Explore the scene without the rule."""
-        return explore(self.story(replace(ALL, **{self.guard: False}), **dict(self.bounds)))
+    @property
+    def taken_out(self) -> str:
+        """Return the rule's name: it holds, or does not."""
+        return self.guard
 
 
 WHOLE = [

@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from tests.model.exploration import Process, Report, Scenario, explore, process, wander
+from tests.model.cases import Tables
+from tests.model.exploration import Process, Scenario, process, wander
 from tests.model.replica_composed import (
     acknowledge,
     append,
@@ -41,8 +40,8 @@ from tests.model.replica_deciding import (
     read_head,
 )
 from tests.model.replica_deciding import begun as begun_alone
-from tests.model.replica_model import AB, LARGE, WHOLE, WITHOUT, Story, Whole, Without, bounds_of, most
-from tests.model.replica_moving import MOVING, WHOLE_MOVES, WITHOUT_MOVES, Moved
+from tests.model.replica_model import AB, LARGE, WHOLE, WITHOUT, Whole, Without, bounds_of, most
+from tests.model.replica_moving import MOVING, WITHOUT_MOVES
 from tests.model.replica_rules import ALL, Guards, first_entry, new
 from tests.model.replica_steps import anybody, fails
 from tests.model.replica_store import World
@@ -252,38 +251,16 @@ def everything(guards: Guards, rules: Rules = STRICT) -> Scenario:
 # --- What is explored, and what is taken out ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Strict:
-    """A scene of deciding that must break nothing, the least number of its states, and its bounds."""
+class Strict(Whole):
+    """A scene of deciding that must break nothing."""
 
-    story: Story
-    at_least: int
-    bounds: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        return "-".join([self.story.__name__, *(f"{name}={value}" for name, value in self.bounds)])
-
-    def explored(self) -> Report:
-        """Explore it."""
-        return explore(self.story(STRICT, **dict(self.bounds)))
+    rules = STRICT
 
 
-@dataclass(frozen=True)
-class Decided:
-    """A rule of deciding that is taken out, the scene that shows why it is there, and the property that breaks in it."""
+class Decided(Without):
+    """A rule of deciding that is taken out."""
 
-    guard: str
-    story: Story
-    breaks: str
-    bounds: tuple[tuple[str, Any], ...] = ()
-    long: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.guard}-{self.story.__name__}"
-
-    def explored(self) -> Report:
-        """Explore the scene without the rule."""
-        return explore(self.story(replace(STRICT, **{self.guard: False}), **dict(self.bounds)))
+    rules = STRICT
 
 
 DECIDING = [Strict(two, 6_500)]
@@ -317,23 +294,23 @@ LARGE_COMPOSED = [
 FOUR = (("rounds", 4),)
 
 WITHOUT_DECIDED = [
-    Decided("majority", two, "C5"),
-    Decided("above_promised", two, "C5"),
-    Decided("not_below_promised", two, "C5"),
-    Decided("adopt_highest", two, "C5"),
-    Decided("anew_first", two, "C5"),
-    Decided("id_judged", two, "C6", FOUR),
-    Decided("one_value", two, "C"),
-    Decided("same_ballot", mixed, "C5"),
-    Decided("next_confirmed", several, "C5"),
-    Decided("learn_decided", learners, "C5"),
-    Decided("learn_in_order", several, "C5"),
-    Decided("kept_until_learned", several, "C8", (("first", 3),)),
-    Decided("synced", power_lost, "C5"),
-    Decided("head_same_ballot", reader, "C5", FOUR, long=True),
-    Decided("lost_if_other", reported_lost, "C5", long=True),
-    Decided("anchored", ghosts, "C5", long=True),
-    Decided("restored_out", copied, "C5", long=True),
+    Decided("deciding", "majority", two, "C5"),
+    Decided("deciding", "above_promised", two, "C5"),
+    Decided("deciding", "not_below_promised", two, "C5"),
+    Decided("deciding", "adopt_highest", two, "C5"),
+    Decided("deciding", "anew_first", two, "C5"),
+    Decided("deciding", "id_judged", two, "C6", FOUR),
+    Decided("deciding", "one_value", two, "C"),
+    Decided("deciding", "same_ballot", mixed, "C5"),
+    Decided("deciding", "next_confirmed", several, "C5"),
+    Decided("deciding", "learn_decided", learners, "C5"),
+    Decided("deciding", "learn_in_order", several, "C5"),
+    Decided("deciding", "kept_until_learned", several, "C8", (("first", 3),)),
+    Decided("deciding", "synced", power_lost, "C5"),
+    Decided("deciding", "head_same_ballot", reader, "C5", FOUR, long=True),
+    Decided("deciding", "lost_if_other", reported_lost, "C5", long=True),
+    Decided("deciding", "anchored", ghosts, "C5", long=True),
+    Decided("deciding", "restored_out", copied, "C5", long=True),
 ]
 
 WITHOUT_COMPOSED = [
@@ -352,36 +329,15 @@ WALKS = 20
 
 def main(large: bool) -> int:
     """Explore all, print tables in Markdown; return how much was not as expected."""
-    began, odd, total = time.monotonic(), 0, 0
-    print("| scene | bounds | states | steps | seconds |\n|---|---|---|---|---|")
-    quick, slow = [*WHOLE, *DECIDING, *COMPOSED], [*LARGE, *LARGE_DECIDING, *LARGE_COMPOSED]
-    for whole in [*quick, *(slow if large else ())]:
-        at = time.monotonic()
-        found = whole.explored()
-        odd += found.broken is not None
-        total += found.states
-        scenario = whole.story(STRICT if isinstance(whole, Strict) else ALL, **dict(whole.bounds))
-        row = [str(whole), bounds_of(scenario), f"{found.states:,}", f"{found.transitions:,}"]
-        print(f"| {' | '.join(row)} | {time.monotonic() - at:.1f} |{found.broken or ''}", flush=True)
-    for story, _ in MOVING:
-        found = explore(story(WHOLE_MOVES))
-        odd += found.broken is not None
-        total += found.states
-        print(f"| {found.scenario} | | {found.states:,} | {found.transitions:,} | |")
-    walked = wander(everything(ALL), runs=WALKS * (60 if large else 1), seed=3)
-    odd += walked.broken is not None
-    print(f"| everything, at random | {bounds_of(everything(ALL))} | {walked.states:,} | {walked.transitions:,} | |")
-    print("\n| rule | taken out | scene | states | steps | what breaks |\n|---|---|---|---|---|---|")
-    for without in [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED, *WITHOUT_MOVES]:
-        if not isinstance(without, Moved) and without.long and not large:
-            continue
-        found = without.explored()
-        odd += found.broken is None or not found.broken.startswith(without.breaks)
-        rule = without.rule if isinstance(without, Without) else "deciding" if isinstance(without, Decided) else "10"
-        row = [rule, f"`{without.guard}`", without.story.__name__, f"{found.states:,}", str(len(found.trace))]
-        print(f"| {' | '.join(row)} | {found.broken} |", flush=True)
-    print(f"\n{odd or 'none'} not as expected; {total:,} states, {time.monotonic() - began:.0f} s")
-    return odd
+    tables = Tables(bounds_of)
+    slow = [*LARGE, *LARGE_DECIDING, *LARGE_COMPOSED]
+    tables.scenes([*WHOLE, *DECIDING, *COMPOSED, *(slow if large else ())])
+    for whole in MOVING:
+        tables.scene(whole.explored(), str(whole))
+    tables.at_random(everything(ALL), wander(everything(ALL), runs=WALKS * (60 if large else 1), seed=3))
+    every = [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED, *WITHOUT_MOVES]
+    tables.without(each for each in every if large or not each.long)
+    return tables.end()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ What is checked
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.model.exploration import Done, Next, Phase, Report, Scenario, explore, process
+from tests.model.exploration import Done, Next, Phase, Scenario, process
+from tests.model.replica_model import Whole, Without
 from tests.model.replica_steps import Step
 
 History = tuple[str, ...]
@@ -271,31 +272,27 @@ def copying(rules: Moves) -> Scenario:
 # --- What is explored, and what is taken out ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Moved:
-    """A rule that is taken out, its scene, and what breaks."""
+class WholeMoves(Whole):
+    """A scene of moves that must break nothing."""
 
-    guard: str
-    story: Any
-    breaks: str
-
-    def __str__(self) -> str:
-        return f"{self.guard}-{self.story.__name__}"
-
-    def explored(self) -> Report:
-        """Explore the scene without the rule."""
-        return explore(self.story(replace(WHOLE_MOVES, **{self.guard: False})))
+    rules = WHOLE_MOVES
 
 
-MOVING = [(moving, 4_600), (recovering, 100), (copying, 170)]
+class Moved(Without):
+    """A rule of moves that is taken out."""
+
+    rules = WHOLE_MOVES
+
+
+MOVING = [WholeMoves(moving, 4_600), WholeMoves(recovering, 100), WholeMoves(copying, 170)]
 
 WITHOUT_MOVES = [
-    Moved("by_base", moving, "C5"),
-    Moved("anchored", moving, "C5"),
-    Moved("learned_first", moving, "C5"),
-    Moved("moved_last", moving, "C5"),
-    Moved("newest_stays", moving, "C5"),
-    Moved("recover_is_entry", recovering, "C8"),
-    Moved("other_entry_out", recovering, "C5"),
-    Moved("linked", copying, "C5"),
+    Moved("10", "by_base", moving, "C5"),
+    Moved("10", "anchored", moving, "C5"),
+    Moved("10", "learned_first", moving, "C5"),
+    Moved("10", "moved_last", moving, "C5"),
+    Moved("10", "newest_stays", moving, "C5"),
+    Moved("10", "recover_is_entry", recovering, "C8"),
+    Moved("10", "other_entry_out", recovering, "C5"),
+    Moved("10", "linked", copying, "C5"),
 ]

@@ -22,19 +22,20 @@ What is checked
     S10 Work is not for nothing: whose pieces are still named and above the floor can publish; no merge takes the piece
         of a compaction; a compaction of hours comes to its end.
 
-`python -m tests.model.settle_model` explores all scenes and takes out each rule, and prints a table;
+`python -m tests.model.settle_model` explores all scenes and takes out each rule, and prints tables;
 `--long` adds the large bounds.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from tests.model.exploration import Alone, Claim, Local, Process, Report, Scenario, explore, process, wander
+from tests.model import cases
+from tests.model.cases import Bounds, Story, Tables
+from tests.model.exploration import Alone, Claim, Local, Process, Scenario, process, wander
 from tests.model.settle_rules import ALL, Guards, Merge, Published, has_landed
 from tests.model.settle_steps import (
     Me,
@@ -381,42 +382,28 @@ def everything(guards: Guards) -> Scenario:
 
 # --- What is explored, and what is taken out ----------------------------------------------------------------------------
 
-Story = Callable[..., Scenario]
-
 
 @dataclass(frozen=True)
-class Whole:
-    """A scene that must break nothing, the least number of its states, what it must come to, and its bounds."""
+class Whole(cases.Whole):
+    """A scene that must break nothing."""
 
+    rules: ClassVar[Any] = ALL
     story: Story
     at_least: int
     reaching: str = "Published"
-    bounds: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        return "-".join([self.story.__name__, *(f"{name}={value}" for name, value in self.bounds)])
-
-    def explored(self) -> Report:
-        """Explore it."""
-        return explore(self.story(ALL, **dict(self.bounds)))
+    bounds: Bounds = ()
 
 
 @dataclass(frozen=True)
-class Without:
-    """A rule that is taken out, the scene that shows why it is there, and the property that breaks in it."""
+class Without(cases.Without):
+    """A rule that is taken out."""
 
+    rules: ClassVar[Any] = ALL
     rule: str
     guard: str
     value: Any
     story: Story
     breaks: str
-
-    def __str__(self) -> str:
-        return f"{self.guard}={self.value}-{self.story.__name__}"
-
-    def explored(self) -> Report:
-        """Explore the scene without the rule."""
-        return explore(self.story(replace(Guards(), **{self.guard: self.value})))
 
 
 WHOLE = [
@@ -500,7 +487,7 @@ NOT_FORCED = [Without("O7", "attempts_differ", False, seconds, "")]
 """Rules that no scene forces: where times count and storage's clock does not step back, attempts may be alike."""
 
 
-# --- The table ------------------------------------------------------------------------------------------------------------
+# --- The tables -----------------------------------------------------------------------------------------------------------
 
 
 def bounds_of(scenario: Scenario) -> str:
@@ -516,33 +503,12 @@ def bounds_of(scenario: Scenario) -> str:
 
 
 def main(large: bool) -> int:
-    """Explore all, print a table in Markdown; return how much was not as expected."""
-    began, odd = time.monotonic(), 0
-    print("| scene | bounds | states | steps | seconds |\n|---|---|---|---|---|")
-    for whole in [*WHOLE, *(LARGE if large else ())]:
-        at = time.monotonic()
-        scenario = whole.story(ALL, **dict(whole.bounds))
-        found = whole.explored()
-        odd += found.broken is not None
-        row = [str(whole), bounds_of(scenario), f"{found.states:,}", f"{found.transitions:,}"]
-        print(f"| {' | '.join(row)} | {time.monotonic() - at:.1f} |{found.broken or ''}", flush=True)
-    walked = wander(everything(ALL), runs=WALKS * (10 if large else 1))
-    odd += walked.broken is not None
-    print(f"| everything, at random | {bounds_of(everything(ALL))} | {walked.states:,} | {walked.transitions:,} | |")
-    print("\n| rule | taken out | scene | states | steps of the trace | what breaks |\n|---|---|---|---|---|---|")
-    for without in WITHOUT:
-        found = without.explored()
-        odd += found.broken is None or not found.broken.startswith(without.breaks)
-        row = [
-            without.rule,
-            f"`{without.guard}={without.value}`",
-            without.story.__name__,
-            f"{found.states:,}",
-            str(len(found.trace)),
-        ]
-        print(f"| {' | '.join(row)} | {found.broken} |", flush=True)
-    print(f"\n{'All as expected' if not odd else f'{odd} NOT AS EXPECTED'}, {time.monotonic() - began:.0f} s")
-    return odd
+    """Explore all, print tables in Markdown; return how much was not as expected."""
+    tables = Tables(bounds_of)
+    tables.scenes([*WHOLE, *(LARGE if large else ())])
+    tables.at_random(everything(ALL), wander(everything(ALL), runs=WALKS * (10 if large else 1)))
+    tables.without(WITHOUT)
+    return tables.end()
 
 
 WALKS = 300

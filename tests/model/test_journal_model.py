@@ -6,12 +6,14 @@ first incarnation. Run with `-s` to see the counter-examples.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
 
-from tests.model.exploration import Local, Phase, Process, Report, Scenario, explore, process
+from tests.model import cases
+from tests.model.cases import Story, Weakened, assert_breaks, assert_nothing_breaks
+from tests.model.exploration import Local, Phase, Process, Scenario, explore, process
 from tests.model.journal_model import (
     Guards,
     Reader,
@@ -222,15 +224,12 @@ def a_paused_retry(guards: Guards, world: World = TORN) -> Scenario:
     return scenario("a paused retry", later(), world, zombie, retry, *surroundings(guards, world, commits=2))
 
 
-Story = Callable[..., Scenario]
-
-
 # --- With all rules nothing breaks ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Whole:
-    """An exploration that must find nothing, and how much of it there must be."""
+class Whole(cases.Whole):
+    """A story in a world, perhaps with weaker rules, that must break nothing."""
 
     story: Story
     at_least: int
@@ -242,6 +241,9 @@ class Whole:
         odd = [f"{name}={value}" for name, value in self.guards.items()]
         kinds = [*["torn"] * self.world.torn_listing, *["retrying"] * self.world.client_retries]
         return "-".join([self.story.__name__, self.world.network, *kinds, *odd])
+
+    def scenario(self) -> Scenario:
+        return self.story(Guards(**self.guards), self.world)
 
 
 READING = "Committed Believed Rested poll"
@@ -316,60 +318,38 @@ def test_with_all_rules_no_property_breaks_in_larger_stories(whole: Whole, capsy
     assert_nothing_breaks(whole, capsys)
 
 
-def assert_nothing_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
-    """Explore to the end; the floor and the phases reached make sure that the exploration did not shrink."""
-    report = explore(whole.story(Guards(**whole.guards), whole.world))
-    with capsys.disabled():
-        print(f"\n  {report}", end=" ")
-    assert report.broken is None, str(report)
-    assert report.states >= whole.at_least
-    assert report.reached >= set(whole.reaching.split())
-
-
 # --- Without any one rule something breaks ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Without:
-    """A rule weakened or taken out, the story that shows why it is there, and what breaks in it."""
+class Without(Weakened):
+    """A rule that is weakened or taken out."""
 
-    rule: str
-    value: Any
-    story: Story
-    breaks: str
-    world: World | None = None
-
-    def __str__(self) -> str:
-        return f"{self.rule}={self.value}-{self.story.__name__}"
-
-    def explored(self) -> Report:
-        guards = replace(Guards(), **{self.rule: self.value})
-        return explore(self.story(guards, self.world) if self.world else self.story(guards))
+    rules = Guards()
 
 
 WEAKENED = [
     Without("anchor_check", "none", one_writer, "P1"),
     Without("anchor_check", "write_id", two_writers, "P1"),
     Without("anchor_check", "write_id", a_follower_of_two, "P5"),
-    Without("anchor_check", "attempt", two_operations, "P1", TWICE),
+    Without("anchor_check", "attempt", two_operations, "P1", (("world", TWICE),)),
     Without("check_after", False, one_writer, "P1"),
     Without("first_entry", "trusted", one_beginner, "P1"),
     Without("first_entry", "second_names_it", a_late_beginner, "P1"),
     Without("listing", "trusted", remembering_and_listing, "P1"),
     Without("listing", "trusted", retried, "P1"),
     Without("listing", "trusted", an_opener, "P4"),
-    Without("listing", "identity", an_opener, "P4", TORN),
+    Without("listing", "identity", an_opener, "P4", (("world", TORN),)),
     Without("slack", 2, retried, "P1"),
     Without("recheck", False, a_paused_retry, "P1"),
     Without("recheck", False, a_paused_planner, "P4"),
     Without("keep", 1, retried, "P1"),
     Without("keep", 0, one_beginner, "P1"),
-    Without("bound_first", False, one_writer, "P1", TORN),
+    Without("bound_first", False, one_writer, "P1", (("world", TORN),)),
     Without("ordered_deletes", False, one_writer, "P1"),
     Without("read_back", False, one_writer, "P2"),
     Without("same_number", False, one_writer, "P3"),
     Without("give_up_in_doubt", False, one_writer, "P2"),
-    Without("exists_is_doubt", False, one_writer, "P2", HASTY_LIBRARY),
+    Without("exists_is_doubt", False, one_writer, "P2", (("world", HASTY_LIBRARY),)),
     Without("table_lookup", False, retried, "P2"),
     Without("chain_lookup", False, one_writer, "P1"),
     Without("idle_check", False, a_follower, "P5"),
@@ -380,15 +360,12 @@ WEAKENED = [
 
 @pytest.mark.parametrize("without", WEAKENED, ids=str)
 def test_without_a_rule_a_property_breaks(without: Without) -> None:
-    report = without.explored()
-    print(report)
-    assert report.broken is not None, f"nothing breaks without {without.rule}: is the rule needed?"
-    assert report.broken.startswith(without.breaks), str(report)
+    assert_breaks(without)
 
 
 def test_every_rule_was_taken_out_once() -> None:
     liberties = {"go_on_when_lost"}
-    assert {without.rule for without in WEAKENED} == {rule.name for rule in fields(Guards)} - liberties
+    assert {without.guard for without in WEAKENED} == {rule.name for rule in fields(Guards)} - liberties
 
 
 # --- Counter-examples worth reading -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.model.cases import assert_breaks, assert_nothing_breaks, show
 from tests.model.exploration import Report, explore, wander
 from tests.model.replica_deciding import STRICT, Rules
 from tests.model.replica_model import LARGE, NOT_FORCED, WHOLE, WITHOUT, Whole, Without, bounds_of
@@ -22,12 +23,10 @@ from tests.model.replica_model_decided import (
     WALKS,
     WITHOUT_COMPOSED,
     WITHOUT_DECIDED,
-    Decided,
-    Strict,
     everything,
     rolled_back,
 )
-from tests.model.replica_moving import MOVING, WHOLE_MOVES, WITHOUT_MOVES, Moved, Moves
+from tests.model.replica_moving import MOVING, WITHOUT_MOVES, Moves
 from tests.model.replica_rules import ALL, Guards
 
 pytestmark = pytest.mark.slow
@@ -39,26 +38,14 @@ def either(cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("whole", [*WHOLE, *COMPOSED, *DECIDING], ids=str)
-def test_with_all_rules_no_property_breaks(whole: Whole | Strict, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_nothing_breaks(whole, capsys)
+def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("whole", [*LARGE, *LARGE_COMPOSED, *LARGE_DECIDING], ids=str)
-def test_with_all_rules_no_property_breaks_in_larger_scenes(
-    whole: Whole | Strict, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert_nothing_breaks(whole, capsys)
-
-
-def assert_nothing_breaks(whole: Whole | Strict, capsys: pytest.CaptureFixture[str]) -> None:
-    """Explore to the end; the least number of states makes sure that the exploration did not shrink."""
-    report = whole.explored()
-    scenario = whole.story(STRICT if isinstance(whole, Strict) else ALL, **dict(whole.bounds))
-    with capsys.disabled():
-        print(f"\n  {whole}: {report} [{bounds_of(scenario)}]", end=" ")
-    assert report.broken is None, str(report)
-    assert report.states >= whole.at_least
+def test_with_all_rules_no_property_breaks_in_larger_scenes(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
 def test_everything_at_once_breaks_nothing_in_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,34 +59,24 @@ def test_everything_at_once_breaks_nothing_in_many_random_schedules(capsys: pyte
 
 def assert_nothing_breaks_at_random(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
     """Walks come to all that there is, and break nothing."""
-    with capsys.disabled():
-        print(f"\n  {report}", end=" ")
+    show(report, capsys)
     assert report.broken is None, str(report)
     assert report.reached >= {"Acked", "accept", "anybody", "network", "fails"}
 
 
-@pytest.mark.parametrize(("story", "at_least"), MOVING, ids=["moving", "recovering", "copying"])
-def test_metadata_that_moves_breaks_nothing(story: Any, at_least: int, capsys: pytest.CaptureFixture[str]) -> None:
-    report = explore(story(WHOLE_MOVES))
-    with capsys.disabled():
-        print(f"\n  {report}", end=" ")
-    assert report.broken is None, str(report)
-    assert report.states >= at_least
+@pytest.mark.parametrize("whole", MOVING, ids=str)
+def test_metadata_that_moves_breaks_nothing(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_nothing_breaks(whole, capsys)
 
 
 @pytest.mark.parametrize("without", WITHOUT_MOVES, ids=str)
-def test_without_a_rule_of_moving_a_property_breaks(without: Moved) -> None:
-    report = without.explored()
-    assert report.broken is not None, f"nothing breaks without {without.guard}: is the rule needed?"
-    assert report.broken.startswith(without.breaks), str(report)
+def test_without_a_rule_of_moving_a_property_breaks(without: Without) -> None:
+    assert_breaks(without)
 
 
 @pytest.mark.parametrize("without", either([*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED]))
-def test_without_a_rule_a_property_breaks(without: Without | Decided) -> None:
-    report = without.explored()
-    print(report)
-    assert report.broken is not None, f"nothing breaks without {without.guard}: is the rule needed?"
-    assert report.broken.startswith(without.breaks), str(report)
+def test_without_a_rule_a_property_breaks(without: Without) -> None:
+    assert_breaks(without)
 
 
 @pytest.mark.parametrize("without", either(NOT_FORCED))

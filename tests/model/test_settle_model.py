@@ -9,6 +9,7 @@ from dataclasses import fields
 
 import pytest
 
+from tests.model.cases import assert_breaks, assert_nothing_breaks, show
 from tests.model.exploration import wander
 from tests.model.settle_model import (
     LARGE,
@@ -28,29 +29,18 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("whole", WHOLE, ids=str)
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_nothing_breaks(whole, capsys)
+    assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("whole", LARGE, ids=str)
 def test_with_all_rules_no_property_breaks_in_larger_scenes(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_nothing_breaks(whole, capsys)
-
-
-def assert_nothing_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
-    """Explore to the end; the floor and the phases reached make sure that the exploration did not shrink."""
-    report = whole.explored()
-    with capsys.disabled():
-        print(f"\n  {report} [{bounds_of(whole.story(ALL, **dict(whole.bounds)))}]", end=" ")
-    assert report.broken is None, str(report)
-    assert report.states >= whole.at_least
-    assert report.reached >= set(whole.reaching.split())
+    assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
 def test_everything_at_once_breaks_nothing_in_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     report = wander(everything(ALL), runs=WALKS)
-    with capsys.disabled():
-        print(f"\n  {report}", end=" ")
+    show(report, capsys)
     assert report.broken is None, str(report)
     assert report.reached >= {"Published", "Dropped", "Accepted", "Handed", "sweep_objects", "collect_one"}
 
@@ -63,10 +53,7 @@ def test_everything_at_once_breaks_nothing_in_many_random_schedules() -> None:
 
 @pytest.mark.parametrize("without", WITHOUT, ids=str)
 def test_without_a_rule_a_property_breaks(without: Without) -> None:
-    report = without.explored()
-    print(report)
-    assert report.broken is not None, f"nothing breaks without {without.guard}: is the rule needed?"
-    assert report.broken.startswith(without.breaks), str(report)
+    assert_breaks(without)
 
 
 @pytest.mark.parametrize("without", NOT_FORCED, ids=str)

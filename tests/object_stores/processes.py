@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
 from pyspark_commitlog.log.maintain.compact import CompactionJob, compact, work_here
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.writers import Transaction
 from tests.crash.scenes import Scene
 from tests.object_stores.servers import Bucket
@@ -70,14 +74,22 @@ def starting(target: Any, *args: Any) -> tuple[BaseProcess, Connection]:
 
 def write_many(bucket: Bucket, prefix: str, name: str, commits: int, partitions: int, report: Path) -> None:
     """Commit, again and again, one marker into every partition, each under a number of its own, till it is sure."""
+
+    def batch(number: int) -> pa.RecordBatch:
+        return batch_of([f"{name}-{number}".encode()] * partitions, partition=range(partitions))
+
+    _write(bucket, prefix, name, map(batch, range(commits)), report)
+
+
+def _write(bucket: Bucket, prefix: str, name: str, batches: Iterable[pa.RecordBatch], report: Path) -> None:
+    """Commit each, again until it is sure; write down how many tries that took."""
     topic = open_log(bucket, prefix).topic("t")
     tries = 0
-    for number in range(commits):
-        values = [f"{name}-{number}".encode()] * partitions
+    for number, batch in enumerate(batches):
         for attempt in range(MOST_TRIES):
             tries += 1
             try:
-                append(topic, batch_of(values, partition=range(partitions)), writer=Transaction(name, number))
+                append(topic, batch, writer=Transaction(name, number))
                 break
             except (OutcomeUnknownError, StorageError):
                 if attempt == MOST_TRIES - 1:
@@ -101,17 +113,28 @@ def maintain_until(bucket: Bucket, prefix: str, done: Path, report: Path) -> Non
 
 def read_while(bucket: Bucket, prefix: str, done: Path, report: Path) -> None:
     """Read all partitions again and again; write down what was wrong, and how often it read."""
+    last: tuple[int, ...] = (0,)
+
+    def wrong(topic: TopicLog) -> str:
+        nonlocal last
+        _, state = topic.newest()
+        before, found = last, wrong_in(topic, state.log_end)
+        last = state.log_end
+        if any(a > b for a, b in zip(before, last, strict=False)):
+            return f"the high watermark went back from {before} to {last}"
+        return found
+
+    _read_while(bucket, prefix, done, report, wrong)
+
+
+def _read_while(bucket: Bucket, prefix: str, done: Path, report: Path, wrong_with: Callable[[TopicLog], str]) -> None:
+    """Look again and again, and once more when the file is there; what storage does not answer is looked at again."""
     log = open_log(bucket, prefix)
-    rounds, wrong, last = 0, "", (0,)
+    rounds, wrong = 0, ""
     while not wrong:
         finished = done.exists()
         try:
-            topic = log.topic("t")
-            _, state = topic.newest()
-            wrong = wrong_in(topic, state.log_end)
-            if any(a > b for a, b in zip(last, state.log_end, strict=False)):
-                wrong = f"the high watermark went back from {last} to {state.log_end}"
-            last = state.log_end
+            wrong = wrong_with(log.topic("t"))
         except StorageError:
             pass
         except CommitLogError as error:
@@ -153,23 +176,12 @@ def must_be_there(name: str, last: int) -> set[int]:
 
 def write_keys(bucket: Bucket, prefix: str, name: str, commits: int, partitions: int, report: Path) -> None:
     """Commit records with keys, one of each partition a commit, each under a number of its own, till it is sure."""
-    topic = open_log(bucket, prefix).topic("t")
-    tries = 0
-    for number in range(commits):
-        batch = batch_of(
-            [f"{name}-{number}".encode()] * partitions,
-            key=[key_of(name, number)] * partitions,
-            partition=range(partitions),
-        )
-        for attempt in range(MOST_TRIES):
-            tries += 1
-            try:
-                append(topic, batch, writer=Transaction(name, number))
-                break
-            except (OutcomeUnknownError, StorageError):
-                if attempt == MOST_TRIES - 1:
-                    raise
-    report.write_text(f"{tries}")
+
+    def batch(number: int) -> pa.RecordBatch:
+        values, keys = [f"{name}-{number}".encode()] * partitions, [key_of(name, number)] * partitions
+        return batch_of(values, key=keys, partition=range(partitions))
+
+    _write(bucket, prefix, name, map(batch, range(commits)), report)
 
 
 def write_until(bucket: Bucket, prefix: str, done: Path) -> None:
@@ -208,20 +220,7 @@ def compact_slowly(bucket: Bucket, prefix: str, seconds: float, report: Path) ->
 
 def read_keys_while(bucket: Bucket, prefix: str, done: Path, report: Path) -> None:
     """Read all partitions again and again; write down what was wrong, and how often it read."""
-    log = open_log(bucket, prefix)
-    rounds, wrong = 0, ""
-    while not wrong:
-        finished = done.exists()
-        try:
-            wrong = wrong_with_keys(log.topic("t"))
-        except StorageError:
-            pass
-        except CommitLogError as error:
-            wrong = f"{type(error).__name__}: {error}"
-        rounds += 1
-        if finished:
-            break
-    report.write_text(wrong or f"ok {rounds}")
+    _read_while(bucket, prefix, done, report, wrong_with_keys)
 
 
 def wrong_with_keys(topic: Any) -> str:

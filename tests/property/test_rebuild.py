@@ -15,7 +15,7 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.indexes import index_fault, mended
@@ -69,6 +69,7 @@ def test_what_is_appended_is_what_is_rebuilt(
         {"segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval), "segment.index.bytes": "120"}
     )
     with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / ROOT_MARKER).touch()
         segment_dir = SegmentDir(LocalStorage(Path(directory)), TopicPaths("t", ID), 0)
         row, sealed = SettledPartition(base, Active(IndexState(base))), list[Sealed]()
         frames = stamped(drawn, base)

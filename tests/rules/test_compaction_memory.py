@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.peak import run_alone
 
 
 def run(what: str, root: Path, keys: int, buffer_mb: int) -> str:
     """Run a step of ``tests.support.manykeys``; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.manykeys", what, str(root), f"{keys}", f"{buffer_mb}"],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_alone("tests.support.manykeys", what, root, keys, buffer_mb)
 
 
 @pytest.mark.parametrize(

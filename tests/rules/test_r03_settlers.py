@@ -167,3 +167,14 @@ def test_a_settler_of_a_topic_made_again_touches_nothing(world: World) -> None:
     with pytest.raises(TopicChangedError):
         settle(TopicLog(storage, "t"), topic_id(topic))
     assert not hasattr(storage, "told")
+
+
+def test_no_lock_is_made_where_the_topic_is_gone(world: World) -> None:
+    """R3: a disk that is not mounted leaves an empty directory; what is made there no other settler sees."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+    found = topic_id(topic)
+    (world.path / "topics").rename(world.path / "away")
+    with pytest.raises(TopicChangedError, match="no settle journal"):
+        settle(topic, found)
+    assert not (world.path / "topics").exists()

@@ -63,6 +63,23 @@ def indexes(world: World, part: str = "") -> dict[str, bytes]:
     return {path: (world.path / path).read_bytes() for path in world.files("index") if part in path}
 
 
+def of_two_partitions(world: World) -> TopicLog:
+    """Settle 13 records of each of two partitions: two sealed segments and an active one."""
+    topic = world.create(2, CONFIG)
+    for partition in (0, 1):
+        write(topic, 13, partition)
+    run(topic)
+    return topic
+
+
+def lose_indexes(world: World) -> dict[str, bytes]:
+    """Delete all indexes; return what they were, by path."""
+    before = indexes(world)
+    for path in before:
+        (world.path / path).unlink()
+    return before
+
+
 def numbers(topic: TopicLog, partition: int = 0, start: int | None = None) -> list[int]:
     """Return the numbers that the records of a partition begin with."""
     return [int((record.value or b"").split()[0]) for record in read_partition(topic, partition, start)]
@@ -376,13 +393,8 @@ def test_maintain_rebuilds_sealed_indexes_byte_for_byte(
 
 def test_every_lost_index_of_a_topic_comes_back(world: World) -> None:
     """R3: a copy of the logs alone was restored: sealed and active, of both partitions."""
-    topic = world.create(2, CONFIG)
-    for partition in (0, 1):
-        write(topic, 13, partition)
-    run(topic)
-    before = indexes(world)
-    for path in before:
-        (world.path / path).unlink()
+    topic = of_two_partitions(world)
+    before = lose_indexes(world)
     assert world.maintain().rebuilt_indexes == 6
     assert indexes(world) == before
     assert verify(topic) == 26
@@ -390,10 +402,7 @@ def test_every_lost_index_of_a_topic_comes_back(world: World) -> None:
 
 def test_other_lengths_are_published_in_one_entry(world: World) -> None:
     """R3, R4: index.interval.bytes has changed: new manifests, readers in between and behind find every offset."""
-    topic = world.create(2, CONFIG)
-    for partition in (0, 1):
-        write(topic, 13, partition)
-    run(topic)
+    topic = of_two_partitions(world)
     entry = topic.settled(topic_id(topic))[0].sequence
     world.log().alter_topic("t", {"index.interval.bytes": 3000})
     for path in indexes(world):
@@ -412,13 +421,8 @@ def test_other_lengths_are_published_in_one_entry(world: World) -> None:
 
 def test_a_damaged_sealed_log_stops_no_other_segment(world: World) -> None:
     """R3, I8: one sealed log and its index are damaged: told with offset and position; all others are rebuilt."""
-    topic = world.create(2, CONFIG)
-    for partition in (0, 1):
-        write(topic, 13, partition)
-    run(topic)
-    before = indexes(world)
-    for path in before:
-        (world.path / path).unlink()
+    of_two_partitions(world)
+    before = lose_indexes(world)
     log = world.path / next(path for path in world.files("/0/") if path.endswith(f"{5:020d}.log"))
     data = bytearray(log.read_bytes())
     data[3000] ^= 1

@@ -20,8 +20,8 @@ from typing import Any
 import pyspark
 
 from tests.spark.conftest import REPOSITORY
-from tests.spark.processes import kill_session, session_of
 from tests.spark.slow_source import PATIENCE_SECONDS, STEPS, UNTIL, WORKER
+from tests.support.sessions import kill_session, session_of
 
 HOSTS = {"one": "127.0.0.1", "two": "127.0.0.2"}
 CORES = 2

@@ -19,8 +19,8 @@ from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
 from tests.spark.faulty_source import DIRECTORY
 from tests.spark.kill_writer import TOPIC
-from tests.spark.processes import session_of, wait_until
 from tests.support.records import read_topic
+from tests.support.sessions import session_of, wait_until
 
 PARTITIONS = 3
 #: Small enough for chunks, entries, settling, rolling and collecting to happen in a few micro-batches.

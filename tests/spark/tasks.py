@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.storage.process import keep_freed_memory
-from tests.spark.conftest import REPOSITORY
+from tests.support.peak import run_alone
 
 TOPIC = "orders"
 MB = 2**20
@@ -69,16 +67,7 @@ def read_task(root: str, _: int) -> int:
 
 def peak_mb(task: str, root: str, megabytes: int) -> tuple[float, int]:
     """Run a task in a process of its own; return (peak resident memory in MB, records)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.tasks", task, root, f"{megabytes}"],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    peak_kb, records = json.loads(done.stdout)
+    peak_kb, records = json.loads(run_alone("tests.spark.tasks", task, root, megabytes))
     return peak_kb / 1024, records
 
 

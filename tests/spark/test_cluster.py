@@ -13,8 +13,8 @@ import pytest
 from pyspark_commitlog import CommitLog
 from tests.spark.cluster import CORES, HOSTS, Cluster, ended_tasks, finish, wait_for
 from tests.spark.cluster_job import RECORDS, TASKS
-from tests.spark.processes import kill_session
 from tests.support.records import read_topic
+from tests.support.sessions import kill_session
 
 #: Chunks, not entries, hold the records; entries are settled and segments roll on the way.
 CONFIG = {"inline.max.bytes": 0, "settle.entries": 2, "segment.bytes": 4096, "retention.ms": -1}

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
-from tests.object_stores.servers import Bucket, Moto
+from tests.object_stores.servers import Bucket
 from tests.spark.jobs import forget_commit, put
 from tests.support.records import append, batch_of
 
 IN, OUT = "in", "out"
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[Bucket]:
-    server = Moto(tmp_path / "moto")
-    server.start()
-    server.create("moved")
-    yield server.bucket("moved")
-    server.stop()
 
 
 def options(bucket: Bucket) -> dict[str, str]:
@@ -52,13 +42,13 @@ def values(log: CommitLog, topic: str) -> list[bytes]:
 
 
 def test_a_pipeline_moves_to_a_bucket_and_its_checkpoint_goes_on(
-    spark: SparkSession, root: str, log: CommitLog, bucket: Bucket, tmp_path: Path
+    spark: SparkSession, root: str, log: CommitLog, moto_bucket: Bucket, tmp_path: Path
 ) -> None:
     """docs/how-to/move-to-a-bucket.md: no record is left out or doubled, on either side of the query."""
     for topic in (IN, OUT):
         log.create_topic(topic, partitions=2)
-    url, checkpoint = f"{bucket.url}/log", tmp_path / "checkpoint"
-    there = CommitLog(url, bucket.options)
+    url, checkpoint = f"{moto_bucket.url}/log", tmp_path / "checkpoint"
+    there = CommitLog(url, moto_bucket.options)
     here = pipeline(spark, root, checkpoint, {})
     put(spark, root, IN, ["a", "b"])
     here()
@@ -69,7 +59,7 @@ def test_a_pipeline_moves_to_a_bucket_and_its_checkpoint_goes_on(
     copy_topics(log, there, groups=True)
     assert not any(compared.faults for compared in compare_topics(log, there))
 
-    moved = pipeline(spark, url, checkpoint, options(bucket))
+    moved = pipeline(spark, url, checkpoint, options(moto_bucket))
     moved()
     assert values(there, OUT) == [b"A", b"B", b"C", b"LEFT"]
     append(there.topic(IN), batch_of([b"d"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
-from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket, Moto
+from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket
 from tests.spark.jobs import read, run, stream, values, write
 
 
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    server = Moto(tmp_path_factory.mktemp("moto"))
-    server.start()
-    server.create("by-spark")
-    yield server.bucket("by-spark")
-    server.stop()
-
-
 @pytest.fixture
-def given(bucket: Bucket) -> dict[str, Any]:
+def given(moto_bucket: Bucket) -> dict[str, Any]:
     """The options of a job."""
-    endpoint = bucket.options["endpoint_url"]
+    endpoint = moto_bucket.options["endpoint_url"]
     return {"storage.key": ACCESS_KEY, "storage.secret": SECRET_KEY, "storage.endpoint_url": endpoint,
             "storage.region_name": REGION}  # fmt: skip
 
@@ -45,10 +35,10 @@ def shown(spark: SparkSession) -> str:
 
 
 def test_a_job_on_a_bucket_shows_no_credentials(
-    spark: SparkSession, bucket: Bucket, given: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, moto_bucket: Bucket, given: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    url = f"{bucket.url}/root"
-    log = CommitLog(url, bucket.options)
+    url = f"{moto_bucket.url}/root"
+    log = CommitLog(url, moto_bucket.options)
     for name in ("t", "copy"):
         log.create_topic(name, 2)
     write(spark.sql("SELECT CAST(id AS STRING) AS key, CAST(id AS STRING) AS value FROM range(100)"), url, "t", **given)
@@ -69,11 +59,13 @@ def test_a_job_on_a_bucket_shows_no_credentials(
         assert secret.encode() not in checkpoint
 
 
-def test_an_error_on_a_bucket_shows_no_credentials(spark: SparkSession, bucket: Bucket, given: dict[str, Any]) -> None:
+def test_an_error_on_a_bucket_shows_no_credentials(
+    spark: SparkSession, moto_bucket: Bucket, given: dict[str, Any]
+) -> None:
     for url, options in (
-        (f"{bucket.url}/none", given),
+        (f"{moto_bucket.url}/none", given),
         ("s3://there-is-none/x", given),
-        (bucket.url, {**given, "storage.sekret": SECRET_KEY}),
+        (moto_bucket.url, {**given, "storage.sekret": SECRET_KEY}),
     ):
         with pytest.raises(PySparkException) as raised:
             read(spark, url, "t", **options).collect()

@@ -21,8 +21,8 @@ import pyspark
 from pyspark_commitlog import CommitLog
 from tests.spark.kill_copier import SOURCE
 from tests.spark.kill_writer import TOPIC
-from tests.spark.processes import kill_session, session_of
 from tests.support.records import append, batch_of
+from tests.support.sessions import kill_session, session_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: What the JVMs of tests are started with: one that lives for seconds is not worth optimising.

@@ -15,13 +15,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _MOST_SPACE = 6 * 2**30
 
 
-def peak_of(module: str, task: str, *arguments: object) -> tuple[float, object]:
-    """Run ``module.task(*arguments)`` in a new process; return (by how many MiB its memory grew, what it returned).
-
-    That is resident memory at its peak, less that of the process when it has imported the module.
-    """
+def run_alone(module: str, *arguments: object) -> str:
+    """Run a module in a process of its own; return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.peak", module, task, json.dumps([f"{each}" for each in arguments])],
+        [sys.executable, "-m", module, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         cwd=REPOSITORY,
         capture_output=True,
@@ -29,7 +26,16 @@ def peak_of(module: str, task: str, *arguments: object) -> tuple[float, object]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    grown, result = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def peak_of(module: str, task: str, *arguments: object) -> tuple[float, object]:
+    """Run ``module.task(*arguments)`` in a new process; return (by how many MiB its memory grew, what it returned).
+
+    That is resident memory at its peak, less that of the process when it has imported the module.
+    """
+    printed = run_alone("tests.support.peak", module, task, json.dumps([f"{each}" for each in arguments]))
+    grown, result = json.loads(printed.splitlines()[-1])
     return grown, result
 
 

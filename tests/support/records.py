@@ -40,13 +40,22 @@ def batch_of(values: Sequence[bytes | None], **columns: Sequence[Any]) -> pa.Rec
 
 
 def stage(
-    topic: TopicLog, *batches: pa.RecordBatch, task: int = 0, partitioner: str = "sticky", durable: bool = True
+    topic: TopicLog,
+    *batches: pa.RecordBatch,
+    task: int = 0,
+    partitioner: str = "sticky",
+    durable: bool = True,
+    everywhere: bool = False,
 ) -> Staged:
-    """Stage batches as one write task does that has records."""
+    """Stage batches as one write task does that has records; ``everywhere``: at all replicas that are in sync."""
     stored, state = topic.newest()
     config = topic.config(state)
     choose = Partitioner(state.partitions, partitioner, config.number("batch.size"), first=task)
-    stager = Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config, durable=durable)
+    create = topic.creates_chunks(state, acks_all=everywhere)
+    stager = Stager(
+        topic.storage, topic.paths(state.topic_id), state, stored.sequence, choose, config,
+        durable=durable, create=create,
+    )  # fmt: skip
     for batch in batches:
         stager.add(batch)
     staged = stager.finish()

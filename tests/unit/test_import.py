@@ -29,7 +29,9 @@ def test_modules_log_under_the_name_of_their_room() -> None:
         for path in package.rglob("*.py")
         for name in re.findall(r'^log(?:ger)? = logging.getLogger\("(.*)"\)', path.read_text(), re.MULTILINE)
     ]
-    assert {room for room, _ in named} == {"log", "groups", "consumer", "producer", "copying", "spark", "cli"}
+    assert {room for room, _ in named} == {
+        "log", "replicas", "groups", "consumer", "producer", "copying", "spark", "cli",
+    }  # fmt: skip
     assert all(name == f"pyspark_commitlog.{room}" for room, name in named)
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
 from pyspark_commitlog.log.leaves import LEAF_SEGMENTS, Leaf, NewLeaf, plan_manifest
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, SettleState
@@ -43,6 +43,8 @@ class Partition:
 
     def __init__(self, path: Path) -> None:
         self.recorder = Recorder()
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ROOT_MARKER).touch()
         self.storage = FaultyStorage(LocalStorage(path), self.recorder)  # type: ignore[abstract]
         self.paths = TopicPaths("t", ID)
         self.topic = TopicLog(self.storage, "t")

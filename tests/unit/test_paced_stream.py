@@ -48,6 +48,15 @@ class Query:
         self.reader.reportLatestOffset()
         return before != self.offset
 
+    def part_of_three(self) -> Any:
+        """Commit three records; return the one part of the batch that they make."""
+        for _ in range(3):
+            self.put()
+        start = self.offset
+        assert self.triggers()
+        (part,) = self.reader.partitions(start, self.offset)
+        return part
+
     def idle(self, seconds: int) -> None:
         for _ in range(seconds * 10):
             assert not self.triggers()
@@ -115,11 +124,7 @@ def test_what_was_looked_at_stays_with_the_driver(tmp_path: Path) -> None:
 def test_a_task_lists_nothing_and_asks_little(tmp_path: Path) -> None:
     """What the driver knows of both journals goes with the ranges."""
     query = Query(tmp_path / "root")
-    for _ in range(3):
-        query.put()
-    start = query.offset
-    assert query.triggers()
-    (part,) = query.reader.partitions(start, query.offset)
+    part = query.part_of_three()
     query.storage.reset()
     query.put()  # a newer entry is none of the task's
     (batch,) = query.reader.read(pickle.loads(pickle.dumps(part)))
@@ -131,11 +136,7 @@ def test_a_task_lists_nothing_and_asks_little(tmp_path: Path) -> None:
 def test_a_task_whose_plan_is_outdated_finds_its_records(tmp_path: Path) -> None:
     """The driver's entries are collected meanwhile."""
     query = Query(tmp_path / "root")
-    for _ in range(3):
-        query.put()
-    start = query.offset
-    assert query.triggers()
-    (part,) = query.reader.partitions(start, query.offset)
+    part = query.part_of_three()
     for _ in range(3):
         query.put()
         query.local.maintain("t")

@@ -14,7 +14,7 @@ from itertools import count
 from threading import Lock, RLock
 from typing import NamedTuple
 
-from pyspark_commitlog.errors import TopicChangedError
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, TopicChangedError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
@@ -37,6 +37,8 @@ RECHECK_SECONDS = 1.0
 #: The same where each look is a request; and how far two looks may be apart if nothing is to be missed between them:
 #: storage without append keeps entries for 10 s at least (``file.delete.delay.ms``).
 PACED_RECHECK_SECONDS, _SLOW_SECONDS = 60.0, 5.0
+#: Seconds that another root may take to learn what was seen at one that has gone away.
+_MOVE_SECONDS = 5.0
 #: Numbers the histories of topics that this process has seen: no two share one.
 _HISTORIES = count(1)
 #: What a reader under way counts for in the cache: it is kept so that the next read goes on at its place.
@@ -255,9 +257,9 @@ class SharedTopic:
                 return self._seen()
             due, before, listed = certain or self._is_old(now), self.version, self._topic.journal.listings
             try:
-                if due or (self._stored is not None and self._topic.journal.is_followed(self._stored)):
+                if due or self._is_followed():
                     due = True
-                    self._read()
+                    self._read_somewhere()
                     self._checked = now
             finally:
                 self._looked = now
@@ -289,8 +291,44 @@ class SharedTopic:
         """Have ``events`` report new entries; see ``Storage.follow``."""
         return self.storage.follow(events, journal(self.name))
 
+    def _is_followed(self) -> bool:
+        try:
+            return self._stored is not None and self._topic.journal.is_followed(self._stored)
+        except OSError:
+            return True  # the look in full says more
+
+    def _read_somewhere(self) -> None:
+        """Look in full; where the root has gone away, at another one from now on."""
+        try:
+            self._read()
+        except (CommitLogError, OSError):
+            if not self.is_away():
+                raise
+            self._move()
+            self._read()
+
+    def is_away(self) -> bool:
+        """Return whether the root that is read does not answer, and there are others."""
+        return self._topic.is_away()
+
+    def _move(self) -> None:
+        """Read at another root, one that shows what was seen already.
+
+        Raises:
+            ReplicaNotAvailableError: none shows it yet.
+            StorageError: none answers.
+        """
+        topic = self._topic.elsewhere()
+        if self._stored is not None:
+            topic.journal.await_shown(self._stored.sequence, _MOVE_SECONDS)
+        self.storage, self._topic = topic.storage, topic
+        self._forget()
+        self._stored = None
+
     def _read(self) -> None:
         stored = self._topic.journal.newest()
+        if stored is None and self.is_away():
+            raise ReplicaNotAvailableError(f"the root {self.storage.url} does not answer")
         if stored is None:  # there is no journal, or no longer: the root was removed
             self._stored, self._view, self.version = None, None, ""
             self._forget()

@@ -216,13 +216,13 @@ class SharedRoot:
         storage = open_storage(root, storage_options)
         return cls(storage, (storage.url, repr(sorted((storage_options or {}).items()))))
 
-    def topic(self, name: str) -> SharedTopic:
-        """Return a topic, existing or not."""
+    def topic(self, name: str, storage: Storage | None = None) -> SharedTopic:
+        """Return a topic, existing or not; read at ``storage`` where that is another root than the one opened."""
         process = _process
         with process.lock:
             topic = process.topics.get((self._key, name))
             if topic is None:
-                topic = process.topics[self._key, name] = SharedTopic(self.storage, name)
+                topic = process.topics[self._key, name] = SharedTopic(storage or self.storage, name)
             return topic
 
     def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, NoReturn
+from zlib import crc32
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.config import DAY_MS, TopicConfig
@@ -26,6 +27,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.state.gone_topics import gone_for_good
+from pyspark_commitlog.groups.state.group_files import GroupFiles
 from pyspark_commitlog.groups.state.group_shapes import check_group_entry, check_members
 from pyspark_commitlog.groups.state.group_state import (
     GroupState,
@@ -37,7 +39,8 @@ from pyspark_commitlog.groups.state.group_state import (
     without_lost,
 )
 from pyspark_commitlog.groups.state.members import Members
-from pyspark_commitlog.journal import Draft, Journal, Landed, Result, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Draft, Landed, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.parted import check_parted, parted
@@ -45,6 +48,8 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.replicas.journal import ReplicatedJournal
+from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Shelf
 
@@ -98,15 +103,19 @@ class GroupLog:
         storage: the root.
         name: of the group.
         allow: raises where offsets of a topic may not be committed; not asked again of topics that the last commit had.
+        replicated: whether the root belongs together with others: all learn what a group commits.
     """
 
-    def __init__(self, storage: Storage, name: str, allow: Callable[[str], None] | None = None) -> None:
-        self.storage, self._allow = storage, allow
+    def __init__(
+        self, storage: Storage, name: str, allow: Callable[[str], None] | None = None, *, replicated: bool = False
+    ) -> None:
+        self.storage, self._allow, self._replicated = storage, allow, replicated
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
         self._side = partial(_side_file, self._sides)  # no method: the journal would hold its handle, as a cycle
-        self.journal = Journal(storage, self.directory, "group", self._side, check_group_entry)
+        unit = Unit(self.directory, "group", self._side, GroupFiles(storage, name), whole=True)
+        self.journal = ReplicatedJournal(storage, unit, check_group_entry)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
@@ -360,12 +369,17 @@ class GroupLog:
             return self._draft(kind, Changed(after, result), slot)
 
         try:
-            stored, changed = self.journal.append(plan)
+            stored, changed = self._append(plan)
         except FileNotFoundError as error:  # the members' file of the newest entry
             raise missing(error) from error
         if stored is not None and (kind != "commit" or stored.sequence % _COLLECT_EVERY == 0):
             self._collect()
         return changed
+
+    def _append(self, plan: Plan[Result]) -> Appended[Result]:
+        if self._replicated and self.journal.newest() is None:
+            return self.journal.order().create(plan, None, crc32(self.name.encode()))
+        return self.journal.append(plan)
 
     def _draft(self, kind: str, changed: Changed[Result], slot: Slot) -> Draft[Changed[Result]]:
         state = changed.state
@@ -450,6 +464,8 @@ class GroupLog:
     def collect(self, delay_ms: int) -> int:
         """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
 
+        Nor one that a replica in sync has not learned.
+
         Returns:
             How many went.
         """
@@ -459,6 +475,8 @@ class GroupLog:
         else:
             proof = self.journal.older_than(now - delay_ms)
         gone = [sequence for sequence in sequences[:-KEPT_ENTRIES] if sequence < proof]
+        if gone and (learned := self.journal.learned_in_sync()) is not None:
+            gone = [sequence for sequence in gone if sequence <= learned]
         for sequence in gone:
             self.journal.delete(sequence)
         self._collect_sides()

@@ -11,6 +11,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
 from pyspark_commitlog.groups.member_config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.log.shapes import Partition, Side
+from pyspark_commitlog.replicas.state import check_replicas
 
 Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
 #: A generation that counts resets: with room for all that can come.
@@ -37,6 +38,8 @@ class State(Shape):
     last_reset: Id
     topics: dict[Id, Offsets]
     members: dict[str, object] | None = None
+    leader_epoch: Whole | None = None
+    replicas: dict[str, object] | None = None
 
 
 class GroupEntry(Shape):
@@ -91,7 +94,10 @@ def check_group_entry(body: Json, where: str) -> None:
     Raises:
         CorruptionError: names the field, what was found and what was expected.
     """
-    members = check(body, GroupEntry, where).state.members
+    state = check(body, GroupEntry, where).state
+    if state.replicas is not None:
+        check_replicas(state.replicas, body["sequence"], where, "state.replicas")
+    members = state.members
     if members is None:
         return
     if "file" in members:

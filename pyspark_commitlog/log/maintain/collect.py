@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import retention_ms
-from pyspark_commitlog.log.read.unsettled import needed_chunks
+from pyspark_commitlog.log.read.unsettled import covered, needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
@@ -93,8 +94,9 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     settled = settle_state(topic, proof)
     if settled is None:
         return Collected()
-    chunks, entries, _ = _collect_entries(topic, topic_id, settled, topic.journal.sequences(), tables=False)
-    chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
+    below = kept_from(topic, state)
+    chunks, entries, _ = _collect_entries(topic, state, settled, topic.journal.sequences(), below, tables=False)
+    chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
     gone = plan_entries(sequences, proof.sequence)
     for sequence in gone:
         journal.delete(sequence)
@@ -123,10 +125,12 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
     else:
         sequences = range(memory.entries_from, newest + 1)
     before_ms = topic.storage.now_ms() - delay_ms(config)
-    free = _followed(topic, sequences, settled.oldest_unsettled, before_ms)
-    chunks, entries, tables = _collect_entries(topic, topic_id, settled, free, tables=True)
-    memory.entries_from = min(set(sequences).difference(plan_entries(free, settled.oldest_unsettled)), default=0)
-    chunks += _collect_ahead(topic, topic_id, settled) if thorough and settled.damaged else 0
+    below = kept_from(topic, state)
+    free = _followed(topic, sequences, min(settled.oldest_unsettled, below), before_ms)
+    chunks, entries, tables = _collect_entries(topic, state, settled, free, below, tables=True)
+    gone_too = plan_entries(free, min(settled.oldest_unsettled, below))
+    memory.entries_from = min(set(sequences).difference(gone_too), default=0)
+    chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
     gone = run.let_go()
     return Collected(chunks, entries, gone.entries, tables + gone.tables, gone.objects)
 
@@ -173,22 +177,30 @@ def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
         return None
 
 
+def kept_from(topic: TopicLog, state: TopicState) -> int:
+    """Return the lowest entry that stays, as another replica may need it, or a reader of this one."""
+    found = topic.journal.kept_from(_retention_ms(topic, state)) if state.is_replicated else None
+    return LONG_MAX if found is None else found
+
+
 def _collect_entries(
-    topic: TopicLog, topic_id: str, settled: SettleState, sequences: Sequence[int], *, tables: bool
+    topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int, *, tables: bool
 ) -> tuple[int, int, int]:
     """Delete, for each entry in ascending order, its chunks and then itself (rule R13); return how many of each.
 
     A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
-    committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named.
+    committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
+    that an election made void: its writer may name it again.
 
     Args:
-        topic, topic_id: whose.
+        topic, state: whose.
         settled: what it does not need may go.
         sequences: the entries that there may be.
+        below: what is at this number or above stays.
         tables: whether the tables go with an entry, too, which the next one does not name; counted last.
     """
-    paths = topic.paths(topic_id)
-    gone = plan_entries(sequences, settled.oldest_unsettled)
+    topic_id, paths = state.topic_id, topic.paths(state.topic_id)
+    gone = plan_entries(sequences, min(settled.oldest_unsettled, below))
     doomed = _read_all(topic.journal, gone, damaged_too=True)
     genuine = _chain(topic.journal, settled.through, doomed)
     chunks = files = 0
@@ -196,7 +208,7 @@ def _collect_entries(
     for sequence in gone:
         stored = known.get(sequence)
         if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
-            for chunk in _readable_chunks(topic, stored):
+            for chunk in _readable_chunks(topic, state, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
             for file in _own_tables(topic, stored, known.get(sequence + 1)) if tables else ():
@@ -220,7 +232,7 @@ def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> li
     return [file for file in files if file not in side_files(following.entry)]
 
 
-def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
+def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState, below: int) -> int:
     """Delete the chunks of entries that stay, ascending, because a partition is damaged (rule R13): of the others.
 
     What was read counts only if the newest settle entry still keeps it: then its number was never collected. Else it
@@ -229,7 +241,7 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState) -> int:
     paths, gone = topic.paths(topic_id), 0
     there = set(topic.storage.names(paths.staged))
     unneeded: list[tuple[int, str]] = []
-    for sequence in range(settled.oldest_unsettled, settled.others_from):
+    for sequence in range(settled.oldest_unsettled, min(settled.others_from, below)):
         try:
             entry = topic.journal.read(sequence).entry
             chunks, needed = topic.chunks(entry), needed_chunks(topic.extents(entry), settled)
@@ -262,11 +274,21 @@ def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored])
     return chain
 
 
-def _readable_chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
+def _readable_chunks(topic: TopicLog, state: TopicState, stored: Stored) -> tuple[ChunkRef, ...]:
     try:
+        if state.is_replicated and state.voids and _is_void(topic, state, stored):
+            return ()
         return _chunks(topic, stored)
     except CorruptionError:  # voided, and settled; the sweep takes its chunks
         return ()
+
+
+def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
+    """Return whether all that an entry appended is void: its writer may append the same chunks once more."""
+    with suppress(FileNotFoundError):  # another collector has removed entry and table meanwhile
+        extents = topic.extents(stored.entry)
+        return all(covered(state.voids_of(e.partition), e.base_offset, e.end_offset) for e in extents)
+    return True
 
 
 def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:

@@ -10,6 +10,7 @@ from pyspark_commitlog.errors import TopicChangedError, as_reported, together
 from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep, sweep_tables
 from pyspark_commitlog.log.maintain.compact import Compacted, compact
+from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle_on
@@ -61,6 +62,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     if stored is not None:
         topic.journal.assure(stored)  # rule R5: what it says of incarnations that are over is acted upon
         if topic.state_of(stored.entry).deleted:
+            collect_decided(topic)
             return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
     stored, state = topic.newest_at(stored, None)
     topic_id, steps = state.topic_id, _Steps(watched(progress))
@@ -77,6 +79,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     files = steps.run("sweep files", lambda: _sweep_files(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
+    steps.run("collect decided entries", lambda: collect_decided(topic), 0)
     removed = steps.run("remove former incarnations", lambda: remove_former(topic, stored), 0)
     note_maintained(topic, topic_id)
     steps.raise_failures(topic.name)

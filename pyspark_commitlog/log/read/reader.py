@@ -50,6 +50,8 @@ from pyspark_commitlog.storage.read_ahead import Range
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
+#: How long it waits for an election that its root has not learned yet.
+_PATIENCE_SECONDS = 10.0
 _MAX_LOOKS = 20
 #: Unsettled entries that a reader remembers: a search among 2**32 of them looks at 32.
 _KNOWN = 64
@@ -185,7 +187,8 @@ class PartitionReader:
             except (FileNotFoundError, CorruptionError) as error:
                 place = f"{span.path} {span.start}"
                 looks += 1
-                if place == failed or looks > _MAX_LOOKS:
+                given_up = place == failed or looks > _MAX_LOOKS
+                if given_up and not self._topic.journal.await_election(_PATIENCE_SECONDS):
                     raise self._explained(error, span, position) from error
                 failed = place
                 self._look_again()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.lineage import NO_LINEAGE
@@ -310,6 +310,11 @@ def _frames(
                 payload, decoded = check_whole(located, span)
                 yield Unsettled(located.frame, payload, located.base_offset, decoded)
     except FileNotFoundError as error:
+        if topic.journal.await_election(0):
+            raise ReplicaNotAvailableError(
+                f"topic {topic.name!r} partition {extent.partition}: {span.path} is missing; an election was "
+                "learned meanwhile that may have made it void: run this again"
+            ) from error
         raise CorruptionError(
             f"topic {topic.name!r} partition {extent.partition} offsets {offset} to {extent.end_offset - 1}: "
             f"{span.path} is missing. {WAY_OUT}"

@@ -131,7 +131,10 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
     """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure)."""
     if not given_up:
         return Unchanged(())
-    met = [min(start, settle.partition(partition).end_offset) for partition, start in enumerate(state.log_start)]
+    met = [
+        0 if state.is_replicated else min(start, settle.partition(partition).end_offset)  # others settle for themselves
+        for partition, start in enumerate(state.log_start)
+    ]
     kept = [void for void in state.voids if void.end > met[void.partition]]
     voids = merged([*kept, *(Void(lost.partition, lost.start, lost.end) for lost in given_up)])
     return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()}, result=given_up)

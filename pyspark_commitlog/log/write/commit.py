@@ -213,6 +213,8 @@ def commit(
     writer: Transaction | ProducerBatch | None = None,
     *,
     durable: bool = True,
+    acks_all: bool = True,
+    hw_later: bool = False,
 ) -> Committed:
     """Commit what the tasks staged, in their order, as one entry.
 
@@ -224,6 +226,9 @@ def commit(
         durable: whether the records must survive power loss. False: the chunks were staged without fsync (acks=0); the
             entry itself is durable always, and so are chunks where nothing can be appended: no lock keeps two settlers
             there from giving up what one of them can read.
+        acks_all: whether to wait until all replicas that are in sync have it; False: until the leader has (acks=1).
+        hw_later: whether the caller has the high watermark stated afterwards (``Order.state_hw``): readers don't see
+            the records before. Else this does, and returns then.
 
     Raises:
         TopicChangedError: the topic was deleted or made again meanwhile.
@@ -231,6 +236,8 @@ def commit(
         UsageError: see ``check_writer``.
         InvalidRecordError: records without a key, in a topic that is compacted by now.
         KafkaStorageError: a partition's storage is damaged; nothing was committed.
+        NotEnoughReplicasError, NotLeaderError: nothing was committed.
+        NotEnoughReplicasAfterAppendError: as OutcomeUnknownError.
         CorruptionError: a chunk is missing or has another length.
         OutcomeUnknownError: retry with the same writer.
     """
@@ -248,13 +255,15 @@ def commit(
         row = topic.writer(state, writer.writer_id) if writer else None
         planned = plan_commit(state, batch, row, slot)
         if planned is None:
-            return Unchanged(Committed(None, batch.rows))
+            return Unchanged(Committed(None, batch.rows), acks_all)
         check_damaged(_damaged(topic, topic_id, state), planned.partitions, topic.name)
         _check_keys(topic, state, batch)
-        _find_chunks(topic, topic_id, planned.chunks)
+        if not state.is_replicated:  # else it is looked at each replica where they are
+            _find_chunks(topic, topic_id, planned.chunks)
         if durable:
             planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
-        return _draft(topic, stored, planned, batch, row, slot)
+        draft = _draft(topic, stored, planned, batch, row, slot)
+        return replace(draft, acks_all=acks_all and durable, hw_later=hw_later)
 
     stored, committed = topic.journal.append(plan)
     if stored is not None:

@@ -115,6 +115,7 @@ class Stager:
         aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
         codec: what the writer asks frames to be compressed by; None: nothing.
         summed: whether to make the records' checksum: a commit under a ``Transaction`` needs it (rule R6).
+        create: makes the chunk (``TopicLog.creates_chunks``); None for ``storage`` alone.
     """
 
     def __init__(
@@ -130,7 +131,9 @@ class Stager:
         aside: Callable[[Encode], Encode] | None = None,
         summed: bool = True,
         codec: str | None = None,
+        create: Callable[[str], OutputFile] | None = None,
     ) -> None:
+        self._create = create or storage.create
         self._checksum = 0 if summed else None
         self._durable, self._aside = durable or not storage.can_append, aside
         self._storage, self._paths, self._sequence = storage, paths, sequence
@@ -281,7 +284,7 @@ class Stager:
         """Write the finished frames to the chunk; offsets count from 0 again after them."""
         self._collect(0)
         if self._output is None:
-            self._output = self._storage.create(self._paths.chunk(self._chunk_name()))
+            self._output = self._create(self._paths.chunk(self._chunk_name()))
         self._output.write(*self._taken())
 
     def _chunk_name(self) -> str:

@@ -13,11 +13,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.errors import OptionError, TopicChangedError, UnknownTopicError
+from pyspark_commitlog.errors import OptionError, ReplicaNotAvailableError, TopicChangedError, UnknownTopicError
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
+from pyspark_commitlog.spark.common.elsewhere import PATIENCE_SECONDS, tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.read.paced import Newest
 from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, error_of, outside
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
+#: Topics of which a query remembers up to where it has seen them, those used last.
+_SEEN_TOPICS = 10_000
 #: Where each look is a request, a query asks as often whether it may still read.
 _ACCESS_SECONDS = 60.0
 
@@ -64,6 +68,7 @@ class SourceReader:
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._reported = Reported()
         self._allowed: float | None = None
+        self._seen: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None}
@@ -99,6 +104,15 @@ class SourceReader:
         return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
 
     def _newest_of(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
+        """Return the newest entries; where a root has gone away, as another one has them."""
+        return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
+
+    def _let_go_of_roots(self) -> bool:
+        """Open all topics again, where several roots were named; return whether that is so."""
+        self._topics.clear()
+        return bool(self._log().storage.others)
+
+    def _look(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
         selection = self._options.selection
         named = selection.topics if selection.pattern is None else selection.among(self._log().listed())
         found = {}
@@ -107,11 +121,30 @@ class SourceReader:
             try:
                 stored, state = topic.newest_durable()
             except UnknownTopicError:
+                if topic.is_away():  # else it would be taken for deleted
+                    raise ReplicaNotAvailableError(f"the root {topic.storage.url} does not answer") from None
                 if all_there and new and selection.pattern is None:
                     raise
                 continue
+            if state.is_replicated:
+                stored, state = self._as_far(topic, stored, state)
             found[name] = Newest(topic, stored, state)
         return found
+
+    def _as_far(self, topic: TopicLog, stored: Stored, state: TopicState) -> tuple[Stored, TopicState]:
+        """Return the newest entry of a root that shows what this query has seen at any: another may have shown more."""
+        seen = self._seen.get(state.topic_id, 0)
+        if stored.sequence < seen:
+            topic.journal.await_shown(seen, PATIENCE_SECONDS)
+            stored, state = topic.newest_durable()
+        self._saw(state.topic_id, stored.sequence)
+        return stored, state
+
+    def _saw(self, topic_id: str, sequence: int) -> None:
+        """Remember up to which entry of a topic this query has seen."""
+        self._seen[topic_id] = max(sequence, self._seen.pop(topic_id, 0))
+        while len(self._seen) > _SEEN_TOPICS:
+            del self._seen[next(iter(self._seen))]
 
     @contextmanager
     def _losses(self) -> Iterator[ReportLoss]:
@@ -177,21 +210,21 @@ class SourceReader:
         from pyspark_commitlog.log.read.lossy import read_kept
         from pyspark_commitlog.log.read.reader import read_range
         from pyspark_commitlog.spark.common.worker import enter_task
+        from pyspark_commitlog.spark.read.failover import read_on
         from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 
         enter_task()
         wanted = partition.value
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
-        topic = self._to_read(wanted)
         names = wanted_columns(self._schema)
         if self._options.newest_per_key:
             from pyspark_commitlog.log.read.latest import latest
 
-            rows = latest(topic, wanted, names)
+            rows = latest(self._to_read(wanted), wanted, names)
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
-            rows = read(topic, wanted, names)
+            rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
         return SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
 
     def _check_access(self, names: Collection[str]) -> None:

@@ -128,7 +128,12 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         """Return the value of a JSON offset; Spark mostly hands back what it was answered last."""
         if self._answered is not None and self._answered[0] == answer:
             return self._answered[1]
-        return SourceOffset.from_json(answer)
+        offset = SourceOffset.from_json(answer)
+        for name, mark in offset.lineages.items():
+            lineage = Lineage.of_position(mark)
+            if lineage is not None and name in offset.topic_ids:
+                self._saw(offset.topic_ids[name], lineage.sequence)
+        return offset
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
+from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.worker import enter_task
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
@@ -96,11 +98,14 @@ class _Writing:
             for batch in iterator:
                 for name, rows in self._by_topic(batch):
                     if name not in stagers:
-                        stagers[name] = self._stager(self._topic(log, name), task)
+                        stagers[name] = self._opened_stager(log, name, task)
                         stack.callback(stagers[name].discard)
                     stagers[name].add(rows)
             finished = [stagers[name].finish() for name in sorted(stagers)]
         return StagedMessage(tuple(staged for staged in finished if staged is not None), self._query_id())
+
+    def _opened_stager(self, log: Root, name: str, task: int) -> Stager:
+        return tried_elsewhere(lambda: self._stager(self._topic(log, name), task), lambda: bool(log.storage.others))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if "topic" not in batch.schema.names:
@@ -123,7 +128,8 @@ class _Writing:
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
                       durable=self._options.durable, summed=self._is_numbered(),
-                      codec=self._options.compression)  # fmt: skip
+                      codec=self._options.compression,
+                      create=topic.creates_chunks(state, acks_all=self._options.acks_all))  # fmt: skip
 
     def _is_numbered(self) -> bool:
         """Return whether the commit has a writer id, and so needs the records' checksum (rule R6)."""
@@ -148,11 +154,19 @@ class _Writing:
                     f"topic {name!r} was deleted and made again while this write was running; nothing was committed "
                     "to it: run the write again"
                 )
-            topic = log.topic(name, Operation.WRITE)
-            if not commit(topic, staged[0].topic_id, staged, writer, durable=self._options.durable).skipped:
-                size = sum(extent.length for task in staged for extent in task.extents)
-                if is_look_due(topic.storage, staged[0].topic_id, size):
-                    settle_after_commit(topic, staged[0].topic_id)
+            tried_elsewhere(
+                partial(self._commit_topic, log, name, staged, writer),
+                lambda: bool(log.storage.others),
+                repeatable=writer is not None,
+            )
+
+    def _commit_topic(self, log: Root, name: str, staged: Sequence[Staged], writer: Transaction | None) -> None:
+        topic, topic_id = log.topic(name, Operation.WRITE), staged[0].topic_id
+        durable, acks_all = self._options.durable, self._options.acks_all
+        if not commit(topic, topic_id, staged, writer, durable=durable, acks_all=acks_all).skipped:
+            size = sum(extent.length for task in staged for extent in task.extents)
+            if is_look_due(topic.storage, topic_id, size):
+                settle_after_commit(topic, topic_id)
 
     def _abort(self) -> None:
         """Delete nothing: Spark aborts with the same messages after a commit that raised but landed (rule R2)."""

@@ -41,6 +41,7 @@ class SinkOptions:
     txn: tuple[str, int] | None
     skip_older: bool
     durable: bool
+    acks_all: bool
     compression: str | None
     create: NewTopic | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -64,6 +65,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         txn=txn,
         skip_older=given.flag("skipOlderBatches", False),
         durable=acks != "0",
+        acks_all=acks in ("all", "-1"),
         compression=_compression(given),
         create=_new_topic(given),
         storage=given.storage,

@@ -1,4 +1,4 @@
-"""Processes that tests start, watch and kill."""
+"""Processes that lead a session of their own: how tests watch them, and kill all that they started."""
 
 from __future__ import annotations
 

@@ -1,0 +1,141 @@
+"""What three replicas cost: acks=all on three roots, next to Kafka with three brokers on this machine.
+
+    python benchmarks/replicas.py [--records 600000] [--runs 3] [--sends 300] [--only sends] [--directory /tmp]
+
+Kafka: replication factor 3, acks=all, min.insync.replicas=2, Spark's own connector with large batches and, for single
+records, confluent-kafka; its brokers don't wait for the disk, unless ``flush.messages=1``. Ours: three roots on this
+disk, the metadata on a fourth, each write synced at each root. Single records are sent when the one before is
+acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. ``make bench-peers`` fetches
+Kafka and its clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark_commitlog import CommitLog, Producer
+from tests.kafka.broker import Broker, prepare_cluster, running_together
+from tests.kafka.toolchain import java
+
+sys.path.insert(0, str(Path(__file__).parent))
+import client_peer
+from data import prepare
+from kafka_peer import _FLAGS, _PROPERTIES, PARTITIONS, TUNED_PRODUCER
+from session import session
+
+NODES = 3
+_BYTES = 100
+_INTERNAL = f"offsets.topic.replication.factor={NODES}\nmin.insync.replicas=2\n"
+
+
+@contextmanager
+def cluster(home: Path) -> Iterator[Broker]:
+    """Run three brokers; yield the first."""
+    brokers = prepare_cluster(java(), home, NODES, _PROPERTIES + _INTERNAL, _FLAGS)
+    with running_together(brokers):
+        yield brokers[0]
+
+
+def make_topic(broker: Broker, name: str, *config: str) -> None:
+    """Create a topic of three replicas."""
+    settings = [word for each in ("min.insync.replicas=2", *config) for word in ("--config", each)]
+    shape = ["--partitions", str(PARTITIONS), "--replication-factor", str(NODES)]
+    broker._tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap, "--create", "--topic",
+                 name, *shape, *settings)  # fmt: skip
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Return the seconds that something takes."""
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def batch_writes(home: Path, broker: Broker, records: int, runs: int) -> None:
+    """Print records per second of Spark's batch write, by turns."""
+    spark = session(home / "said.txt")
+    frame = spark.read.parquet(str(prepare(home, records, records // 4))).select("key", "value")
+    rates: dict[str, list[float]] = {"kafka": [], "commitlog": []}
+    for run in range(runs + 1):  # the first warms up
+        make_topic(broker, f"batch{run}")
+        kafka = frame.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+        kafka = kafka.option("topic", f"batch{run}").option("kafka.acks", "all").options(**TUNED_PRODUCER)
+        rates["kafka"].append(records / timed(kafka.save))
+        places = [str(home / f"run{run}" / name) for name in "abc"]
+        log = CommitLog.create_root(places, [str(home / f"run{run}" / "metadata")])
+        log.create_topic("t", PARTITIONS, {"min.insync.replicas": 2, "retention.ms": -1})
+        ours = frame.write.format("commitlog").mode("append").option("path", places[0]).option("topic", "t")
+        rates["commitlog"].append(records / timed(ours.save))
+        shutil.rmtree(home / f"run{run}")
+    spark.stop()
+    for name, found in rates.items():
+        print(f"batch write, {name}: {statistics.median(found[1:]) / 1000:,.0f} k records/s {_all(found[1:])}")
+    ratios = [mine / theirs for mine, theirs in zip(rates["commitlog"][1:], rates["kafka"][1:], strict=True)]
+    print(f"batch write, commitlog / kafka: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def _all(found: list[float]) -> str:
+    return "(" + ", ".join(f"{rate / 1000:,.0f}" for rate in found) + ")"
+
+
+def sends(home: Path, broker: Broker, count: int) -> None:
+    """Print how long one record takes from send to its acknowledgement, the next sent after it."""
+    make_topic(broker, "as-it-comes")
+    make_topic(broker, "synced", "flush.messages=1")
+    found = {}
+    with client_peer.running(broker.bootstrap) as client:
+        for name in ("as-it-comes", "synced"):
+            client.ask("one_by_one", topic=name, count=count // 3, bytes=_BYTES)
+            found[f"kafka {name}"] = client.ask("one_by_one", topic=name, count=count, bytes=_BYTES)
+    places = [str(home / "sends" / name) for name in "abc"]
+    log = CommitLog.create_root(places, [str(home / "sends" / "metadata")])
+    log.create_topic("t", PARTITIONS, {"min.insync.replicas": 2})
+    with Producer(places[0], linger_ms=0) as producer:
+
+        def send() -> None:
+            producer.send("t", b"x" * _BYTES).result()
+
+        for _ in range(count // 3):
+            send()
+        found["commitlog"] = [timed(send) * 1000 for _ in range(count)]
+    for name, took in found.items():
+        print(f"send, {name}: p50 {_percentile(took, 50):.1f} ms, p99 {_percentile(took, 99):.1f} ms")
+    for name in ("as-it-comes", "synced"):
+        ratios = (_percentile(found["commitlog"], p) / _percentile(found[f"kafka {name}"], p) for p in (50, 99))
+        print(f"send, commitlog / kafka {name}: p50 {next(ratios):.2f}, p99 {next(ratios):.2f}")
+
+
+def _percentile(took: Sequence[float], percent: int) -> float:
+    return sorted(took)[len(took) * percent // 100]
+
+
+def main() -> None:
+    """Measure."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--records", type=int, default=600_000)
+    asked.add_argument("--runs", type=int, default=3)
+    asked.add_argument("--sends", type=int, default=300)
+    asked.add_argument("--only", choices=["batch", "sends"], default=None)
+    asked.add_argument("--directory", default=None)
+    given = asked.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="replicas-", dir=given.directory))
+    try:
+        with cluster(home / "kafka") as broker:
+            if given.only != "sends":
+                batch_writes(home, broker, given.records, given.runs)
+            if given.only != "batch" and client_peer.is_there():
+                sends(home, broker, given.sends)
+    finally:
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""``commitlog replicas …``, ``elect`` and ``replicate``: roots that belong together, and what keeps them so."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyspark_commitlog.cli.output import recovered_lines, replicated_lines, root_lines
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    Root,
+    Topic,
+    complain_of,
+    complete_topic,
+    ended_by_errors,
+    opened,
+    print_lines,
+)
+from pyspark_commitlog.cli.storage_options import storage_options
+from pyspark_commitlog.errors import NotFoundError, StorageDeniedError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.model import Replicated
+
+replicas = typer.Typer(
+    help="Make and show roots that belong together: their topics have replicas.", no_args_is_help=True
+)
+
+
+@replicas.command()
+def create(
+    roots: Annotated[list[str], typer.Argument(metavar="ROOT...", help="Where topics live: a disk or bucket each.")],
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(help="Where it is decided what comes next: a small directory elsewhere; else the first root."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the roots afterwards, as list --json does.")] = False,
+) -> None:
+    """Make roots that belong together, in empty places."""
+    with ended_by_errors():
+        from pyspark_commitlog.commit_log import CommitLog
+
+        log = CommitLog.create_root(roots, metadata or (), storage_options())
+        if as_json:
+            _print_roots(log)
+
+
+@replicas.command()
+def add(
+    root: Root,
+    new: Annotated[list[str], typer.Argument(metavar="NEW_ROOT...", help="Empty places, a disk or bucket each.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add roots; one that stands alone gets company, and decides from then on.
+
+    Its topics stay on it alone until `topics alter --replication-factor` gives them replicas.
+    """
+    with opened(root) as log:
+        log.add_replicas(new)
+        if as_json:
+            _print_roots(log)
+
+
+@replicas.command()
+def remove(
+    root: Root,
+    gone: Annotated[list[str], typer.Argument(metavar="REMOVED...", help="Roots by id, directory or URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take roots out: others get their replicas, as far as there are any, and lead in their place."""
+    with opened(root) as log:
+        log.remove_replicas(gone)
+        if as_json:
+            _print_roots(log)
+
+
+@replicas.command()
+def move(
+    root: Root,
+    moved: Annotated[str, typer.Argument(metavar="FROM", help="A root by id, directory or URL.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="Another root, or an empty place.")],
+    as_json: AsJson = False,
+) -> None:
+    """Have another root, or an empty place, take all replicas of a root, which is taken out."""
+    with opened(root) as log:
+        log.move_replicas(moved, to)
+        if as_json:
+            _print_roots(log)
+
+
+@replicas.command("list")
+def list_roots(root: Root, as_json: AsJson = False) -> None:
+    """Show the roots that belong together: what they are for, whether they answer, how many topics each leads."""
+    with opened(root) as log:
+        if as_json:
+            _print_roots(log)
+        else:
+            print_lines(root_lines(log.replicas()))
+
+
+def _print_roots(log: CommitLog) -> None:
+    print_lines(json.dumps(asdict(each)) for each in log.replicas())
+
+
+@replicas.command()
+def recover(
+    root: Root,
+    metadata: Annotated[
+        str,
+        typer.Option(metavar="ROOT", help="Where it is decided from now on: a root that is left, or an empty place."),
+    ],
+    lost: Annotated[
+        list[str], typer.Option(metavar="ROOT", help="A root that is given up for good, by id or URL; may be repeated.")
+    ],
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only say what it would come to.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on without metadata that is lost for good: what only the lost roots knew is given up. A dry run by default.
+
+    The roots that are given up must stay switched off. Exit code 1 if a topic can't be recovered, or a root lacks it.
+    """
+    with opened(root) as log:
+        found = log.recover(metadata, lost, execute=execute)
+        if as_json:
+            print_lines(json.dumps(asdict(each)) for each in found)
+        else:
+            print_lines(recovered_lines(found, execute=execute))
+    raise typer.Exit(1 if any(each.fault or each.failed for each in found) else 0)
+
+
+def elect(
+    root: Root,
+    topic: Topic,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ROOT", help="The root that shall lead: its id, directory or URL; else any in sync."),
+    ] = None,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="If none in sync can lead, one that is not: what it lacks is LOST.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have another root that is in sync lead a topic (kafka-leader-election): nothing acknowledged by all is lost.
+
+    With --unclean also one that is not in sync, if the leader is gone and no other can lead: records are lost.
+    """
+    with opened(root) as log:
+        leader = log.elect(topic, to, unclean=unclean)
+        replication = log.describe(topic).replication
+        where = replication.leader_url if replication is not None and replication.leader == leader else "another root"
+        if as_json:
+            typer.echo(json.dumps({"topic": topic, "leader": leader, "leader_url": where}))
+        else:
+            typer.echo(f"{topic}: {where} ({leader}) leads")
+
+
+#: What another round does not mend.
+_HOPELESS = (NotFoundError, StorageDeniedError, UnsupportedError, UsageError)
+
+
+def replicate(
+    root: Root,
+    topic: Annotated[
+        str | None, typer.Argument(help="A topic; all without one.", autocompletion=complete_topic)
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until a signal.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds from one round to the next.", min=0.1)] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have all replicas learn what is decided, take back those that answer again, replace leaders that do not.
+
+    Safe twice at once and beside readers and writers. Exit code 1 if a replica lacks something yet; with --watch 0.
+    """
+    stop = threading.Event()
+    if watch:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    with opened(root) as log:
+        code = _round(log, topic, as_json=as_json)
+        while watch and not stop.wait(every):
+            _round(log, topic, as_json=as_json)
+    raise typer.Exit(0 if watch else code)
+
+
+def _round(log: CommitLog, topic: str | None, *, as_json: bool) -> int:
+    """Replicate once; return the exit code."""
+    try:
+        done: Iterable[Replicated] = log.replicate() if topic is None else [log.replicate(topic)]
+    except (BrokenPipeError, *_HOPELESS):
+        raise
+    except Exception as error:  # noqa: BLE001 reported: with --watch the next round may find it mended
+        return complain_of(error)
+    done = list(done)
+    for each in done:
+        print_lines([json.dumps(asdict(each))] if as_json else replicated_lines(each))
+    return 1 if any(each.failed for each in done) else 0

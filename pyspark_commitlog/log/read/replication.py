@@ -1,0 +1,75 @@
+"""On which roots a topic lives, and how far each has come, for its operators."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription, RootDescription
+from pyspark_commitlog.replicas.looking import Seen, SeenReplica, look
+from pyspark_commitlog.replicas.state import ReplicaState
+
+
+def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:
+    """Return where a topic lives; None where its newest entry says nothing of replicas.
+
+    Raises:
+        ReplicaNotAvailableError: no root that has it answers.
+    """
+    return described(topic, look(topic.journal.order().places)) if newest.entry.features else None
+
+
+def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:
+    """Return the log end offset (LEO) of each partition at this root: above the high watermark nobody reads yet."""
+    head = topic.journal.head()
+    found = None if head is None else topic.state_of(head.entry)
+    if found is None or found.topic_id != state.topic_id:
+        return state.log_end
+    return found.log_end[: state.partitions]
+
+
+def described(topic: TopicLog, seen: Seen) -> ReplicationDescription:
+    """Return what was seen of a topic as its description (pure)."""
+    state = seen.state
+    metadata = (RootDescription(root.id, root.url, False, True, fault) for root, fault in seen.metadata)
+    return ReplicationDescription(
+        leader=state.leader,
+        leader_url=seen.leader.url,
+        leader_epoch=state.leader_epoch,
+        replicas=tuple(_replica(topic, state, replica) for replica in seen.replicas),
+        isr=state.isr,
+        joining=state.joining,
+        metadata=tuple(metadata),
+        elected_ms=state.elected_ms,
+        elected_why=state.why,
+    )
+
+
+def _replica(topic: TopicLog, state: ReplicaState, seen: SeenReplica) -> ReplicaDescription:
+    root, lacks = seen.address.id, seen.lacks
+    return ReplicaDescription(
+        root_id=root,
+        url=seen.address.url,
+        role=role(state, root),
+        high_watermarks=_ends(topic, seen, seen.shown),
+        log_end_offsets=_ends(topic, seen, seen.head),
+        entries_behind=None if lacks is None else lacks.entries,
+        bytes_behind=None if lacks is None else lacks.size_bytes,
+        ms_behind=None if lacks is None else lacks.age_ms,
+        fault=seen.fault,
+    )
+
+
+def role(state: ReplicaState, root: str) -> str:
+    """Return what a replica is: leader, in sync, joining, or out of sync."""
+    if root == state.leader:
+        return "leader"
+    if root in state.isr:
+        return "in sync"
+    return "joining" if root in state.joining else "out of sync"
+
+
+def _ends(topic: TopicLog, seen: SeenReplica, at: Stored | None) -> tuple[int, ...] | None:
+    if seen.fault is not None:
+        return None
+    return () if at is None else topic.state_of(at.entry).log_end

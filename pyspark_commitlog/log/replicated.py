@@ -1,0 +1,207 @@
+"""What a topic's entries need on a root that learns them, and what an election makes of a topic: the log's knowledge
+for ``replicas``, which knows of roots alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Checked, Entry, Json
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.shape import checked_json
+from pyspark_commitlog.journal import Draft, Journal
+from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.home import make_home, settle_journal
+from pyspark_commitlog.log.shapes import Chunks, Extents, WriterRows
+from pyspark_commitlog.log.state import (
+    Extent,
+    TopicState,
+    Void,
+    WriterRow,
+    Writers,
+    merged,
+    read_chunks,
+    read_extents,
+    read_writer_rows,
+)
+from pyspark_commitlog.log.tables import side_tables
+from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide
+from pyspark_commitlog.storage import Storage
+
+_APPEND = "append"
+
+
+class TopicFiles:
+    """See ``replicas.unit.UnitFiles``; of one topic, as asked at one root."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._name, self._defaults = name, RootDefaults(storage)
+
+    def limits(self, entry: Entry) -> Limits:
+        """Return the configs that go with an entry."""
+        config = TopicConfig({**self._defaults.by_topic_name(), **entry.body["state"]["config"]})
+        return Limits(
+            config.number("min.insync.replicas"),
+            config.number("replica.lag.time.max.ms"),
+            config.flag("unclean.leader.election.enable"),
+        )
+
+    def tables(self, entry: Entry) -> Sequence[Needed]:
+        """Return the side files that an entry names."""
+        side = TopicPaths(self._name, entry.topic_id).side
+        return [Needed(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
+
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+        """Return the chunks that an entry names and that are not void by ``newest``."""
+        if entry.kind != _APPEND or self._voids(entry, newest, side):
+            return []
+        rows = self._table(entry, "chunks", Chunks, side)
+        return self._needed(entry.topic_id, rows)
+
+    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+        """Return the chunks that an append is to name."""
+        if draft.kind != _APPEND:
+            return []
+        rows = draft.body["chunks"]
+        if isinstance(rows, dict):
+            rows = checked_json(draft.sides["chunks"], Chunks, f"chunks of an entry of topic {self._name!r}")
+        return self._needed(draft.topic_id, rows)
+
+    def _needed(self, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Needed]:
+        home = TopicPaths(self._name, topic_id)
+        return [Needed(home.chunk(c.name), Checked(c.length, c.crc)) for c in read_chunks(rows)]
+
+    def _table(self, entry: Entry, kind: str, shape: Any, side: ReadSide) -> Any:
+        table = entry.body.get(kind, ())
+        if not isinstance(table, dict):
+            return table
+        return checked_json(side(entry.topic_id, table), shape, f"{kind} of entry {entry.sequence} of {self._name!r}")
+
+    def settled(self, storage: Storage, topic_id: str) -> int:
+        """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
+        newest = settle_journal(storage, TopicPaths(self._name, topic_id)).newest()
+        return 0 if newest is None else int(newest.entry.body["through"][0])
+
+    def prepare(self, storage: Storage, entry: Entry) -> None:
+        """Make the directories of a topic that is created, and its first settle entry."""
+        if entry.kind == "create":
+            storage.make_directory(paths.journal(self._name))
+            make_home(storage, TopicPaths(self._name, entry.topic_id), len(entry.body["state"]["logEnd"]))
+
+    def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return whether an entry is an append that ``newest`` does not call void."""
+        return entry.kind == _APPEND and entry.topic_id == newest.topic_id and not self._voids(entry, newest, side)
+
+    def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
+        """Return the offsets of an append: (partition, start, end)."""
+        extents = read_extents(self._table(entry, "extents", Extents, side))
+        return [(extent.partition, extent.base_offset, extent.end_offset) for extent in extents]
+
+    # --- elections ---------------------------------------------------------------------------------------
+
+    def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return whether ``newest`` calls an append void."""
+        return entry.kind == _APPEND and self._voids(entry, newest, side)
+
+    def _voids(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return whether all offsets of an append are void by a later entry."""
+        if entry.topic_id != newest.topic_id:
+            return False
+        voids = TopicState.from_entry(newest.topic_id, newest.body).voids
+        if not voids:
+            return False
+        extents = read_extents(self._table(entry, "extents", Extents, side))
+        return all(_is_in(extent, voids) for extent in extents)
+
+    def elected(self, base: Entry, hw: int, above: Sequence[int], voids: Sequence[int], journal: Journal) -> Json:
+        """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers."""
+        state = TopicState.from_entry(base.topic_id, base.body, base.lineage)
+        if voids:
+            entries = _entries(journal, hw, base)
+            side: ReadSide = journal.side
+            lost = [extent for n in voids for extent in read_extents(self._table(entries[n], "extents", Extents, side))]
+            ranges = [Void(extent.partition, extent.base_offset, extent.end_offset) for extent in lost]
+            rows = _rows_back(state, _Tables(self._name, journal, entries), hw, above, voids)
+            state = replace(state, voids=merged([*state.voids, *ranges]), writers=rows)
+        return {"state": state.to_json()}
+
+
+def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
+    """Return the entries from the high watermark on."""
+    found = {hw: journal.read(hw).entry}
+    number = hw
+    while number < base.sequence:
+        number = found[number].following
+        found[number] = journal.read(number).entry
+    return found
+
+
+class _Tables:
+    """The writers' tables after some entries, with their snapshots."""
+
+    def __init__(self, name: str, journal: Journal, entries: Mapping[int, Entry]) -> None:
+        self._name, self._journal, self.entries = name, journal, entries
+        self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
+
+    def row(self, number: int, writer: str) -> WriterRow | None:
+        """Return what is remembered of a writer after an entry."""
+        entry = self.entries[number]
+        writers = TopicState.from_entry(entry.topic_id, entry.body).writers
+        return writers.rows.get(writer) or self.snapshot(entry.topic_id, writers).get(writer)
+
+    def written_by(self, number: int) -> list[str]:
+        """Return the writer of an append, if it has an id."""
+        entry = self.entries[number]
+        writers = TopicState.from_entry(entry.topic_id, entry.body).writers
+        rows = writers.rows or self.snapshot(entry.topic_id, writers)  # a snapshot was just taken
+        return [name for name, row in rows.items() if row.sequence == number]
+
+    def snapshot(self, topic_id: str, writers: Writers) -> Mapping[str, WriterRow]:
+        """Return a table's snapshot."""
+        named = writers.snapshot
+        if named is None:
+            return {}
+        if named["file"] not in self._snapshots:
+            data = self._journal.side(topic_id, named)
+            rows = checked_json(data, WriterRows, f"writers of topic {self._name!r}")
+            self._snapshots[named["file"]] = read_writer_rows(rows)
+        return self._snapshots[named["file"]]
+
+
+def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int], voids: Sequence[int]) -> Writers:
+    """Return the table of writers with each that lost an append as its last living entry left it (rule 5).
+
+    Entries above the high watermark have rows, and ranges in rows, of appends that earlier elections made void.
+    """
+    entries, living = tables.entries, frozenset(above).difference(voids)
+    lost = {n for n, entry in entries.items() if n > hw and entry.kind == _APPEND and n not in living}
+    kept = sorted(set(entries) - lost, reverse=True)
+    there, snapshot = dict(state.writers.rows), tables.snapshot(state.topic_id, state.writers)
+    for name in {name for number in voids for name in tables.written_by(number)}:
+        rows = (tables.row(number, name) for number in kept)
+        row = next((row for row in rows if row is not None and row.sequence not in lost), None)
+        if row is not None:
+            there[name] = replace(row, ranges=_living_ranges(row, name, tables, lost))
+        elif name in snapshot:
+            there[name] = WriterRow(-1, 0, hw, snapshot[name].at_ms, checksum=None)
+        else:
+            there.pop(name, None)
+    return replace(state.writers, rows=there)
+
+
+def _living_ranges(row: WriterRow, name: str, tables: _Tables, lost: Collection[int]) -> tuple[tuple[int, int], ...]:
+    """Return the batches that a producer's row remembers, without those that are void: a retry is no success."""
+    rows = ((number, tables.row(number, name)) for number in lost)
+    gone = {there.ranges[-1] for number, there in rows if there and there.sequence == number and there.ranges}
+    return tuple(pair for pair in row.ranges if pair not in gone)
+
+
+def _is_in(extent: Extent, voids: Sequence[Void]) -> bool:
+    return any(
+        void.partition == extent.partition and void.start <= extent.base_offset and extent.end_offset <= void.end
+        for void in voids
+    )

@@ -1,0 +1,109 @@
+"""States a topic's high watermark over what its producer committed, beside it: records do not wait for it.
+
+With acks=all a record is acknowledged when all replicas in sync have it; readers see it when that is stated. The next
+commit states it on the way. Where none follows, this does, in an entry of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from threading import Event, Lock
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.process import monotonic
+
+log = logging.getLogger("pyspark_commitlog.producer")
+
+#: So long after a commit the next one may come and state it; seconds.
+LINGER_SECONDS = 0.02
+#: Between two tries where the metadata root does not answer: doubled from the first up to the last.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+class HighWatermark:
+    """One topic's statements; a job of the process' threads for them.
+
+    Args:
+        storage: the root.
+        name: of the topic.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.root: object = storage.url
+        self._storage, self._name = storage, name
+        self._topic: TopicLog | None = None
+        self._pool, self._lock = of_process().watermarks, Lock()
+        self._is_due = self._stating = self._committing = False
+        self._since, self._pause = 0.0, _FIRST_PAUSE
+        self._flushing: list[Event] = []
+
+    def begins(self) -> None:
+        """Take that a commit begins: it states what is due."""
+        self._committing = True
+
+    def ends(self, *, committed: bool) -> None:
+        """Take that it has ended; what it ``committed`` is due now."""
+        self._is_due, self._since = self._is_due or committed, monotonic()
+        self._committing = False
+        if self._is_due:
+            self._ask(LINGER_SECONDS)
+
+    def flush(self, seconds: float) -> None:
+        """State what is due, and wait for that at most so long: then whatever comes next states it."""
+        if not (self._is_due or self._stating):
+            return
+        stated = Event()
+        self._flushing.append(stated)
+        self._ask(0.0)
+        stated.wait(seconds)
+
+    def run(self) -> None:
+        """State it, unless a commit is under way, which asks again at its end, or ended a moment ago."""
+        flushing = list(self._flushing)
+        if not flushing:
+            left = self._since + LINGER_SECONDS - monotonic()
+            if self._committing or left > 0:
+                if not self._committing:
+                    self._ask(left)
+                return
+        try:
+            self._state()
+        finally:
+            for stated in flushing:
+                self._flushing.remove(stated)
+                stated.set()
+
+    def _ask(self, seconds: float) -> None:
+        with suppress(RuntimeError):  # no thread for it: the next commit states it
+            self._pool.schedule(self, seconds)
+
+    def _state(self) -> None:
+        if not self._is_due:
+            return
+        self._stating = True  # first: a flush finds the one or the other
+        self._is_due = False  # before it is read: what is committed meanwhile is due again
+        try:
+            with self._lock:
+                if self._topic is None:
+                    self._topic = TopicLog(self._storage, self._name)
+                self._topic.journal.order().state_hw()
+            self._pause = _FIRST_PAUSE
+        except (CommitLogError, OSError) as error:
+            log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
+            self._is_due = True
+            self._ask(self._pause)
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        finally:
+            self._stating = False
+
+    def rest(self) -> None:
+        """Let go of what is remembered of the topic, unless it is at work."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._topic = None
+            finally:
+                self._lock.release()

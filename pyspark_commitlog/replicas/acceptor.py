@@ -1,0 +1,160 @@
+"""An acceptor: the register of a unit at one metadata root, as a journal of its own.
+
+Each promise and each accept is an entry that is put on the one before it, if that is the newest: so a register is
+compared and set. The entry that was accepted lies in it, inline. A record names the file of the one before it, by what
+storage says of it: a copy of the directory has other files, so a root that was restored from one is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from msgspec import Meta
+
+from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.shape import Id, Shape, Whole, check
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
+from pyspark_commitlog.replicas import ballots
+from pyspark_commitlog.replicas.ballots import Ballot, Register, Value
+from pyspark_commitlog.replicas.roots import Address, check_identity
+from pyspark_commitlog.storage import Storage
+
+_BallotShape = tuple[Whole, Id]
+
+
+class _RecordShape(Shape):
+    """What a record holds beyond its envelope."""
+
+    promised: _BallotShape
+    accepted: _BallotShape
+    value: tuple[Whole, Id]
+    before: Annotated[str, Meta(max_length=1000)]
+
+
+def _check_record(body: Json, where: str) -> None:
+    check(body, _RecordShape, where)
+
+
+def acceptor_of(directory: str, generation: int = 0) -> str:
+    """Return where the register of a unit is, by the directory of its journal."""
+    return f"{directory.rpartition('/')[0]}/acceptor-{generation}"
+
+
+class RefusedBallotError(Exception):
+    """A higher ballot was promised."""
+
+    def __init__(self, register: Register) -> None:
+        super().__init__(f"ballot {register.promised} was promised")
+        self.register = register
+
+
+class Acceptor:
+    """The register of a unit at a root.
+
+    Args:
+        root: the root's id.
+        storage: the root.
+        directory: of the register's journal.
+
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(self, root: str, storage: Storage, directory: str) -> None:
+        self.root, self._storage, self._directory = root, storage, directory
+        self._journal = Journal(storage, directory, "acceptor", no_sides, _check_record)
+
+    def read(self) -> Register:
+        """Return the register, synced: what is counted does not go with the power.
+
+        Raises:
+            ReplicaNotAvailableError: it was restored from a copy.
+            CommitLogError, OSError: the root does not answer, or the record is damaged.
+        """
+        stored = self._journal.newest()
+        if stored is None:
+            self._check()
+            return Register()
+        self._journal.assure(stored)
+        self._refuse_copy(stored)
+        return _register(stored)
+
+    def data(self) -> bytes:
+        """Return the file of the entry that was accepted last."""
+        stored = self._journal.newest()
+        return b"" if stored is None else self._journal.inline(stored.entry)
+
+    def promise(self, ballot: Ballot) -> Register:
+        """Promise to accept nothing below a ballot; return the register as it is then.
+
+        Raises:
+            RefusedBallotError: one as high was promised.
+            CommitLogError, OSError: it may have promised or not.
+        """
+        return self._change("promise", lambda register: ballots.promise(register, ballot), None)
+
+    def accept(self, ballot: Ballot, value: Value, data: bytes) -> Register:
+        """Accept an entry; return the register as it is then.
+
+        Raises:
+            RefusedBallotError: a higher ballot was promised.
+            CommitLogError, OSError: it may have accepted or not.
+        """
+        return self._change("accept", lambda register: ballots.accept(register, ballot, value), data)
+
+    def _change(self, kind: str, change: Callable[[Register], Register | None], data: bytes | None) -> Register:
+        def plan(base: Stored | None, slot: Slot) -> Draft[Register] | Unchanged[Register]:
+            before = Register() if base is None else _register(base)
+            if base is not None:
+                self._refuse_copy(base)
+            after = change(before)
+            if after is None:
+                raise RefusedBallotError(before)
+            inline = data if data is not None else b"" if base is None else self._journal.inline(base.entry)
+            body = {
+                "promised": list(after.promised),
+                "accepted": list(after.accepted),
+                "value": list(after.value),
+                "before": "" if base is None else self._identity(base.sequence),
+            }
+            return Draft(kind, "", body, inline, result=after)
+
+        if self._journal.newest() is None:
+            self._check()
+            self._storage.make_directory(self._directory)
+        found = self._journal.append(plan)
+        self._journal.trim()
+        if found.stored is None:
+            raise OutcomeUnknownError(f"{self._storage.url}/{self._directory}: it is not known what was put")
+        return found.result
+
+    def _check(self) -> None:
+        """Refuse an empty directory where a root is not mounted: it would forget what it accepted."""
+        check_identity(self._storage, Address(self.root, self._storage.url))
+
+    def _identity(self, sequence: int) -> str:
+        return str(self._storage.info(f"{self._directory}/{paths.entry_name(sequence)}").identity)
+
+    def _refuse_copy(self, stored: Stored) -> None:
+        before = stored.entry.body["before"]
+        if not before:
+            return
+        try:
+            found = self._identity(stored.sequence - 1)
+        except FileNotFoundError:
+            if self._journal.newest() != stored:  # others went on, and trimmed
+                return
+            found = "nothing"
+        if found != before:
+            raise ReplicaNotAvailableError(
+                f"{self._storage.url}/{self._directory}: record {stored.sequence} was put after another file "
+                f"{stored.sequence - 1} than is there: the root was restored from a copy, and may have forgotten what "
+                "it accepted. It does not count; recover from the others"
+            )
+
+
+def _register(stored: Stored) -> Register:
+    body = stored.entry.body
+    return Register(Ballot(*body["promised"]), Ballot(*body["accepted"]), Value(*body["value"]))

@@ -1,0 +1,175 @@
+"""Catch up: have a root begin at a later entry, with the segments of another, where what it lacks is gone (rule 7).
+
+It copies what another root in sync has settled, up to an entry that readers of that see, puts that entry, and learns
+from there on. A root that learned some before ends below that entry: nothing that was seen of it is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from pyspark_commitlog.anchor import stays_ms
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import CollectedError, NowhereError, Replica, bring, learn, put_bytes
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.storage import Storage
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+#: How often what it needs next is collected while it copies: each time there is less to copy.
+_TRIES = 5
+
+
+class SettledThere(Protocol):
+    """What a root has settled: the log as it is after an entry."""
+
+    @property
+    def sequence(self) -> int:
+        """Return the entry's number."""
+
+    @property
+    def write_id(self) -> str:
+        """Return its write id."""
+
+
+class Segments(Protocol):
+    """What a root has settled of a unit, and how another gets it; the log's knowledge."""
+
+    def settled(self, donor: Storage) -> SettledThere:
+        """Settle at a root all that its readers see, and return that.
+
+        Raises:
+            CommitLogError, OSError: it fails, or can't settle all of it.
+        """
+
+    def copy(self, donor: Storage, target: Storage, there: Any) -> tuple[int, str]:
+        """Have a root hold what another has settled (``there``), checked and durable; return the entry's number and id.
+
+        Raises:
+            CommitLogError, OSError: nothing counts, or all.
+        """
+
+
+def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newest: Stored) -> int:
+    """Have a root that is not in sync learn up to an entry; where what it needs is collected, from segments first.
+
+    Args:
+        places: where the unit is.
+        root: that learns.
+        segments: of the unit; None: it has none.
+        newest: the newest decided entry.
+
+    Returns:
+        The number that it has learned.
+
+    Raises:
+        ReplicaNotAvailableError: no root in sync can give what it lacks.
+        CommitLogError, OSError: what it has learned by then stays.
+    """
+    state = state_of(newest.entry)
+    for _ in range(_TRIES):
+        try:
+            return learn(places.decider(), places.at(root), places.unit, places.donors(state), newest)
+        except (CollectedError, NowhereError):
+            if segments is None or root in (*state.isr, *state.joining):
+                raise
+            catch_up(places, root, segments, newest)
+            newest = places.newest()
+            state = state_of(newest.entry)
+    raise ReplicaNotAvailableError(
+        f"{places.unit.directory}: root {root} can't catch up: what it needs next is collected each time. Raise "
+        "`file.delete.delay.ms` of the topic"
+    )
+
+
+def catch_up(places: Places, root: str, segments: Segments, newest: Stored) -> None:
+    """Have a root begin at an entry up to which another root in sync has settled all.
+
+    Raises:
+        ReplicaNotAvailableError: no other root can give it.
+    """
+    state, failures = state_of(newest.entry), []
+    if root in state.set.roots:  # what it has learned is what the others are decided on
+        raise ReplicaNotAvailableError(f"root {root} decides what comes next: it can't begin later than it did")
+    for other in dict.fromkeys((state.leader, *state.isr)):
+        try:
+            number = _begin(places, places.at(other), places.at(root), segments)
+        except (CommitLogError, OSError) as error:
+            failures.append(str(error))
+            continue
+        logger.warning(
+            "%s: root %s lagged too far: it has the segments of root %s up to entry %d, and learns from there on",
+            places.unit.directory, root, other, number,
+        )  # fmt: skip
+        return
+    raise ReplicaNotAvailableError(
+        f"{places.unit.directory}: root {root} lags too far, and no root in sync can give it its segments: "
+        f"{'; '.join(failures)}"
+    )
+
+
+def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) -> int:
+    there = segments.settled(donor.storage)
+    stored = donor.journal.read(there.sequence)
+    _check_decided(places.decider(), donor, stored)
+    target.journal.forget()
+    last = target.learned()
+    if last is not None and last.sequence >= there.sequence:
+        raise ReplicaNotAvailableError(
+            f"root {donor.id} at {donor.storage.url} has settled up to entry {there.sequence}, root {target.id} has "
+            f"learned {last.sequence}: `commitlog maintain` settles more"
+        )
+    _bring_tables(places, donor, target, stored)  # while its entry names them
+    data = donor.journal.bytes_of(stored.entry)
+    through, write_id = segments.copy(donor.storage, target.storage, there)
+    if (through, write_id) != (stored.sequence, stored.entry.write_id):  # it was begun before, further on
+        stored = donor.journal.read(through)
+        _check_decided(places.decider(), donor, stored)
+        data = donor.journal.bytes_of(stored.entry)
+    _bring_tables(places, donor, target, stored)
+    put_bytes(target, places.unit, stored.entry, data)
+    _let_go(target, stored.sequence)
+    target.journal.forget()
+    return stored.sequence
+
+
+def _bring_tables(places: Places, donor: Replica, target: Replica, stored: Stored) -> None:
+    for needed in places.unit.files.tables(stored.entry):
+        bring(needed, target.storage, [donor.storage, places.decider().storage])
+
+
+def _check_decided(decider: Replica, donor: Replica, stored: Stored) -> None:
+    """Refuse an entry that is not the one that was decided; where that is collected, the one after it says.
+
+    Raises:
+        ReplicaNotAvailableError: it is another one, or nobody can say.
+    """
+    try:
+        decided = decider.journal.read(stored.sequence).entry.write_id
+    except FileNotFoundError:
+        try:
+            decided = decider.journal.read(stored.entry.following).entry.prev
+        except FileNotFoundError:
+            raise ReplicaNotAvailableError(
+                f"entry {stored.sequence}, up to which root {donor.id} has settled, is collected; run it again"
+            ) from None
+    if decided != stored.entry.write_id:
+        raise ReplicaNotAvailableError(
+            f"root {donor.id} at {donor.storage.url} has another entry {stored.sequence} than was decided: its history "
+            "is another one. Nothing is copied from it"
+        )
+
+
+def _let_go(target: Replica, below: int) -> None:
+    """Delete the entries of before, ascending: a process that stands on one would never find what follows the gap.
+
+    Where looks are requests those of the last moments stay, for the collector.
+    """
+    journal, storage = target.journal, target.storage
+    oldest = below if storage.can_append else journal.older_than(storage.now_ms() - stays_ms())
+    for sequence in journal.sequences():
+        if sequence < min(below, oldest):
+            journal.delete(sequence)

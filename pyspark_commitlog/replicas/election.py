@@ -1,0 +1,148 @@
+"""The leader: found, or elected from the ISR by any process that notices that it is gone."""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.entries import state_of, with_state
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.pushing import Pusher
+from pyspark_commitlog.replicas.rules import Reason, RefusedError
+from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.unclean import UNCLEAN, uncleanly
+from pyspark_commitlog.storage import Storage
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+
+class Elections:
+    """Finds the leader of a unit, and elects another."""
+
+    def __init__(self, places: Places, pusher: Pusher) -> None:
+        self._places, self._pusher, self._unit = places, pusher, places.unit
+
+    def leader(self) -> Storage:
+        """Return the leader's root; one that does not answer is replaced by an election.
+
+        Raises:
+            NotLeaderError: nobody of the ISR can lead.
+            ReplicaNotAvailableError: the metadata root does not answer.
+        """
+        state = state_of(self._places.newest().entry)
+        if self._places.roots.answers(state.leader):
+            return self._places.at(state.leader).storage
+        return self._places.at(self.elect(gone=state.leader, why="the leader's root does not answer")).storage
+
+    def nearest(self, state: ReplicaState, *, here: bool = True) -> Storage:
+        """Return a root that the unit is read from: the one that was opened, else the first replica that answers.
+
+        ``here``: whether that one has learned anything of it.
+
+        Raises:
+            ReplicaNotAvailableError: none does.
+        """
+        own = self._places.roots.own_id()
+        if own in state.replicas and here:
+            return self._places.at(own).storage
+        for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
+            if (here or root != own) and self._places.roots.answers(root):
+                return self._places.at(root).storage
+        raise ReplicaNotAvailableError(
+            f"{self._unit.directory}: no replica answers: {', '.join(map(str, self._places.addresses(state)))}"
+        )
+
+    def another(self, away: Storage) -> Storage:
+        """Return a replica's root that answers, by the metadata root; raises as ``nearest``."""
+        state = state_of(self._places.newest().entry)
+        for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
+            if self._places.roots.answers(root) and self._places.at(root).storage is not away:
+                return self._places.at(root).storage
+        raise ReplicaNotAvailableError(f"{self._unit.directory}: no other replica answers")
+
+    def elect(self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False) -> str:
+        """Elect another leader from the ISR; return the root id of the one that leads then.
+
+        Args:
+            leader: the one to be; None for the one of the ISR, but for the present leader, that has learned most.
+            gone: the leader that does not answer: if another leads by now, that is enough.
+            why: the reason, for ``describe``.
+            unclean: where nobody of the ISR can lead, elect another replica; else ``unclean.leader.election.enable``
+                says so.
+
+        Raises:
+            NotLeaderError: nobody of the ISR can lead: nothing was changed.
+        """
+        lost = list[int]()
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+            base = self._places.standing(base)
+            state = state_of(base.entry)
+            if leader == state.leader or gone not in (None, state.leader):
+                return Unchanged(state.leader)
+            lost.clear()
+            try:
+                chosen, learned = self._candidate(state, leader, base)  # read AFTER the base (rule 5)
+            except NotLeaderError:
+                if not unclean and not self._unit.files.limits(base.entry).unclean:
+                    raise
+                chosen, body, after, voids = uncleanly(self._places, base, slot.sequence, leader, why)
+                lost.extend(voids)
+                return with_state(Draft(UNCLEAN, base.entry.topic_id, body, result=chosen), after)
+            return self._cleanly(base, slot, chosen, learned, why)
+
+        self._pusher.push()  # what the next leader learns before is not lost
+        stored, chosen = self._places.decide(plan)
+        if stored is None:
+            return chosen
+        logger.warning("%s: root %s leads: %s", self._unit.directory, chosen, why)
+        if stored.entry.kind == UNCLEAN:
+            logger.error(
+                "%s: UNCLEAN election of root %s: %d appends that it lacks are lost, also what was acknowledged or "
+                "read; their offsets are passed over", self._unit.directory, chosen, len(lost),
+            )  # fmt: skip
+        self._pusher.push()
+        self._pusher.raise_hw(self._places.newest())
+        return chosen
+
+    def _cleanly(self, base: Stored, slot: Slot, chosen: str, learned: int, why: str) -> Draft[str]:
+        state = state_of(base.entry)
+        try:
+            lost = None if self._places.roots.answers(state.leader) else state.leader
+            after, voids = rules.elected(
+                state, base.sequence, slot.sequence, chosen, learned, gone=lost,
+                at_ms=self._places.at(chosen).storage.now_ms(), why=why,
+            )  # fmt: skip
+        except RefusedError as error:
+            raise NotLeaderError(f"{self._unit.directory}: root {chosen} can't lead: {error}") from error
+        body = self._unit.files.elected(base.entry, state.hw, sorted(state.on), voids, self._places.decider().journal)
+        return with_state(Draft("elect", base.entry.topic_id, body, result=chosen), after)
+
+    def _candidate(self, state: ReplicaState, wanted: str | None, base: Stored) -> tuple[str, int]:
+        found, failures = list[tuple[int, str]](), []
+        if wanted and wanted not in state.isr:
+            reason = Reason.NOT_IN_SYNC if wanted in state.replicas else Reason.NO_REPLICA
+            raise NotLeaderError(f"{self._unit.directory}: root {wanted} can't lead: {reason}: {wanted}")
+        for root in [wanted] if wanted else [r for r in state.isr if r != state.leader]:
+            try:
+                if not self._places.roots.answers(root):
+                    raise ReplicaNotAvailableError(f"root {root} does not answer")
+                if root in state.set.roots:
+                    found.append((base.sequence, root))
+                else:
+                    newest = self._places.at(root).learned()
+                    learned = 0 if newest is None else newest.sequence
+                    if not wanted and rules.is_restored(state, root, learned):
+                        raise ReplicaNotAvailableError(f"root {root} ends at {learned}: it was restored from a copy")
+                    found.append((learned, root))
+            except (CommitLogError, OSError) as error:
+                failures.append(str(error))
+        if not found:
+            raise NotLeaderError(
+                f"{self._unit.directory}: the leader {state.leader} is gone, and no other root in sync answers"
+                f"{': ' if failures else ''}{'; '.join(failures)}. Bring one of them back"
+            )
+        learned, root = max(found, key=lambda pair: pair[0])
+        return root, learned

@@ -1,0 +1,46 @@
+"""What entries and drafts of a unit with replicas say of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.format.entry import REPLICAS, Entry
+from pyspark_commitlog.journal import Draft, Stored
+from pyspark_commitlog.journal.entries import Result
+from pyspark_commitlog.replicas.state import ReplicaState
+
+#: The kind of an entry that states a high watermark.
+HW = "hw"
+
+
+class NotReplicatedError(ReplicaNotAvailableError):
+    """A unit is on one root alone."""
+
+
+def state_of(entry: Entry) -> ReplicaState:
+    """Return what an entry says of replicas.
+
+    Raises:
+        NotReplicatedError: nothing: the unit is on one root alone.
+    """
+    if not entry.features:
+        raise NotReplicatedError(f"entry {entry.sequence}: it has no replicas: it is on the root that decides alone")
+    return ReplicaState.from_json(entry.body["state"]["replicas"])
+
+
+def with_state(draft: Draft[Result], state: ReplicaState) -> Draft[Result]:
+    """Return a draft that says this of replicas."""
+    said = {**draft.body["state"], "replicas": state.to_json(), "leaderEpoch": state.leader_epoch}
+    return replace(draft, body={**draft.body, "state": said}, features=(REPLICAS,))
+
+
+def without_append(kind: str, base: Stored, state: ReplicaState, result: Result) -> Draft[Result]:
+    """Return an entry that changes nothing but what is said of replicas."""
+    body = {"state": base.entry.body["state"]}
+    return with_state(Draft(kind, base.entry.topic_id, body, result=result), state)
+
+
+def states_hw_alone(entry: Entry) -> bool:
+    """Return whether an entry says nothing but that all of the ISR have learned the one before it."""
+    return entry.kind == HW and state_of(entry).hw == entry.sequence - 1

@@ -1,0 +1,249 @@
+"""Roots that are added to others, or to one that stood alone; topics that get replicas, or have fewer (rule 12).
+
+A root that stands alone decides for itself: its journals are what others learn. Others list it, and it them, before its
+marker says that it is one of several; so whatever is cut off, the next run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.entries import state_of, without_append
+from pyspark_commitlog.replicas.learning import learn
+from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.roots import (
+    MAX_ROOTS,
+    Address,
+    Listed,
+    Roots,
+    check_identity,
+    distinct,
+    list_at,
+    root_id,
+)
+from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
+from pyspark_commitlog.storage import Storage
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+
+# --- Roots ---------------------------------------------------------------------------------------------------------
+
+
+def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make: Callable[[Storage], None]) -> Listed:
+    """Have new roots belong together with others, and all list one another; return what they list.
+
+    Args:
+        own: the root that was opened.
+        listed: the roots that belong together; None: it stands alone.
+        new: empty places, or what an earlier call that was cut off made of them.
+        make: puts the marker of a new root, if it is not there.
+
+    Raises:
+        UsageError: a place is not empty, is named twice, or there are too many; nothing was changed.
+        CommitLogError, OSError: a root does not answer; run it again.
+    """
+    before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),))
+    fresh = [storage for storage in new if all(each.url != storage.url for each in before.data)]
+    if len(before.data) + len(fresh) > MAX_ROOTS:
+        raise UsageError(f"{len(before.data) + len(fresh)} roots for data: at most {MAX_ROOTS} can belong together")
+    old = [_opened(own, each) for each in before.every()]
+    for storage in fresh:
+        _refuse_other(storage, before)
+        same = next((each for each in old if each.place() is not None and each.place() == storage.place()), None)
+        if same is not None:
+            raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+    for storage in fresh:
+        make(storage)
+    every = [*old, *fresh]
+    ids = [root_id(storage) for storage in every]
+    distinct(every, ids)
+    added = tuple(Address(found, storage.url) for found, storage in zip(ids[len(old) :], fresh, strict=True))
+    after = Listed((*before.data, *added), before.metadata)
+    for storage in [*fresh, *old]:
+        Roots.of(storage).change(after)
+    return after
+
+
+def remove_root(roots: Roots, root: str) -> None:
+    """Have no root list another any more, which holds no replica; itself too, if it answers.
+
+    Raises:
+        CommitLogError, OSError: one of those that stay does not answer; run it again.
+    """
+    listed = roots.listed()
+    after = Listed(tuple(each for each in listed.data if each.id != root), listed.metadata)
+    own = roots.own_id()
+    for address in sorted(listed.every(), key=lambda each: (each.id == root, each.id == own)):
+        try:
+            (roots if address.id == own else Roots.of(roots.open(address.id))).change(after)
+        except (CommitLogError, OSError) as error:
+            if address.id != root:
+                raise
+            logger.warning("%s is taken out, and does not know it yet: %s", address, error)
+
+
+def _opened(own: Storage, address: Address) -> Storage:
+    storage = own if own.url == address.url else own.peer(address.url)
+    try:
+        check_identity(storage, address)
+    except ReplicaNotAvailableError as error:
+        raise ReplicaNotAvailableError(
+            f"{error}. Nothing was changed: bring it back, or take it out first (`commitlog replicas remove`)"
+        ) from error
+    return storage
+
+
+def _refuse_other(storage: Storage, before: Listed) -> None:
+    """Refuse a place where there is a root, unless an earlier call was cut off before all listed it."""
+    if not storage.exists(paths.ROOT_MARKER):
+        return
+    theirs = list_at(storage)
+    if theirs is None and not (storage.names(paths.TOPICS) or storage.names(paths.GROUPS)):
+        return
+    if theirs is None or theirs[1].metadata != before.metadata:
+        raise UsageError(f"there is a commit log at {storage.url} already; nothing was changed: name empty places")
+
+
+# --- Replicas of a topic -------------------------------------------------------------------------------------------
+
+
+def check_free(order: Order, root: str) -> None:
+    """Refuse a root that has something else by the name of the unit.
+
+    Raises:
+        UsageError: it has another history of that name.
+        CommitLogError, OSError: it does not answer.
+    """
+    places = order.places
+    theirs = places.at(root).learned()
+    if theirs is None:
+        return
+    decided = places.newest()
+    with_it = decided.entry if decided.sequence == theirs.sequence else None
+    if with_it is None and theirs.sequence < decided.sequence:
+        try:
+            with_it = places.decider().journal.read(theirs.sequence).entry
+        except FileNotFoundError:  # collected: the names tell
+            if theirs.entry.topic_id == decided.entry.topic_id:
+                return
+    if with_it is None or with_it.write_id != theirs.entry.write_id:
+        raise UsageError(
+            f"root {root} at {places.at(root).storage.url} has another {places.unit.directory} (topic id "
+            f"{theirs.entry.topic_id}): delete it there, or name another root; nothing was changed"
+        )
+
+
+def candidates(order: Order, many: int) -> list[str]:
+    """Return so many roots that hold no replica of a unit yet, and may.
+
+    Raises:
+        UsageError: there are fewer, or one has something else by that name.
+    """
+    listed, newest = order.places.roots.listed(), order.places.newest()
+    deciding = order.places.deciding()  # their journals have it already, without the records
+    held = state_of(newest.entry).replicas if newest.entry.features else deciding
+    free = [address.id for address in listed.data if address.id not in (*held, *deciding)]
+    if len(free) < many:
+        raise UsageError(
+            f"{len(held) + many} replicas need as many roots for data, and this log has {len(held) + len(free)} that "
+            "can hold one: add some with `commitlog replicas add`"
+        )
+    for root in free[:many]:
+        check_free(order, root)
+    return free[:many]
+
+
+def add_replicas(order: Order, roots: Sequence[str]) -> None:
+    """Have roots be replicas of a unit; one that lived on its root alone is replicated from then on.
+
+    They are not in sync yet: ``replicate`` has them learn, and join.
+
+    Raises:
+        UsageError: its root holds no data.
+    """
+    decider = order.places.decider()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+        assert base is not None
+        if base.entry.features:
+            state = state_of(base.entry)
+        elif order.places.deciding() == (decider.id,) and _holds_data(order, decider.id):
+            of = MetadataSet(0, decider.storage.new_id(), (decider.id,))
+            state = rules.created(of, (decider.id,), decider.id, slot.sequence)
+        else:
+            raise UsageError(f"{decider.storage.url} holds no data: {order.places.unit.directory} is not there")
+        after = state
+        for root in roots:
+            after = after if root in after.replicas else rules.added(after, root)
+        if base.entry.features and after == state:
+            return Unchanged(None)
+        if base.entry.features:
+            after = rules.after_other(after, base.sequence, slot.sequence)
+        return without_append("replicas", base, after, None)
+
+    order.places.decide(plan)
+
+
+def _holds_data(order: Order, root: str) -> bool:
+    return any(each.id == root for each in order.places.roots.listed().data)
+
+
+def leaving(state: ReplicaState, many: int) -> list[str]:
+    """Return so many replicas that go: those out of sync first, then the last assigned; never the leader (pure)."""
+    others = [root for root in reversed(state.replicas) if root != state.leader]
+    return sorted(others, key=lambda root: root in state.isr)[:many]
+
+
+def replace_replica(order: Order, root: str, by: str | None) -> str | None:
+    """Name the root that gets a replica in the place of another's; None where no other one can.
+
+    Raises:
+        UsageError: ``by`` has something else by that name.
+    """
+    newest = order.places.newest()
+    if not newest.entry.features or root not in (held := state_of(newest.entry).replicas):
+        return None
+    deciding = order.places.deciding()
+    free = [each.id for each in order.places.roots.listed().data if each.id not in (*held, *deciding)]
+    chosen = by if by in free else next(iter(free), None)
+    if chosen is not None:
+        check_free(order, chosen)
+        add_replicas(order, [chosen])
+    return chosen
+
+
+def remove_replica(order: Order, root: str) -> None:
+    """Take a replica out of a unit; one that leads hands over first.
+
+    Its files stay, and what it learns last says that it is no replica any more.
+
+    Raises:
+        NotLeaderError: it leads, and nobody else in sync answers; nothing was changed.
+        UsageError: it is the last one.
+    """
+    places = order.places
+    state = state_of(places.newest().entry)
+    if state.replicas == (root,):
+        raise UsageError(f"{places.unit.directory}: root {root} holds the only replica")
+    if root == state.leader:
+        order.elections.elect(why="its root is taken out")
+    order.pusher.push()
+    gone = order.pusher.change("replicas", lambda now, base: rules.left(now, root))
+    if not gone and root in state_of(places.newest().entry).replicas:
+        raise NotLeaderError(f"{places.unit.directory}: root {root} leads: it was not taken out; run it again")
+    _tell(order, root)
+
+
+def _tell(order: Order, root: str) -> None:
+    """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere."""
+    places, newest = order.places, order.places.newest()
+    try:
+        learn(places.decider(), places.at(root), places.unit, places.donors(state_of(newest.entry)), newest)
+    except (CommitLogError, OSError) as error:
+        logger.warning("%s: root %s does not know yet that it is no replica: %s", places.unit.directory, root, error)

@@ -1,0 +1,46 @@
+"""Since when pushes to a root fail, by this process' own monotonic clock: nobody else's word counts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+#: Units that are remembered, those used last.
+_MOST = 1024
+
+
+class Lag:
+    """Since when roots have not answered about one unit. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, unit: str) -> Lag:
+        """Return what this process knows of a unit."""
+        with _lock:
+            found = _known.setdefault(unit, cls())
+            _known.move_to_end(unit)
+            while len(_known) > _MOST:
+                _known.popitem(last=False)
+            return found
+
+    def failed(self, root: str, now: float) -> None:
+        """Remember that a push failed at a time, in seconds."""
+        with self._lock:
+            self._since.setdefault(root, now)
+
+    def answered(self, root: str) -> None:
+        """Forget it: the root has learned all."""
+        with self._lock:
+            self._since.pop(root, None)
+
+    def seconds(self, root: str, now: float) -> float:
+        """Return for how long all pushes to a root have failed."""
+        with self._lock:
+            return now - self._since.get(root, now)
+
+
+_known: OrderedDict[str, Lag] = OrderedDict()
+_lock = Lock()

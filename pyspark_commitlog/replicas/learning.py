@@ -1,0 +1,380 @@
+"""Learn: put what was decided into the journal of another root, when all that it needs is there.
+
+An entry is put with the very same bytes and number, after the one before it, and only when its side files and chunks
+lie there whole and durable. So each root's journal is a beginning of the one order of decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import google_crc32c
+import pyarrow as pa
+
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    ReplicaNotAvailableError,
+    StorageDeniedError,
+    StorageError,
+    StorageFullError,
+    SyncFailedError,
+)
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.replicas import synced
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.roots import Address, check_identity
+from pyspark_commitlog.replicas.unit import Needed, Unit
+from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
+
+#: Bytes that are copied at a time.
+_PIECE_BYTES = 8 * 2**20
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A unit at one root: the root's id and storage, and the unit's journal there."""
+
+    id: str
+    storage: Storage
+    journal: Journal
+
+    @classmethod
+    def at(cls, root: str, storage: Storage, unit: Unit, check: Callable[[Json, str], object]) -> Replica:
+        """Return a unit at a root."""
+        return cls(root, storage, Journal(storage, unit.directory, unit.kind, unit.sides, check))
+
+    def learned(self) -> Stored | None:
+        """Return the newest entry that this root has learned, made safe from power loss: what counts it has to.
+
+        Raises:
+            CommitLogError, OSError: the root does not answer, or the entry is damaged.
+        """
+        newest = self.journal.newest()
+        if newest is None:  # a disk that is not mounted is an empty directory
+            self.check()
+        else:
+            self.journal.assure(newest)
+        return newest
+
+    def check(self) -> None:
+        """Refuse what is not the root that it was.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer, or another root is there.
+        """
+        check_identity(self.storage, Address(self.id, self.storage.url))
+
+
+def learn(
+    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], newest: Stored, least: int = 0
+) -> int:
+    """Have ``target`` learn all up to an entry that is known to be decided; return the number that it has learned.
+
+    Args:
+        source: where the entries are decided.
+        target: the root that learns.
+        unit: what is learned.
+        donors: roots that may have chunks and side files, the likeliest first.
+        newest: the entry; what it calls void needs no chunk.
+        least: what entries say that the target has learned already.
+
+    Raises:
+        ReplicaNotAvailableError: an entry that it lacks is collected already, or what it has is of another history; or
+            it was restored from a copy; or the source was.
+        CommitLogError, OSError: what it has learned by then stays.
+    """
+    last = target.learned()
+    learned = 0 if last is None else last.sequence
+    if learned < least:
+        raise ReplicaNotAvailableError(
+            f"root {target.id} at {target.storage.url} ends at entry {learned} and had learned {least}: it was "
+            "restored from a copy. Nothing of it counts while it is in sync"
+        )
+    if last is not None:
+        _refuse_older(target, last, newest)
+    if last is not None and learned > newest.sequence:
+        _check_decided(source, target, last)
+        return learned
+    if learned == newest.sequence and last is not None:
+        _check_same(last.entry, newest.entry, target)
+        return learned
+    source.journal.assure(newest)
+    if last is not None and _generation(last) < _generation(newest):
+        _complete(source, target, unit, donors, last, newest)
+    oldest = _begins(source, last) if unit.whole else None
+    for stored in _following(source, last if oldest is None else None, newest, oldest):
+        _provide(source, target, unit, donors, stored.entry, newest.entry)
+        put_same(source, target, unit, stored)
+        learned = stored.sequence
+    if oldest is not None:
+        _drop_below(oldest, target)
+    return learned
+
+
+def _begins(source: Replica, last: Stored | None) -> int | None:
+    """Return the oldest entry that is left, where those are collected that a root would learn next; else None."""
+    sequences = source.journal.sequences()
+    first = 1 if last is None else last.entry.following
+    return sequences[0] if sequences and sequences[0] > first else None
+
+
+def _drop_below(oldest: int, target: Replica) -> None:
+    """Delete, ascending, what a root had before what it went on with: readers that go by one look again.
+
+    What is put first is whole; where this is cut off, the older ones are collected as all are.
+    """
+    for sequence in target.journal.sequences():
+        if sequence < oldest:
+            target.journal.delete(sequence)
+
+
+def _generation(stored: Stored) -> int:
+    return state_of(stored.entry).set.generation if stored.entry.features else 0  # it has got replicas since
+
+
+def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
+    """Refuse to go on with a history that was given up where the target has learned so."""
+    if _generation(last) > _generation(newest):
+        raise SupersededError(
+            f"root {target.id} at {target.storage.url} says that other roots decide since entry {last.sequence}: those "
+            "that are asked were given up by `commitlog replicas recover`. Open the log again at this one"
+        )
+
+
+def _complete(
+    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], last: Stored, newest: Stored
+) -> None:
+    """Have the target's own appends whole that live by the newest entry.
+
+    It may have learned them as void, so without their chunks, by an election that was given up with the metadata.
+    """
+    settled = state_of(last.entry).hw if last.entry.features else last.sequence
+    for number in target.journal.sequences():
+        with suppress(FileNotFoundError):  # collected
+            entry = target.journal.read(number).entry
+            for needed in unit.files.chunks(entry, newest.entry, source.journal.side):
+                try:
+                    bring(needed, target.storage, donors)
+                except NowhereError:
+                    if number > settled:  # below it is in segments
+                        raise
+
+
+def _check_decided(source: Replica, target: Replica, last: Stored) -> None:
+    """Refuse a metadata root that lacks what others have learned; else the entry was decided a moment ago."""
+    try:
+        decided = source.journal.read(last.sequence).entry
+    except FileNotFoundError as error:
+        raise ReplicaNotAvailableError(
+            f"the metadata root {source.storage.url} has no entry {last.sequence}, which root {target.id} at "
+            f"{target.storage.url} has learned: it was restored from a copy. Restore a newer one"
+        ) from error
+    _check_same(last.entry, decided, target)
+
+
+def _check_same(there: Entry, decided: Entry, target: Replica) -> None:
+    if there.write_id != decided.write_id:
+        raise ReplicaNotAvailableError(
+            f"root {target.id} at {target.storage.url} has another entry {there.sequence} than was decided: its "
+            "history is another one (it was restored from a copy). Nothing is copied to it: take it "
+            "out, and add it empty"
+        )
+
+
+def _following(source: Replica, last: Stored | None, newest: Stored, oldest: int | None) -> Iterator[Stored]:
+    """Yield the entries after ``last``, or from ``oldest`` on, up to ``newest``, each linked to the one before it."""
+    before, number = (None, oldest or _first(source)) if last is None else (last.entry, last.entry.following)
+    while number <= newest.sequence:
+        try:
+            stored = newest if number == newest.sequence else source.journal.read(number)
+        except FileNotFoundError as error:
+            raise CollectedError(
+                f"{source.storage.url}: entry {number} is collected, and a replica has not learned it: it lags too far"
+            ) from error
+        if before is not None and stored.entry.prev != before.write_id:
+            raise ReplicaNotAvailableError(
+                f"entry {number} at {source.storage.url} does not follow entry {before.sequence} that a replica has: "
+                "its history is another one. Take it out, and add it empty"
+            )
+        yield stored
+        before, number = stored.entry, stored.entry.following
+
+
+def _first(source: Replica) -> int:
+    """Return the number of the first entry, which nothing follows: a root begins with it.
+
+    Raises:
+        ReplicaNotAvailableError: it is collected.
+    """
+    sequences = source.journal.sequences()
+    if not sequences or source.journal.read(sequences[0]).entry.prev:
+        raise CollectedError(
+            f"{source.storage.url}: the first entries are collected: a root that is empty can't begin with what is left"
+        )
+    return sequences[0]
+
+
+def _provide(
+    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], entry: Entry, newest: Entry
+) -> None:
+    """Have all that an entry needs at the target, durable."""
+    unit.files.prepare(target.storage, entry)
+    for needed in unit.files.tables(entry):
+        bring(needed, target.storage, [source.storage, *donors])
+
+    def side(topic_id: str, named: Json) -> bytes:
+        return source.journal.side(topic_id, named)
+
+    for needed in unit.files.chunks(entry, newest, side):
+        bring(needed, target.storage, donors)
+
+
+def bring(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
+    """Have a file at a root, durable, copied from the first of others that has it whole.
+
+    Raises:
+        NowhereError: none has it.
+        CommitLogError, OSError: it can't be written.
+    """
+    found = _found(needed, target)
+    if found is not None:
+        if not synced.has(target, needed.path, found):  # the process that put it may have been killed before it could
+            target.sync_file(needed.path)
+            target.sync_directory(needed.path.rpartition("/")[0], fresh=True)
+            synced.add(target, needed.path)
+        return
+    failures = []
+    for donor in donors:
+        if donor is target:
+            continue
+        try:
+            _copy(needed, donor, target)
+            synced.add(target, needed.path)
+            return
+        except (_DonorError, CorruptionError) as error:
+            failures.append(str(error))
+    raise NowhereError(f"{target.url} lacks {needed.path}, and no other root has it: {'; '.join(failures)}")
+
+
+class SupersededError(ReplicaNotAvailableError):
+    """The metadata roots that were asked were given up: a root has learned of others."""
+
+
+class CollectedError(ReplicaNotAvailableError):
+    """What a root has to learn next is collected."""
+
+
+class NowhereError(ReplicaNotAvailableError):
+    """No root has a file that another one needs."""
+
+
+class _DonorError(Exception):
+    """A root has no such file, or does not answer."""
+
+
+def is_there(needed: Needed, storage: Storage) -> bool:
+    """Return whether a root has a file in the length that was named."""
+    return _found(needed, storage) is not None
+
+
+def _found(needed: Needed, storage: Storage) -> FileInfo | None:
+    try:
+        found = storage.info(needed.path)
+    except FileNotFoundError:
+        return None
+    return found if found.size == needed.checked.length else None
+
+
+def is_whole(needed: Needed, storage: Storage) -> bool:
+    """Return whether a root has a file whole, by its CRC.
+
+    Raises:
+        ReplicaNotAvailableError: the root does not answer.
+    """
+    if not is_there(needed, storage):
+        return False
+    try:
+        for _ in _pieces(needed, storage):
+            pass
+    except CorruptionError:
+        return False
+    except _DonorError as error:
+        raise ReplicaNotAvailableError(str(error)) from error
+    return True
+
+
+def _copy(needed: Needed, donor: Storage, target: Storage) -> None:
+    """Copy a file; it appears when it is whole.
+
+    Raises:
+        _DonorError: the donor does not have it, or does not answer.
+        CorruptionError: the donor's bytes are not what was named.
+    """
+    pieces = _pieces(needed, donor)
+    first = next(pieces, b"")  # before anything is made
+    output = target.create(needed.path)
+    try:
+        output.write(first)
+        for piece in pieces:
+            output.write(piece)
+    except BaseException:
+        output.discard()
+        raise
+    output.close()
+
+
+def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes | pa.Buffer]:
+    """Yield a file's bytes; raises as ``_copy`` does, at the end for bytes that are not what was named."""
+    position, crc, checked = 0, 0, needed.checked
+    while position < checked.length:
+        try:
+            piece = donor.map(needed.path, position, min(_PIECE_BYTES, checked.length - position))
+        except (OSError, StorageError) as error:
+            raise _DonorError(f"{donor.url}: {error}") from error
+        if not len(piece):
+            break
+        crc, position = google_crc32c.extend(crc, piece), position + len(piece)
+        if position < checked.length:
+            yield piece
+    if (position, crc) != (checked.length, checked.crc):
+        raise CorruptionError(
+            f"{donor.url}/{needed.path}: {position} bytes with CRC-32C {crc:08x}, expected {checked.length} with "
+            f"{checked.crc:08x}"
+        )
+    if checked.length:
+        yield piece
+
+
+def put_same(source: Replica, target: Replica, unit: Unit, stored: Stored) -> None:
+    """Put an entry's very bytes at the target, until the outcome is certain.
+
+    Raises:
+        ReplicaNotAvailableError: another entry has its number there.
+        CommitLogError, OSError: it may be there or not.
+    """
+    put_bytes(target, unit, stored.entry, source.journal.bytes_of(stored.entry))
+
+
+def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
+    """Put the bytes of a decided entry at the target; raises as ``put_same``."""
+    path = f"{unit.directory}/{paths.entry_name(entry.sequence)}"
+    for attempt in range(_TRIES):
+        try:
+            target.storage.put_if_absent(path, data)
+            target.journal.learned(entry)
+            return
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # learned by another, settled and collected
+                _check_same(target.journal.read(entry.sequence).entry, entry, target)
+            target.storage.sync_directory(unit.directory, fresh=True)
+            return
+        except (NotPutError, StorageFullError, StorageDeniedError, SyncFailedError):
+            raise
+        except OSError:
+            if attempt + 1 == _TRIES:
+                raise

@@ -1,0 +1,160 @@
+"""Look, for operators: which roots answer, and how far each replica of a unit has learned. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import Replica
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
+from pyspark_commitlog.replicas.rules import visible
+from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.storage.process import share_out
+
+#: So many entries that a root lacks are read: of more, the bytes are estimated by these.
+_READ = 64
+#: Roots that are asked at a time.
+_AT_ONCE = 4
+#: How often the newest entry may move on while the one at its high watermark is read.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a root has not learned: entries, their bytes with chunks and tables, and the age (ms) of the first one.
+
+    None where the first entries are collected already.
+    """
+
+    entries: int = 0
+    size_bytes: int | None = 0
+    age_ms: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenReplica:
+    """A replica: the newest entry that it has learned, the one that its readers see, and what it lacks.
+
+    ``fault`` says why it does not answer; then nothing is known of it. An empty root has learned no entry.
+    """
+
+    address: Address
+    head: Stored | None = None
+    shown: Stored | None = None
+    lacks: Lacking | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A unit at all its roots: its replicas in their order, and the metadata roots, each with why it does not answer.
+
+    ``state`` is of the newest entry that a root that answers has: of the metadata root, where that does.
+    """
+
+    state: ReplicaState
+    leader: Address
+    replicas: tuple[SeenReplica, ...]
+    metadata: tuple[tuple[Address, str | None], ...]
+
+
+def fault_at(roots: Roots, address: Address) -> str | None:
+    """Return why a root does not answer as the one that it was; None where it does."""
+    try:
+        check_identity(roots.open(address.id), address)
+    except (CommitLogError, OSError) as error:
+        return str(error)
+    return None
+
+
+def look(places: Places) -> Seen:
+    """Look at a unit at all its roots, by the newest decided entry; without the metadata by the newest that is learned.
+
+    Raises:
+        ReplicaNotAvailableError: no root that has the unit answers.
+    """
+    listed = places.roots.listed()
+    heads, faults = _heads(places, [*listed.data, *listed.metadata])
+    if not heads:
+        raise ReplicaNotAvailableError(f"{places.unit.directory}: no root answers: {'; '.join(faults.values())}")
+    source = max(heads, key=lambda root: heads[root].sequence)  # each journal is a beginning of one order
+    newest = heads[source]
+    state = state_of(newest.entry)
+    replicas = [_replica(places, address, heads, faults, source) for address in places.addresses(state)]
+    metadata = tuple((address, faults.get(address.id)) for address in listed.metadata)
+    leader = listed.address(state.leader) or Address(state.leader, "a root that is not listed")
+    return Seen(state, leader, tuple(replicas), metadata)
+
+
+def _heads(places: Places, addresses: list[Address]) -> tuple[dict[str, Stored], dict[str, str]]:
+    """Return the newest entry at each root that has one, and why roots do not answer."""
+    heads, faults = dict[str, Stored](), dict[str, str]()
+
+    def one(address: Address) -> None:
+        try:
+            check_identity(places.roots.open(address.id), address)
+            newest = places.at(address.id).journal.newest()
+            if newest is not None:
+                heads[address.id] = newest
+        except (CommitLogError, OSError) as error:
+            faults[address.id] = str(error)
+
+    share_out(one, list({address.id: address for address in addresses}.values()), _AT_ONCE)
+    return heads, faults
+
+
+def _replica(
+    places: Places, address: Address, heads: dict[str, Stored], faults: dict[str, str], source: str
+) -> SeenReplica:
+    if address.id in faults:
+        return SeenReplica(address, fault=faults[address.id])
+    try:
+        head, shown = _shown(places.unit, places.at(address.id), heads.get(address.id))
+        lacks = _lacking(places.at(source), places.unit, heads[source], head)
+    except (CommitLogError, OSError) as error:
+        return SeenReplica(address, fault=str(error))
+    return SeenReplica(address, head, shown, lacks)
+
+
+def _shown(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
+    """Return the newest entry at a root, and the one at the high watermark that it states."""
+    for _ in range(_TRIES):
+        if head is None or (until := visible(state_of(head.entry))) >= head.sequence:
+            return head, head
+        try:
+            return head, replica.journal.read(until)
+        except FileNotFoundError:  # it began later, or that is collected: there is a newer one
+            settled = unit.files.settled(replica.storage, head.entry.topic_id)
+            if until < settled <= head.sequence:
+                return head, replica.journal.read(settled)
+            head = replica.journal.newest()
+    raise CorruptionError(f"{replica.storage.url}: the entry at the high watermark is missing")
+
+
+def _lacking(source: Replica, unit: Unit, newest: Stored, head: Stored | None) -> Lacking:
+    """Return what a root lacks that has learned ``head``."""
+    before = head.sequence if head is not None else source.journal.sequences()[0] - 1
+    entries = newest.sequence - before
+    if entries <= 0:
+        return Lacking()
+    some = min(entries, _READ)
+    sizes = list[int]()
+    since_ms: int | None = None
+    for place in range(some):
+        try:
+            stored = source.journal.timed(source.journal.read(before + 1 + place * entries // some))
+            sizes.append(_size(source, unit, stored, newest))
+            since_ms = stored.info.modified_ms if place == 0 else since_ms
+        except FileNotFoundError:  # collected
+            continue
+    age_ms = None if since_ms is None else max(0, source.storage.now_ms() - since_ms)
+    return Lacking(entries, sum(sizes) * entries // len(sizes) if sizes else None, age_ms)
+
+
+def _size(source: Replica, unit: Unit, stored: Stored, newest: Stored) -> int:
+    files = [*unit.files.tables(stored.entry), *unit.files.chunks(stored.entry, newest.entry, source.journal.side)]
+    return stored.info.size + sum(file.checked.length for file in files)

@@ -1,0 +1,323 @@
+"""One order of decisions for a unit: entries are decided on the metadata root, and the replicas learn them.
+
+docs/explanation/design/replication.md has the protocol, ``rules`` what may follow what. One metadata root's journal is
+the order, or a ``Quorum`` of several decides it. Any process that uses the log moves it on: the writer stages and
+pushes, states the high watermark, and takes out roots that do not answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    UsageError,
+)
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.election import Elections
+from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
+from pyspark_commitlog.replicas.learning import NowhereError, SupersededError, bring, learn
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.pushing import Pushed, Pusher
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.rules import Ack, Reason, RefusedError
+from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
+from pyspark_commitlog.replicas.unit import Unit
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+#: Seconds between two looks of a process that waits for a replica: doubled from the first up to the last.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+#: How often what an election made void is appended again.
+_TRIES = 20
+#: Replicas of a unit, where nobody says how many.
+_DEFAULT_FACTOR = 3
+
+
+@dataclass
+class _Attempt:
+    """What the last plan of an append came to."""
+
+    number: int = 0
+    epoch: int = 0
+    acks_all: bool = False
+    appends: bool = False
+    on_all: bool = False
+    hw_later: bool = False
+
+
+class Order:
+    """Decides the entries of one unit.
+
+    Args:
+        roots: those that belong together.
+        unit: what is decided.
+        check: see ``Journal``.
+
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(self, roots: Roots, unit: Unit, check: Callable[[Json, str], object]) -> None:
+        self._unit = unit
+        self.places = Places(roots, unit, check)
+        self.pusher = Pusher(self.places)
+        self.elections = Elections(self.places, self.pusher)
+
+    def exists(self) -> bool:
+        """Return whether the unit is there, by the metadata root."""
+        return self.places.decided() is not None
+
+    def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
+        """Put the first entry of a unit, or of its next life, with its replicas.
+
+        Args:
+            plan: makes the entry.
+            factor: how many replicas; None for three, or as many as there are roots.
+            ordinal: of the unit among all: leaders go round the roots by it.
+
+        Raises:
+            UsageError: there are fewer roots.
+        """
+        listed = self.places.roots.listed()
+        decider = self.places.decider()
+        data = [address.id for address in listed.data]
+        factor = min(len(data), _DEFAULT_FACTOR) if factor is None else factor
+        if not 1 <= factor <= len(data):
+            raise UsageError(f"replication.factor={factor} is not allowed: this log has {len(data)} roots for data")
+        leading = {root: ordinal // len(data) + (place < ordinal % len(data)) for place, root in enumerate(data)}
+        chosen = rules.assign(leading, data, factor)
+        of = MetadataSet(0, decider.storage.new_id(), self.places.deciding())
+
+        def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+            answer = plan(base, slot)
+            if not isinstance(answer, Draft):
+                return answer
+            if base is not None and base.entry.features:  # the name is made again: its replicas stay
+                return with_state(answer, rules.after_other(state_of(base.entry), base.sequence, slot.sequence))
+            return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
+
+        self.places.decided()  # raises where the root is not the one that it was
+        decider.storage.make_directory(self._unit.directory)
+        appended = self.places.decide(created)
+        for root, error in self.pusher.push().failed.items():
+            logger.warning("%s: root %s has not learned it yet: %s", self._unit.directory, root, error)
+        self.pusher.raise_hw(self.places.newest())  # of a name that is made again the base may be above it
+        return appended
+
+    # --- appending ---------------------------------------------------------------------------------------
+
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        """Put one entry that ``plan`` makes on the newest decided one; see ``ReplicatedJournal.append``."""
+        for _ in range(_TRIES):
+            attempt = _Attempt()
+            appended = self._decide(plan, attempt, repeatable)
+            if self._spread(appended.stored, attempt):
+                return appended
+        raise OutcomeUnknownError(
+            f"{self._unit.directory}: elections made void what was appended, {_TRIES} times; run it again"
+        )
+
+    def _decide(self, plan: Plan[Result], attempt: _Attempt, repeatable: bool) -> Appended[Result]:
+        """Have it decided; a root that keeps an append with acks=all waiting is taken out in time."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self.places.decide(self._deciding(plan, attempt), repeatable=repeatable)
+            except _LackingError as error:
+                if error.reason is Reason.NOT_ON_LEADER and not self.places.roots.answers(error.state.leader):
+                    self.elections.elect(gone=error.state.leader, why="the leader's root does not take chunks")
+                    continue
+                overdue = self.pusher.overdue(error.roots, error.base)
+                if not overdue and not error.waits:
+                    raise error.as_user_sees() from error
+                for root in overdue:
+                    self.pusher.shrink(root, str(error))
+                if not overdue:
+                    self.places.pause(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _deciding(self, plan: Plan[Result], attempt: _Attempt) -> Plan[Result]:
+        def decided(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+            base = self.places.standing(base)
+            state = state_of(base.entry)
+            self._catch_up_home(state, base)
+            answer = plan(base, slot)
+            if isinstance(answer, Unchanged):
+                attempt.number = base.sequence - states_hw_alone(base.entry)
+                attempt.acks_all, attempt.appends = answer.acks_all, False
+                attempt.epoch, attempt.on_all, attempt.hw_later = state.leader_epoch, False, False
+            if isinstance(answer, Draft):
+                return self._with_replicas(base, state, slot, answer, attempt)
+            return answer
+
+        return decided
+
+    def _catch_up_home(self, state: ReplicaState, base: Stored) -> None:
+        """Have the root that is asked learn the base: a plan reads its side files there."""
+        home = self.places.roots.own_id()
+        if home in state.replicas and home not in state.set.roots:
+            self.pusher.learned[home] = learn(
+                self.places.decider(), self.places.at(home), self._unit, self.places.donors(state), base,
+                state.learned.get(home, 0),
+            )  # fmt: skip
+
+    def _with_replicas(
+        self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result], attempt: _Attempt
+    ) -> Draft[Result]:
+        """Return a draft with what it says of replicas, or refuse it (rules 2 and 3)."""
+        may = rules.hw_may_rise_to(state, base.sequence, self.pusher.learned)
+        attempt.number, attempt.epoch, attempt.hw_later = slot.sequence, state.leader_epoch, draft.hw_later
+        attempt.appends, attempt.acks_all = draft.kind == "append", draft.acks_all and draft.kind == "append"
+        if attempt.appends:
+            after = self._appended(base, state, slot, draft)
+            attempt.on_all = set(state.isr) <= set(after.on[slot.sequence])
+        else:
+            after = rules.after_other(state, base.sequence, slot.sequence)
+        after = rules.with_hw(after, may)
+        return with_state(draft, after)
+
+    def _appended(self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result]) -> ReplicaState:
+        needed = self._unit.files.drafted(draft)
+        wanted = {state.leader, *state.isr, *state.joining} if draft.acks_all else {state.leader, *state.set.roots}
+        on, failed = [], dict[str, Exception]()
+        for root in state.replicas if not needed else state.ordered(wanted):
+            try:
+                if needed:
+                    self.places.at(root).check()
+                for file in needed:
+                    bring(file, self.places.at(root).storage, self.places.donors(state))
+                on.append(root)
+            except NowhereError as error:  # not this root's doing
+                failed[root] = error
+            except (CommitLogError, OSError) as error:
+                failed[root] = error
+                self.pusher.failed(root)
+        limits = self._unit.files.limits(base.entry)
+        try:
+            return rules.after_append(state, slot.sequence, on, acks_all=draft.acks_all, min_insync=limits.min_insync)
+        except RefusedError as error:
+            raise _LackingError(self._unit.directory, error.reason, state, base, failed, limits.min_insync) from error
+
+    # --- after it was decided ----------------------------------------------------------------------------
+
+    def _spread(self, stored: Stored | None, attempt: _Attempt) -> bool:
+        """Have the replicas learn what was decided, and wait as long as ``acks`` asks; False where it became void.
+
+        Raises:
+            NotEnoughReplicasAfterAppendError: fewer than ``min.insync.replicas`` are in sync by then.
+            OutcomeUnknownError: the metadata root does not answer any more.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                pushed = self.pusher.push()
+                self._refuse_superseded(pushed)
+                head = self.places.newest()
+                if not attempt.hw_later:  # with acks=all its chunks are on all of the ISR: it need not be at the HW
+                    head = self.pusher.raise_hw(head)
+                verdict = self._judged(stored, attempt, pushed, head)
+                for root in self.pusher.overdue(pushed.failed, head):
+                    self.pusher.shrink(root, str(pushed.failed[root]))
+                if verdict is not Ack.WAIT:
+                    break
+                self._replace_leader(pushed, head)
+            except (CommitLogError, OSError) as error:
+                if not attempt.acks_all and not attempt.appends:
+                    logger.warning("%s: decided, and not known to all replicas: %s", self._unit.directory, error)
+                    return True
+                raise OutcomeUnknownError(
+                    f"{self._unit.directory}: entry {attempt.number} is decided, and not known to be on the replicas "
+                    f"that acks asks for ({error}); run it again with the same writer id"
+                ) from error
+            self.places.pause(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        if verdict is Ack.TOO_FEW:
+            state, least = state_of(head.entry), self._unit.files.limits(head.entry).min_insync
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self._unit.directory}: NOT_ENOUGH_REPLICAS_AFTER_APPEND: entry {attempt.number} is decided, and "
+                f"{len(state.isr)} replicas are in sync, fewer than min.insync.replicas={least}; it may be lost with "
+                "them. Bring a root back, then run it again with the same writer id: it will be in the log once"
+            )
+        return verdict is Ack.YES
+
+    def state_hw(self) -> None:
+        """Have the replicas learn what is decided, and state the high watermark that they have reached.
+
+        Raises:
+            CommitLogError, OSError: the metadata root does not answer.
+        """
+        self.pusher.push()
+        self.pusher.raise_hw(self.places.newest())
+
+    def _refuse_superseded(self, pushed: Pushed) -> None:
+        """Raise where a root says that others decide by now: what was decided here is of no history that goes on."""
+        for error in pushed.failed.values():
+            if isinstance(error, SupersededError):
+                self.places.roots.compare(again=True)
+                raise error
+
+    def _replace_leader(self, pushed: Pushed, head: Stored) -> None:
+        """Elect another leader where this one keeps an append with acks=all waiting: it is gone, or takes nothing."""
+        leader = state_of(head.entry).leader
+        if leader not in pushed.failed:
+            return
+        if not self.places.roots.answers(leader) or self.pusher.lags(leader, head):
+            self.elections.elect(gone=leader, why=f"the leader's root has not learned: {pushed.failed[leader]}")
+
+    def _judged(self, stored: Stored | None, attempt: _Attempt, pushed: Pushed, head: Stored) -> Ack:
+        state = state_of(head.entry)
+        if state.leader_epoch != attempt.epoch and (attempt.acks_all or attempt.appends):
+            is_void = stored is None or self._unit.files.is_void(
+                stored.entry, head.entry, self.places.decider().journal.side
+            )
+            if is_void:
+                return Ack.VOID
+        if not attempt.acks_all:
+            lacks = attempt.appends and pushed.learned.get(state.leader, 0) < attempt.number
+            return Ack.WAIT if lacks else Ack.YES
+        return rules.may_return(
+            state,
+            attempt.number,
+            pushed.learned,
+            own_on_all_isr=attempt.on_all,
+            is_void=False,
+            min_insync=self._unit.files.limits(head.entry).min_insync,
+        )
+
+
+class _LackingError(Exception):
+    """Rule 2 refuses an append on this base."""
+
+    def __init__(
+        self, unit: str, reason: Reason, state: ReplicaState, base: Stored, failed: Mapping[str, Exception], least: int
+    ) -> None:
+        super().__init__(f"{reason}: {'; '.join(map(str, failed.values()))}" if failed else str(reason))
+        self.unit, self.reason, self.state, self.base, self.roots, self.least = unit, reason, state, base, failed, least
+
+    @property
+    def waits(self) -> bool:
+        """Whether time may mend it: a root that does not answer is taken out in the end."""
+        mended = any(not isinstance(error, NowhereError) for error in self.roots.values())
+        return self.reason is Reason.NOT_ON_ISR and mended
+
+    def as_user_sees(self) -> CommitLogError:
+        """Return the error for the caller."""
+        if self.reason in (Reason.NOT_ON_LEADER, Reason.NOT_ON_METADATA):
+            return NotLeaderError(
+                f"{self.unit}: NOT_LEADER_OR_FOLLOWER: nothing was written: {self}. Run the write again; if the "
+                "root of the leader is gone, `commitlog elect` names another"
+            )
+        return NotEnoughReplicasError(
+            f"{self.unit}: NOT_ENOUGH_REPLICAS: nothing was written: {self}; {len(self.state.isr)} of "
+            f"{len(self.state.replicas)} replicas are in sync, min.insync.replicas={self.least}. Bring a root back, or "
+            "write with acks=1"
+        )

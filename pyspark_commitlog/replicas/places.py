@@ -1,0 +1,222 @@
+"""Where a unit is: its journals at the roots that belong together, the one that decides among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
+from pyspark_commitlog.replicas.acceptor import Acceptor, acceptor_of
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import Replica
+from pyspark_commitlog.replicas.quorum import Quorum, Seat
+from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
+from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.storage import Storage
+
+
+class Places:
+    """A unit at all its roots.
+
+    Args:
+        roots: those that belong together.
+        unit: what is there.
+        check: see ``Journal``.
+
+    Not safe for use by several threads at once, but for ``at``.
+    """
+
+    def __init__(self, roots: Roots, unit: Unit, check: Callable[[Json, str], object]) -> None:
+        self.roots, self.unit, self._check = roots, unit, check
+        self._at: dict[str, Replica] = {}
+        self._quorum: Quorum | None = None
+
+    def at(self, root: str) -> Replica:
+        """Return the unit at a root.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer, or is another root now.
+        """
+        if root not in self._at:
+            self._at[root] = Replica.at(root, self.roots.open(root), self.unit, self._check)
+        return self._at[root]
+
+    def decider(self) -> Replica:
+        """Return the unit at the metadata root.
+
+        Raises:
+            UnsupportedError: there are several.
+            ReplicaNotAvailableError: it does not answer: nothing can be decided.
+        """
+        self.roots.compare()
+        deciding = self.deciding()
+        return self._by_majority(deciding) if len(deciding) > 1 else self.at(deciding[0])
+
+    def _by_majority(self, ids: Sequence[str]) -> Replica:
+        """Return the unit at several metadata roots; ``ids`` are those of the set, of which a majority answers."""
+        if self._quorum is None or len(self._quorum.seats) < len(ids):
+            seats, failures = [], []
+            for root in ids:
+                try:
+                    replica = self.at(root)
+                    seats.append(Seat(Acceptor(root, replica.storage, acceptor_of(self.unit.directory)), replica))
+                except (CommitLogError, OSError) as error:
+                    failures.append(str(error))
+            if len(seats) <= len(ids) // 2:
+                raise ReplicaNotAvailableError(
+                    f"{self.unit.directory}: {len(seats)} of {len(ids)} metadata roots answer, no majority: nothing "
+                    f"can be decided: {'; '.join(failures)}"
+                )
+            if self._quorum is None or len(self._quorum.seats) < len(seats):
+                self._quorum = Quorum(seats, len(ids), self.unit, self._check)
+        first = self._quorum.first
+        return Replica(first.id, first.storage, self._quorum)
+
+    def deciding(self) -> tuple[str, ...]:
+        """Return the ids of the roots that decide: groups, which are read at the first one, are decided there alone."""
+        listed = self.roots.listed().metadata
+        return tuple(address.id for address in (listed[:1] if self.unit.whole else listed))
+
+    def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        """Put one entry, at the metadata root that the newest entry names; see ``Journal.append``.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer, or is not the one that decides.
+        """
+        decider = self.decider()
+        return decider.journal.append(self._by_base(decider, plan), repeatable=repeatable)
+
+    def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
+        """Return a plan that is refused where the newest entry says that others decide."""
+
+        def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+            if base is not None and base.entry.features:
+                deciding = state_of(base.entry).set.roots
+                if deciding != self.deciding():
+                    raise ReplicaNotAvailableError(
+                        f"{self.unit.directory}: root {', '.join(deciding)} decides what comes next, not "
+                        f"{decider.storage.url} (root {decider.id}): run `commitlog replicas recover` again"
+                    )
+            return plan(base, slot)
+
+        return planned
+
+    def decided(self) -> Stored | None:
+        """Return the newest decided entry; None where there is no such unit.
+
+        Raises:
+            ReplicaNotAvailableError: the metadata root does not answer. Without its marker it is not the one that it
+                was: an empty mount point has no entries either, and nothing may be decided there.
+        """
+        try:
+            return self._decided()
+        except (CommitLogError, OSError):  # another one may be named by now
+            if not self.roots.compare(again=True) and self._quorum is None:
+                raise
+            self._quorum = None
+            self._at.clear()
+            return self._decided()
+
+    def _decided(self) -> Stored | None:
+        decider = self.decider()
+        stored = decider.journal.newest()
+        address = self.roots.listed().address(decider.id)
+        if stored is None and address is not None:
+            check_identity(decider.storage, address)
+        return stored
+
+    def newest(self) -> Stored:
+        """Return the newest decided entry.
+
+        Raises:
+            ReplicaNotAvailableError: the metadata root does not answer, or lacks the unit.
+        """
+        stored = self.decided()
+        if stored is None:
+            raise ReplicaNotAvailableError(
+                f"the metadata root {self.decider().storage.url} has no {self.unit.directory}: restore it"
+            )
+        return stored
+
+    def standing(self, base: Stored | None) -> Stored:
+        """Return the base of a plan for a unit that is there: the newest entry was read before.
+
+        Raises:
+            ReplicaNotAvailableError: the metadata root is away since then, or was for a moment.
+        """
+        if base is None:
+            self.newest()  # raises while the root is away
+            raise ReplicaNotAvailableError(f"{self.unit.directory}: the metadata root was away; run it again")
+        return base
+
+    def newest_known(self) -> Stored | None:
+        """Return the newest decided entry, where the metadata root does not answer the first that is found learned.
+
+        None: there is no such unit.
+
+        Raises:
+            ReplicaNotAvailableError: the metadata root does not answer, and no root that has it either.
+        """
+        try:
+            return self.decided()
+        except (CommitLogError, OSError):  # reading does not need it
+            return self._learned_anywhere()
+
+    def _learned_anywhere(self) -> Stored:
+        failures = []
+        for address in self.roots.listed().data:
+            try:
+                check_identity(self.roots.open(address.id), address)
+                newest = self.at(address.id).journal.newest()
+                if newest is not None:
+                    return newest
+                failures.append(f"{address} has not learned of it")
+            except (CommitLogError, OSError) as error:
+                failures.append(str(error))
+        raise ReplicaNotAvailableError(
+            f"{self.unit.directory}: the metadata root does not answer, and no root that has it: {'; '.join(failures)}"
+        )
+
+    def beside(self, root: str, storage: Storage) -> Replica:
+        """Return the unit at a root that is not listed (yet)."""
+        return Replica.at(root, storage, self.unit, self._check)
+
+    def forget(self, root: str) -> None:
+        """Open a root again when it is asked next: it did not answer."""
+        self._at.pop(root, None)
+
+    def donors(self, state: ReplicaState) -> list[Storage]:
+        """Return the roots that may have files, the leader first; those that answer."""
+        found = []
+        for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
+            try:
+                found.append(self.at(root).storage)
+            except (CommitLogError, OSError):
+                continue
+        return found
+
+    def staged_at(self) -> list[Storage]:
+        """Return the roots where acks=all stages: all that are in sync or join, the leader first; those that answer."""
+        state, found = state_of(self.newest().entry), []
+        for root in dict.fromkeys((state.leader, *state.isr, *state.joining)):
+            try:
+                found.append(self.at(root).storage)
+            except (CommitLogError, OSError):
+                continue
+        return found
+
+    def addresses(self, state: ReplicaState) -> list[Address]:
+        """Return where the replicas are, in their order."""
+        listed = self.roots.listed()
+        return [listed.address(root) or Address(root, "a root that is not listed") for root in state.replicas]
+
+    def now(self) -> float:
+        """Return this process' monotonic time, seconds."""
+        return self.decider().storage.clock.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self.decider().storage.clock.sleep(seconds)

@@ -1,0 +1,154 @@
+"""Have the replicas learn what is decided, state how far they have (HW), and which are in sync (ISR)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.entries import HW, state_of, states_hw_alone, without_append
+from pyspark_commitlog.replicas.lag import Lag
+from pyspark_commitlog.replicas.learning import Replica, learn
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.rules import RefusedError
+from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.limited import begun
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+#: How often a root that joins may lag because others appended meanwhile.
+_TRIES = 20
+
+
+@dataclass
+class Pushed:
+    """What roots have learned, and why others have not."""
+
+    learned: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+
+
+class Pusher:
+    """Pushes what is decided about a unit to its replicas.
+
+    ``learned`` has what they were last seen to have learned, synced.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places, self._unit = places, places.unit
+        self._lag = Lag.of(places.unit.directory)
+        self.learned: dict[str, int] = {}
+
+    def failed(self, root: str) -> None:
+        """Remember that a root did not take what was sent to it."""
+        self._places.forget(root)
+        self._lag.failed(root, self._places.now())
+
+    def push(self) -> Pushed:
+        """Have all that are in sync, or join, learn what is decided by now."""
+        newest = self._places.newest()
+        state, decider = state_of(newest.entry), self._places.decider()
+        pushed, donors = Pushed(), self._places.donors(state)
+        decider.journal.assure(newest)  # its writer may have been killed before it could: what others learn stays
+        for root in state.set.roots:
+            pushed.learned[root] = newest.sequence  # learns by the put
+
+        wanted = [root for root in (*state.isr, *state.joining) if root not in state.set.roots]
+        learning = {root: self._learning(root, decider, donors, newest, state.learned.get(root, 0)) for root in wanted}
+        for root in wanted:
+            try:
+                pushed.learned[root] = learning[root]()
+                self._lag.answered(root)
+            except (CommitLogError, OSError) as error:
+                pushed.failed[root] = error
+                self.failed(root)
+        self.learned = dict(pushed.learned)
+        return pushed
+
+    def _learning(
+        self, root: str, decider: Replica, donors: Sequence[Storage], newest: Stored, least: int
+    ) -> Callable[[], int]:
+        """Have a root begin to learn; return what waits for it."""
+        try:
+            target = self._places.at(root)
+            act = partial(learn, decider, target, self._unit, donors, newest, least)
+            return begun(target.storage, f"learning entry {newest.sequence} of {self._unit.directory}", act)
+        except (CommitLogError, OSError) as error:
+            return partial(_raise, error)
+
+    def raise_hw(self, head: Stored) -> Stored:
+        """State the high watermark that the replicas have reached, if it is above the head's; return the head then."""
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+            base = self._places.standing(base)
+            state = state_of(base.entry)
+            may = rules.hw_may_rise_to(state, base.sequence, self.learned)
+            if may <= state.hw or state.hw >= base.sequence or states_hw_alone(base.entry):
+                return Unchanged(None)
+            after = rules.with_hw(rules.after_other(state, base.sequence, slot.sequence), may)
+            return without_append(HW, base, after, None)
+
+        state = state_of(head.entry)
+        if states_hw_alone(head.entry) or rules.hw_may_rise_to(state, head.sequence, self.learned) <= state.hw:
+            return head
+        if self._places.decide(plan).stored is not None:
+            self.push()
+        return self._places.newest()
+
+    def overdue(self, failed: Mapping[str, Exception], at: Stored) -> list[str]:
+        """Return the roots that have not answered for ``replica.lag.time.max.ms`` and can be taken out."""
+        state = state_of(at.entry)
+        out = [root for root in failed if root != state.leader and root in (*state.isr, *state.joining)]
+        return [root for root in out if self.lags(root, at)]
+
+    def lags(self, root: str, at: Stored) -> bool:
+        """Return whether all pushes to a root have failed for ``replica.lag.time.max.ms``."""
+        lag_ms = self._unit.files.limits(at.entry).lag_ms
+        return self._lag.seconds(root, self._places.now()) * 1000 >= lag_ms
+
+    def shrink(self, root: str, why: str) -> None:
+        """Take a root out of the ISR."""
+        self.change("isr", lambda state, base: rules.shrunk(state, root))
+        logger.warning("%s: root %s is out of the ISR: %s", self._unit.directory, root, why)
+
+    def join(self, root: str) -> bool:
+        """Have a replica that is out of sync catch up and join the ISR; return whether it did.
+
+        Raises:
+            CommitLogError, OSError: it does not answer, or what it lacks is collected.
+        """
+        if root not in state_of(self._places.newest().entry).joining:
+            self.change("joining", lambda state, base: rules.joining(state, root))
+        for _ in range(_TRIES):
+            newest = self._places.newest()
+            donors = self._places.donors(state_of(newest.entry))
+            learned = learn(self._places.decider(), self._places.at(root), self._unit, donors, newest)
+            if self.change("isr", lambda state, base: rules.joined(state, base.sequence, root, learned)):  # noqa: B023
+                logger.warning("%s: root %s is in the ISR again", self._unit.directory, root)
+                self.push()
+                return True
+        return False
+
+    def change(self, kind: str, change: Callable[[ReplicaState, Stored], ReplicaState]) -> bool:
+        """Put an entry that changes what is said of replicas; False where that may not be (any more)."""
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[bool] | Unchanged[bool]:
+            base = self._places.standing(base)
+            try:
+                changed = change(state_of(base.entry), base)
+            except RefusedError:
+                return Unchanged(False)
+            after = rules.after_other(changed, base.sequence, slot.sequence)
+            may = rules.hw_may_rise_to(changed, base.sequence, self.learned)
+            return without_append(kind, base, rules.with_hw(after, may), True)
+
+        return bool(self._places.decide(plan).result)
+
+
+def _raise(error: Exception) -> int:
+    raise error

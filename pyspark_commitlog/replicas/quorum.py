@@ -1,0 +1,304 @@
+"""A quorum: three or five metadata roots decide what the next entry of a unit is, by majority.
+
+To its callers it is the unit's journal at the metadata roots: ``newest`` is the newest decided entry, ``append`` has
+one decided. What is decided is put into ``journal/`` of each metadata root; an acceptor takes the next entry only when
+that of its own root has the one before it, so no entry is ever in a register alone that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    ConflictError,
+    OutcomeUnknownError,
+    ReplicaNotAvailableError,
+    UsageError,
+)
+from pyspark_commitlog.format import entry as codec
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal import Appended, Draft, Journal, Plan, Result, Slot, Stored, Unchanged
+from pyspark_commitlog.replicas import ballots
+from pyspark_commitlog.replicas.acceptor import Acceptor, RefusedBallotError
+from pyspark_commitlog.replicas.ballots import NO_VALUE, Ballot, Register, Value
+from pyspark_commitlog.replicas.learning import Replica, bring, put_bytes
+from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.process import share_out
+
+_TRIES = 200
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A metadata root: its acceptor, and its journal of what is decided."""
+
+    acceptor: Acceptor
+    replica: Replica
+
+
+class Quorum(Journal):
+    """The journal of a unit, decided by a majority of seats.
+
+    Args:
+        seats: those that answer to their names, a majority at least.
+        many: how many belong to the set.
+        unit: what is decided.
+        check: see ``Journal``.
+
+    What is read by number is read at the first seat. Not safe for use by several threads at once.
+    """
+
+    def __init__(self, seats: Sequence[Seat], many: int, unit: Unit, check: Callable[[Json, str], object]) -> None:
+        super().__init__(seats[0].replica.storage, unit.directory, unit.kind, unit.sides, check)
+        self.seats, self._many, self._unit = list(seats), many, unit
+
+    @property
+    def first(self) -> Replica:
+        """The metadata root that is read by number."""
+        return self.seats[0].replica
+
+    # --- the head ----------------------------------------------------------------------------------------
+
+    def newest(self) -> Stored | None:
+        """Return the newest decided entry; None where there is none. The first seat has learned it then.
+
+        Raises:
+            ReplicaNotAvailableError: no majority answers.
+        """
+        value = self._head()
+        return None if value == NO_VALUE else self._learned(value)
+
+    def _head(self) -> Value:
+        """Return what is decided: what a majority shows under one ballot, read after this began; else by a round."""
+        pause = _FIRST_PAUSE
+        for _ in range(_TRIES):
+            shown = self._ask(lambda seat: seat.acceptor.read())
+            found = ballots.decided(list(shown.values()), self._many)
+            if found is not None:
+                return found.value
+            ballot = ballots.above(shown.values(), self._storage.new_id())
+            promised = self._promised(ballot)
+            if promised is not None:
+                highest = ballots.highest(promised.values())
+                if highest.value == NO_VALUE:
+                    return NO_VALUE
+                if self._accepted(ballot, highest.value, self._data(highest, promised), promised):
+                    return highest.value
+            pause = self._pause(pause)
+        raise ConflictError(f"{self._directory}: others decide all the time; try again later")
+
+    def _pause(self, seconds: float) -> float:
+        self._storage.clock.sleep(seconds)
+        return min(seconds * 2, _LONGEST_PAUSE)
+
+    def _promised(self, ballot: Ballot) -> dict[str, Register] | None:
+        """Return the registers of those that have promised a ballot; None where they are no majority."""
+        shown = self._ask(lambda seat: seat.acceptor.promise(ballot))
+        return shown if len(shown) >= ballots.majority(self._many) else None
+
+    def _accepted(self, ballot: Ballot, value: Value, data: bytes, promised: dict[str, Register]) -> bool:
+        """Have those that promised accept an entry; return whether they are a majority: it is decided then.
+
+        Each has learned the entry before it first: what its register held is in its ``journal/``.
+        """
+        entry = self._decoded(data, value)
+
+        def one(seat: Seat) -> Register:
+            if entry.prev:
+                self._catch_up(seat, entry.prev, until=entry.sequence)
+            for needed in self._unit.files.tables(entry):
+                bring(needed, seat.replica.storage, self._storages())
+            return seat.acceptor.accept(ballot, value, data)
+
+        shown = self._ask(one, of=promised, least=0)
+        return len(shown) >= ballots.majority(self._many)
+
+    def _ask(
+        self, act: Callable[[Seat], Register], *, of: dict[str, Register] | None = None, least: int | None = None
+    ) -> dict[str, Register]:
+        """Ask all seats, or some; return what those have that did not refuse.
+
+        Args:
+            least: how many have to answer, be it that they refuse; None for a majority.
+
+        Raises:
+            ReplicaNotAvailableError: they do not.
+        """
+        shown, refused, failed = dict[str, Register](), set[str](), list[Exception]()
+
+        def one(seat: Seat) -> None:
+            try:
+                shown[seat.acceptor.root] = act(seat)
+            except RefusedBallotError:
+                refused.add(seat.acceptor.root)
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
+
+        share_out(one, [seat for seat in self.seats if of is None or seat.acceptor.root in of], self._many)
+        if len(shown) + len(refused) < (ballots.majority(self._many) if least is None else least):
+            raise ReplicaNotAvailableError(
+                f"{self._directory}: {len(shown)} of {self._many} metadata roots answer, no majority: nothing can be "
+                f"decided{': ' if failed else ''}{'; '.join(map(str, failed))}"
+            )
+        return shown
+
+    def _data(self, register: Register, among: dict[str, Register]) -> bytes:
+        """Return the file of the entry that a register has accepted."""
+        for seat in self.seats:
+            if among.get(seat.acceptor.root, Register()).accepted == register.accepted:
+                return seat.acceptor.data()
+        raise AssertionError("it is one of them")
+
+    def _decoded(self, data: bytes, value: Value) -> Entry:
+        where = f"{self._directory}, entry {value.number} as accepted"
+        entry = codec.decode(data, where=where, journal=self._kind, sequence=value.number)
+        if entry.write_id != value.write_id:
+            raise ReplicaNotAvailableError(f"{where}: others went on meanwhile")
+        return entry
+
+    def _storages(self) -> list[Storage]:
+        return [seat.replica.storage for seat in self.seats]
+
+    # --- learning ----------------------------------------------------------------------------------------
+
+    def _learned(self, value: Value) -> Stored:
+        """Have the seats learn what is decided; return it as the first that can has it, which is first from now on."""
+        there, failures = list[Seat](), list[str]()
+        for seat in self.seats:
+            try:
+                self._catch_up(seat, value.write_id, until=value.number + 1)
+                there.append(seat)
+            except (CommitLogError, OSError) as error:
+                failures.append(str(error))
+        if not there:
+            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root can learn: {'; '.join(failures)}")
+        if there[0] is not self.seats[0]:
+            self.seats = [there[0], *(seat for seat in self.seats if seat is not there[0])]
+            self._storage = there[0].replica.storage
+            self.forget()
+        return self.read(value.number)
+
+    def _catch_up(self, seat: Seat, write_id: str, *, until: int) -> None:
+        """Have a seat's ``journal/`` hold all below a number, of which the last is a decided entry.
+
+        Raises:
+            ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
+            CommitLogError, OSError: it does not answer.
+        """
+        last = seat.replica.learned()
+        if last is None:
+            seat.replica.storage.make_directory(self._directory)
+        while last is None or last.entry.following < until:
+            entry, data = self._following(last, write_id)
+            for needed in self._unit.files.tables(entry):
+                bring(needed, seat.replica.storage, self._storages())
+            put_bytes(seat.replica, self._unit, entry, data)
+            last = seat.replica.journal.read(entry.sequence)
+        if last.entry.write_id != write_id and last.entry.following == until:
+            raise ReplicaNotAvailableError(
+                f"{seat.replica.storage.url}/{self._directory}: entry {last.sequence} is another than was decided"
+            )
+
+    def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes]:
+        """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
+
+        Args:
+            write_id: of the entry that is known to be decided: what else a register holds may never be.
+        """
+        number, prev = (1, "") if last is None else (last.entry.following, last.entry.write_id)
+        for seat in self.seats:
+            with suppress(CommitLogError, OSError):
+                journal = seat.replica.journal
+                try:
+                    entry = journal.read(number).entry
+                    data = journal.bytes_of(entry)
+                except FileNotFoundError:
+                    value = seat.acceptor.read().value
+                    if value != Value(number, write_id):
+                        continue
+                    data = seat.acceptor.data()
+                    entry = self._decoded(data, value)
+                if entry.prev == prev:
+                    return entry, data
+        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {number}")
+
+    # --- deciding ----------------------------------------------------------------------------------------
+
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        """Have one entry decided that ``plan`` makes on the newest one; see ``Journal.append``.
+
+        Raises:
+            OutcomeUnknownError: it was sent to a metadata root, and nobody knows what comes of it.
+            ReplicaNotAvailableError: certainly not decided: no majority answers.
+        """
+        own: dict[int, dict[str, Result]] = {}
+        try:
+            return self._planned(plan, own)
+        except OutcomeUnknownError:
+            raise
+        except Exception as error:
+            if not own:
+                raise
+            number = max(own)
+            raise OutcomeUnknownError(
+                f"{self._directory}: cannot tell whether entry {number} is decided ({error}). Run it again with the "
+                "same writer id: it will be committed once"
+            ) from error
+
+    def _planned(self, plan: Plan[Result], own: dict[int, dict[str, Result]]) -> Appended[Result]:
+        """Do as ``append``; ``own`` has what was sent and may be decided yet: number -> write id -> its result."""
+        pause = _FIRST_PAUSE
+        for _ in range(_TRIES):
+            base = self.newest()
+            landed = self._landed_of(own, base)
+            if landed is not None:
+                return landed
+            slot = Slot(1 if base is None else base.entry.following, self._storage.new_id())
+            answer = plan(base, slot)
+            if isinstance(answer, Unchanged) and not own:
+                return Appended(None, answer.result)
+            if not isinstance(answer, Draft):
+                raise OutcomeUnknownError(f"{self._directory}: what was sent before may be decided yet; run it again")
+            entry = self._composed(base, slot, answer)
+            data = codec.encode(entry, answer.inline)
+            self._as_read(data, slot)
+            if len(data) > codec.MAX_INLINE_BYTES:
+                raise UsageError(
+                    f"{self._directory}: an entry of {len(data)} bytes, at most {codec.MAX_INLINE_BYTES} are decided "
+                    "by several metadata roots: set inline.max.bytes lower"
+                )
+            self._write_sides(slot, answer)
+            if self._decide(base, entry, data, own, answer.result):
+                own.clear()
+                return Appended(self._learned(Value(entry.sequence, entry.write_id)), answer.result)
+            pause = self._pause(pause)
+        raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
+
+    def _decide(
+        self, base: Stored | None, entry: Entry, data: bytes, own: dict[int, dict[str, Result]], result: Result
+    ) -> bool:
+        """Return whether an entry was decided on its base, by a ballot of its own."""
+        shown = self._ask(lambda seat: seat.acceptor.read())
+        ballot = ballots.above(shown.values(), self._storage.new_id())
+        promised = self._promised(ballot)
+        expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
+        if promised is None or ballots.highest(promised.values()).value != expected:
+            return False
+        own.setdefault(entry.sequence, {})[entry.write_id] = result
+        return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised)
+
+    def _landed_of(self, own: dict[int, dict[str, Result]], base: Stored | None) -> Appended[Result] | None:
+        """Return what was decided of what was sent; forget what was lost: another entry has its number."""
+        for number in [number for number in own if base is not None and number <= base.sequence]:
+            stored = self.read(number)
+            if stored.entry.write_id in own[number]:
+                result = own[number][stored.entry.write_id]
+                own.clear()
+                return Appended(stored, result)
+            del own[number]
+        return None

@@ -1,0 +1,297 @@
+"""The roots that belong together: every root has a journal ``replicas/journal`` that lists them all, with their URLs.
+
+A root is known by the id in its marker. What a URL leads to counts only while its marker has that id: a directory that
+was emptied, or mounted somewhere else, is not the replica that it was (DESIGN 7, rule 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Annotated
+
+from msgspec import Meta
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json, check_seal, check_version
+from pyspark_commitlog.format.shape import Id, Shape, Text, check, checked_json, damage
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.limited import limited
+
+#: Roots that may belong together.
+MAX_ROOTS = 16
+#: More than the marker of any format version takes.
+_MARKER_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A root: its id, and where it is."""
+
+    id: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.url} (root {self.id})"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The roots that belong together: those that hold data, in the order given, and those that decide."""
+
+    data: tuple[Address, ...]
+    metadata: tuple[Address, ...]
+
+    def address(self, root: str) -> Address | None:
+        """Return the address of a root id."""
+        return next((each for each in (*self.data, *self.metadata) if each.id == root), None)
+
+    def every(self) -> tuple[Address, ...]:
+        """Return all roots, each once."""
+        return tuple({each.id: each for each in (*self.data, *self.metadata)}.values())
+
+    def urls(self) -> list[str]:
+        """Return where all roots are."""
+        return [each.url for each in self.every()]
+
+    def to_json(self) -> Json:
+        """Return the JSON form."""
+        return {
+            "data": [[each.id, each.url] for each in self.data],
+            "metadata": [[each.id, each.url] for each in self.metadata],
+        }
+
+    @classmethod
+    def from_json(cls, body: Json) -> Listed:
+        """Return the value of the JSON form."""
+        data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
+        return cls(tuple(data), tuple(metadata))
+
+
+class _RootsEntry(Shape):
+    """What an entry holds beyond its envelope."""
+
+    data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
+    metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
+
+
+def _check_entry(body: Json, where: str) -> None:
+    found = check(body, _RootsEntry, where)
+    for name, rows in (("data", found.data), ("metadata", found.metadata)):
+        if len({row[0] for row in rows}) < len(rows):
+            raise damage(where, name, list(rows), "each root once")
+
+
+class Roots:
+    """The roots that the root ``storage`` lists. Safe for several threads; opens each root once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry)
+        self._listed: Listed | None = None
+        self._number, self._compared = 0, False
+        self._own: str | None = None
+        self._opened: dict[str, Storage] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, storage: Storage) -> Roots:
+        """Return the roots that belong to a root, as this process knows them."""
+        with _lock:
+            if not isinstance(storage.together, cls):
+                storage.together = cls(storage)
+            return storage.together
+
+    def listed(self) -> Listed:
+        """Return the roots that belong together.
+
+        Raises:
+            CorruptionError: this root should list them, and does not, or its list is damaged.
+        """
+        with self._lock:
+            if self._listed is None:
+                stored = self._journal.newest()
+                if stored is None:
+                    raise CorruptionError(
+                        f"{self._storage.url}/{paths.REPLICAS_JOURNAL}: the list of the roots that belong together is "
+                        "missing: copy that directory from another of them"
+                    )
+                self._number, self._listed = stored.sequence, Listed.from_json(stored.entry.body)
+            return self._listed
+
+    def compare(self, *, again: bool = False) -> bool:
+        """Look whether another root lists others by now: once, or again; return whether that is so.
+
+        A root that was given up lists those of its time when it comes back.
+
+        Raises:
+            ReplicaNotAvailableError: this root was given up.
+        """
+        if self._compared and not again:
+            return False
+        listed, newer = self.listed(), False
+        for address in listed.every():
+            if address.url == self._storage.url:
+                continue
+            try:
+                theirs = list_at(limited(self._storage.peer(address.url)))
+            except (CommitLogError, OSError):  # it is asked for what it has when that is needed
+                continue
+            if theirs is not None and theirs[0] > self._number:
+                self._take(*theirs)
+                newer = True
+        self._compared = True
+        return newer
+
+    def _take(self, number: int, listed: Listed) -> None:
+        if listed.address(self.own_id()) is None:
+            raise ReplicaNotAvailableError(
+                f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
+                "Nothing is decided here any more; delete it, or add it as an empty root"
+            )
+        with self._lock:
+            self._number, self._listed = number, listed
+
+    def change(self, listed: Listed) -> None:
+        """Have this root list other roots from now on, if it does not yet."""
+        self._storage.make_directory(paths.REPLICAS_JOURNAL)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[int] | Unchanged[int]:
+            if base is not None and Listed.from_json(base.entry.body) == listed:
+                return Unchanged(base.sequence)
+            return Draft("recover", "", listed.to_json(), result=slot.sequence)
+
+        number = self._journal.append(plan).result
+        with self._lock:
+            self._number, self._listed = number, listed
+
+    def write(self, listed: Listed) -> None:
+        """Write the list at this root, for the first time."""
+        self._storage.make_directory(paths.REPLICAS_JOURNAL)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+            if base is not None:
+                raise UsageError(f"{self._storage.url} belongs to other roots already: `commitlog replicas list` shows")
+            return Draft("create", "", listed.to_json(), result=None)
+
+        self._journal.append(plan)
+        with self._lock:
+            self._listed = listed
+
+    def own_id(self) -> str:
+        """Return the id of this root."""
+        if self._own is None:
+            self._own = root_id(self._storage)
+        return self._own
+
+    def open(self, root: str) -> Storage:
+        """Return the storage of a root, whose marker has that id.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer, is not listed, or another root is there.
+        """
+        with self._lock:
+            found = self._opened.get(root)
+        return found if found is not None else self._open(root)
+
+    def _open(self, root: str) -> Storage:
+        address = self._address(root)
+        if address is None:
+            raise ReplicaNotAvailableError(f"{self._storage.url} does not list a root {root}: it was taken out")
+        storage = self._storage if address.url == self._storage.url else limited(self._storage.peer(address.url))
+        check_identity(storage, address)
+        with self._lock:
+            return self._opened.setdefault(root, storage)
+
+    def _address(self, root: str) -> Address | None:
+        """Return where a root is: one that is not known may have been added since the list was read."""
+        found = self.listed().address(root)
+        if found is not None:
+            return found
+        with self._lock:
+            stored = self._journal.newest()
+            if stored is not None and stored.sequence > self._number:
+                self._number, self._listed = stored.sequence, Listed.from_json(stored.entry.body)
+        return self.listed().address(root)
+
+    def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
+        """Return what is named in a directory at those roots that answer."""
+        found = set[str]()
+        for address in addresses:
+            try:
+                found.update(self.open(address.id).names(directory))
+            except (CommitLogError, OSError):
+                continue
+        return found
+
+    def answers(self, root: str) -> bool:
+        """Return whether a root is there now, as the one that it was."""
+        try:
+            address = self._address(root)
+            if address is None:
+                return False
+            check_identity(self.open(root), address)
+        except ReplicaNotAvailableError:
+            return False
+        return True
+
+
+def list_at(storage: Storage) -> tuple[int, Listed] | None:
+    """Return the list of a root, and the number of its entry; None where it has none.
+
+    Raises:
+        CommitLogError, OSError: it does not answer, or its list is damaged.
+    """
+    stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry).newest()
+    return None if stored is None else (stored.sequence, Listed.from_json(stored.entry.body))
+
+
+def check_identity(storage: Storage, address: Address) -> None:
+    """Refuse what is not the root that it was.
+
+    Raises:
+        ReplicaNotAvailableError: it does not answer, or another root is there.
+    """
+    try:
+        found = root_id(storage)
+    except (CommitLogError, OSError) as error:
+        raise ReplicaNotAvailableError(f"{address} does not answer: {error}") from error
+    if found != address.id:
+        raise ReplicaNotAvailableError(
+            f"{address} is another root now, {found}: it was emptied, restored, or something else is mounted there. "
+            "Nothing of it is read"
+        )
+
+
+def root_id(storage: Storage) -> str:
+    """Return the id in a root's marker.
+
+    Raises:
+        FileNotFoundError: there is no root.
+        CorruptionError, UnsupportedError: the marker is damaged, or of another format version.
+    """
+    data = storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
+    where = f"{storage.url}/{paths.ROOT_MARKER}"
+    marker = checked_json(data, dict[str, object], where)
+    check_version(marker, where)
+    check_seal(data, where)
+    return str(marker["rootId"])
+
+
+def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:
+    """Refuse one root under two names.
+
+    Raises:
+        UsageError: names both.
+    """
+    seen: dict[str, str] = {}
+    for storage, found in zip(storages, ids, strict=True):
+        if found in seen:
+            raise UsageError(f"{seen[found]} and {storage.url} are one root: each replica needs a place of its own")
+        seen[found] = storage.url
+
+
+_lock = Lock()

@@ -1,0 +1,104 @@
+"""Elect a root that is not in sync, because none that is can lead (rule 8): what it lacks is void, below HW too.
+
+Only where ``unclean.leader.election.enable`` says so, or an operator. Records that were acknowledged, and read, are
+gone; their offsets stay a gap: none ever means another record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import Replica, is_whole
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.rules import RefusedError
+from pyspark_commitlog.replicas.state import ReplicaState
+
+#: The kind of the entry.
+UNCLEAN = "unclean"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A replica that is not in sync: the entry that it has learned, the living appends after it, those it has whole."""
+
+    replica: Replica
+    learned: int
+    living: tuple[int, ...]
+    whole: frozenset[int]
+
+
+def uncleanly(
+    places: Places, base: Stored, number: int, wanted: str | None, why: str
+) -> tuple[str, Json, ReplicaState, tuple[int, ...]]:
+    """Return the next leader, the entry's body, its state of replicas, and the appends that are void by it.
+
+    Args:
+        base: the newest entry.
+        number: the entry's own.
+        wanted: the root to elect; None for the one that has learned most.
+
+    Raises:
+        NotLeaderError: none can lead, or the leader answers.
+    """
+    state, where = state_of(base.entry), places.unit.directory
+    if places.roots.answers(state.leader):
+        raise NotLeaderError(
+            f"{where}: root {state.leader} leads and answers: a root that is not in sync would lose what that has. "
+            "`commitlog replicate` brings it in sync"
+        )
+    chosen = _candidate(places, base, wanted)
+    has = chosen.whole.union(n for n in {*state.on, *chosen.living} if n <= chosen.learned)
+    try:
+        after, voids = rules.elected_uncleanly(
+            state, base.sequence, number, chosen.replica.id, chosen.living, has,
+            at_ms=chosen.replica.storage.now_ms(), why=f"unclean: {why}",
+        )  # fmt: skip
+    except RefusedError as error:
+        raise NotLeaderError(f"{where}: root {chosen.replica.id} can't lead: {error}") from error
+    source = places.decider().journal
+    start = _start(source.sequences(), chosen, state)
+    living = sorted({*chosen.living, *(n for n in state.on if n > start)})
+    body = places.unit.files.elected(base.entry, start, living, voids, source)
+    return chosen.replica.id, body, after, voids
+
+
+def _start(there: list[int], chosen: _Candidate, state: ReplicaState) -> int:
+    """Return the entry from which on writers' rows are followed: one that the root has learned, at or below HW."""
+    return max(there[0], min(state.hw, chosen.learned))
+
+
+def _candidate(places: Places, base: Stored, wanted: str | None) -> _Candidate:
+    state, found, failures = state_of(base.entry), list[_Candidate](), []
+    for root in [wanted] if wanted else [each for each in state.replicas if each not in state.isr]:
+        try:
+            found.append(_looked_at(places, base, root))
+        except (CommitLogError, OSError) as error:
+            failures.append(str(error))
+    if not found:
+        raise NotLeaderError(
+            f"{places.unit.directory}: no root in sync can lead, and no other replica: {'; '.join(failures)}"
+        )
+    return max(found, key=lambda each: each.learned)
+
+
+def _looked_at(places: Places, base: Stored, root: str) -> _Candidate:
+    """Return what a root has; raises where it lags beyond what is kept, or has another history."""
+    replica, source, files = places.at(root), places.decider().journal, places.unit.files
+    last = replica.learned()
+    if last is not None and source.read(last.sequence).entry.write_id != last.entry.write_id:
+        raise NotLeaderError(f"root {root} has another entry {last.sequence} than was decided")
+    number = source.sequences()[0] if last is None else last.entry.following
+    living, whole = [], set[int]()
+    while number <= base.sequence:
+        entry = source.read(number).entry
+        if files.is_living(entry, base.entry, source.side):
+            living.append(number)
+            if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, source.side)):
+                whole.add(number)
+        number = entry.following
+    return _Candidate(replica, 0 if last is None else last.sequence, tuple(living), frozenset(whole))

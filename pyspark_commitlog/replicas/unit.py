@@ -1,0 +1,82 @@
+"""What is replicated as one: a journal, and the files that its entries need on a root that learns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pyspark_commitlog.format.entry import Checked, Entry, Json
+from pyspark_commitlog.journal import Draft, Journal
+from pyspark_commitlog.storage import Storage
+
+
+class Needed(NamedTuple):
+    """A file below the root that an entry names, with its length and CRC-32C."""
+
+    path: str
+    checked: Checked
+
+
+#: Returns a side file that an entry names: (topic id, how it is named).
+ReadSide = Callable[[str, Json], bytes]
+
+
+class Limits(NamedTuple):
+    """``min.insync.replicas``, ``replica.lag.time.max.ms``, and ``unclean.leader.election.enable``."""
+
+    min_insync: int
+    lag_ms: int
+    unclean: bool = False
+
+
+class UnitFiles(Protocol):
+    """What entries of a unit need on a root, and what they mean to it; the log's knowledge."""
+
+    def limits(self, entry: Entry) -> Limits:
+        """Return the configs that go with an entry."""
+
+    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+        """Return the chunks that an append is to name."""
+
+    def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return whether ``newest`` calls an append void."""
+
+    def elected(self, base: Entry, hw: int, above: Sequence[int], voids: Sequence[int], journal: Journal) -> Json:
+        """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers.
+
+        Args:
+            base: the newest entry.
+            hw: the number at the high watermark.
+            above: the numbers of the living appends above it.
+            voids: those of them that become void.
+            journal: where the entries are.
+        """
+
+    def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return whether an entry is an append that ``newest`` does not call void."""
+
+    def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
+        """Return the offsets of an append: (partition, start, end)."""
+
+    def tables(self, entry: Entry) -> Sequence[Needed]:
+        """Return the side files that an entry names."""
+
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+        """Return the chunks that an entry names and that are not void by ``newest``; ``side`` reads its tables."""
+
+    def settled(self, storage: Storage, topic_id: str) -> int:
+        """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
+
+    def prepare(self, storage: Storage, entry: Entry) -> None:
+        """Make what a root has to have before it learns an entry: the directories of a topic that is created."""
+
+
+class Unit(NamedTuple):
+    """A journal by its directory and kind, where its side files are (see ``Journal``), and its files."""
+
+    directory: str
+    kind: str
+    sides: Callable[[str, str], str]
+    files: UnitFiles
+    #: Whether each entry says all there is: a root that lags beyond what is kept goes on with what is left.
+    whole: bool = False

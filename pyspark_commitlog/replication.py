@@ -1,0 +1,427 @@
+"""What can be done with roots that belong together, and with the replicas of their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import overload
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import ALL
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UnknownTopicError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.topic import TopicLog, unknown_topic
+from pyspark_commitlog.model import Recovered, Replicated, RootDescription
+from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.joining import (
+    add_replicas,
+    add_roots,
+    candidates,
+    leaving,
+    remove_replica,
+    remove_root,
+    replace_replica,
+)
+from pyspark_commitlog.replicas.looking import fault_at
+from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
+from pyspark_commitlog.replicas.replicating import hand_over, replicate, replicate_first
+from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
+from pyspark_commitlog.replicas.settings import JOURNALS, spread
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.storage import Storage
+
+
+class ReplicatedRoot(Root):
+    """A root that may belong together with others; see ``CommitLog``."""
+
+    def replicas(self) -> tuple[RootDescription, ...]:
+        """Return the roots that belong together: which of them answer, and which topics each leads.
+
+        A root that stands alone is the only one. Of the topics those that the principal may see.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            CorruptionError: the list of the roots is damaged.
+        """
+        self._check_root()
+        if not self._is_one_of_several:
+            names = tuple(name for name in self.listed() if self._led_by(name) is not None)
+            return (RootDescription(root_id(self._storage), self.url, metadata=True, leads=names),)
+        roots = Roots.of(self._storage)
+        listed, leads = roots.listed(), dict[str, list[str]]()
+        for name in self.listed():
+            leads.setdefault(self._led_by(name) or "", []).append(name)
+        data = {address.id for address in listed.data}
+        metadata = {address.id for address in listed.metadata}
+        return tuple(
+            RootDescription(
+                address.id,
+                address.url,
+                address.id in data,
+                address.id in metadata,
+                fault_at(roots, address),
+                tuple(leads.get(address.id, ())),
+            )
+            for address in {each.id: each for each in (*listed.data, *listed.metadata)}.values()
+        )
+
+    def _led_by(self, name: str) -> str | None:
+        """Return the root that leads a topic, by what is decided, else by what is learned here; None: no topic."""
+        try:
+            topic = TopicLog(self._storage, name)
+            stored = self._newest(topic)
+        except (CommitLogError, OSError):  # damaged, or nobody's directory
+            return None
+        if stored is None or topic.state_of(stored.entry).deleted:
+            return None
+        if stored.entry.features:
+            return state_of(stored.entry).leader
+        if self._is_one_of_several:  # it is on the root that decides alone
+            return Roots.of(self._storage).listed().metadata[0].id
+        return root_id(self._storage)
+
+    def _newest(self, topic: TopicLog) -> Stored | None:
+        if self._is_one_of_several:
+            with suppress(CommitLogError, OSError):
+                return topic.journal.order().places.newest()
+        return topic.journal.head()
+
+    def elect(self, name: str, to: str | None = None, *, unclean: bool = False) -> str:
+        """Have another root lead a topic: one of those in sync, so nothing that was acknowledged with acks=all is lost.
+
+        While the present leader answers, all in sync learn first what it has; it stays in sync.
+
+        Args:
+            name: of the topic.
+            to: the root's id, directory or URL; None for the one in sync that has learned most, the leader left out.
+            unclean: where the leader is gone and no other root in sync can lead, elect one that is not in sync. Records
+                that it lacks are lost for good, also what was acknowledged and read; their offsets stay a gap.
+
+        Returns:
+            The id of the root that leads now; where ``to`` did so already nothing was changed.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: there is no such root, or the root stands alone.
+            NotLeaderError: that root is not in sync or does not answer, or no other one can lead; nothing was changed.
+            ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
+        """
+        order = self._order(name)
+        TopicLog(self._storage, name).newest_at(order.places.newest(), None)  # raises where it is deleted
+        root = None if to is None else self._root_named(to)
+        return hand_over(order, root, "it was asked for", unclean=unclean).leader
+
+    def _root_named(self, named: str) -> str:
+        """Return the id of a root that belongs together with this one."""
+        addresses = Roots.of(self._storage).listed().data
+        for address in addresses:
+            if named in (address.id, address.url) or self._storage.peer(named).url == address.url:
+                return address.id
+        raise UsageError(f"{named} is none of the roots that hold data: {', '.join(map(str, addresses))}")
+
+    @overload
+    def replicate(self, name: str) -> Replicated: ...
+
+    @overload
+    def replicate(self, name: None = None) -> tuple[Replicated, ...]: ...
+
+    def replicate(self, name: str | None = None) -> Replicated | tuple[Replicated, ...]:
+        """Do for a topic what nobody who writes waits for.
+
+        All replicas learn what is decided, those that answer again are taken back into the ISR, the high watermark is
+        stated, and a leader that does not answer is replaced. Safe at any time, from any process, twice at once.
+        Nothing is settled or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and
+        root-wide defaults and access rules are copied to all roots.
+
+        Args:
+            name: of the topic; None for all of them, deleted ones too.
+
+        Raises:
+            UsageError: the root stands alone.
+            UnknownTopicError: there is no such topic.
+            ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
+            ExceptionGroup: of all topics and groups some failed; the others were replicated.
+        """
+        if name is not None:
+            return self._replicate(name, self._order(name))
+        self._check_root()
+        self._check_several()
+        for settings in JOURNALS:
+            spread(Roots.of(self._storage), settings)
+        done, failed = [], list[Exception]()
+        for each in self._names():
+            try:
+                done.append(self._replicate(each, self._order(each)))
+            except (UnknownTopicError, UsageError, NotReplicatedError):  # it is being made, is none, or is on one root
+                continue
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
+        for group in self._group_names():
+            try:
+                self._replicate_group(group)
+            except NotReplicatedError:
+                continue
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
+        return tuple(done)
+
+    def _replicate(self, name: str, order: Order) -> Replicated:
+        done = replicate(order, TopicSegments(name))
+        state = done.state
+        return Replicated(
+            name, state.leader, state.isr, done.elected, tuple(done.joined), tuple(done.shrunk), done.failed,
+            done.hw_raised,
+        )  # fmt: skip
+
+    def recover(self, metadata: str, lost: Sequence[str], *, execute: bool = False) -> tuple[Recovered, ...]:
+        """Go on without a metadata root that is lost for good; by default only say what that would come to.
+
+        Of each topic the longest journal that is left is taken, and its root leads, alone in sync; the others learn
+        from it and join; consumer groups likewise. What only the roots that are given up knew is gone. They must stay
+        off: one that comes back can't take part, and what a process does at it alone is in no log that goes on.
+        Running it again finishes what was cut off.
+
+        Args:
+            metadata: where it is decided from now on: a root that is left, or an empty place.
+            lost: the roots that are given up, by their ids or URLs: all that do not answer, the metadata root too.
+            execute: do it; otherwise nothing is changed.
+
+        Returns:
+            A row for each topic, and for each group.
+
+        Raises:
+            UsageError: a root that is given up answers, one that is not does not, or the metadata is not lost.
+            CommitLogError, OSError: a root that is left fails.
+        """
+        self._check_root()
+        self._check_several()
+        self._access.check(Operation.ADMIN, ALL)
+        left = left_of(Roots.of(self._storage), self._storage.peer(metadata), lost)
+        orders = self._left_orders(left)
+        if not execute:
+            return tuple(self._recovered(name, look_at(left, order)) for name, order in orders.items())
+        begin(left, self._make_one_of_several)
+        done = {name: recover(left, order) for name, order in orders.items()}
+        finish(left)
+        orders = self._left_orders(left)  # as the lists of the roots are now
+        failed = {name: self._caught_up(orders[name]) for name, found in done.items() if found and found.fault is None}
+        return tuple(self._recovered(name, found, failed.get(name)) for name, found in done.items())
+
+    def _left_orders(self, left: Left) -> dict[str, Order]:
+        """Return what decides each topic, and group, that a root has which is left, deleted ones too."""
+        orders = dict[str, Order]()
+        for name in _names_at(left, paths.TOPICS):
+            with suppress(UsageError):  # no topic's directory
+                orders[name] = TopicLog(self._storage, name).journal.order()
+        for name in _names_at(left, paths.GROUPS):
+            if (group := paths.parse_group(name)) is not None:
+                orders[f"group {group}"] = GroupLog(self._storage, group).journal.order()
+        return orders
+
+    @staticmethod
+    def _caught_up(order: Order) -> dict[str, str]:
+        try:
+            return replicate(order).failed
+        except (CommitLogError, OSError) as error:
+            return {"": str(error)}
+
+    @staticmethod
+    def _recovered(name: str, found: Found | None, failed: dict[str, str] | None = None) -> Recovered:
+        if found is None:
+            return Recovered(name, {}, fault="it has no replicas, or is no topic")
+        return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, failed or {})
+
+    def _make_one_of_several(self, storage: Storage) -> None:
+        """Make a root that belongs together with others."""
+        raise NotImplementedError
+
+    def _replicate_first(self, name: str) -> None:
+        """Replicate a topic before it is maintained, where it has replicas; what fails there is logged."""
+        self._check_root()
+        if not self._is_one_of_several:
+            return
+        self._access.check(Operation.ADMIN, name)
+        replicate_first(TopicLog(self._storage, name).journal.order(), TopicSegments(name))
+
+    def _group_names(self) -> list[str]:
+        """Return the groups of which something is stored where it is decided."""
+        names = (paths.parse_group(name) for name in self.deciding.names(paths.GROUPS))
+        return sorted(name for name in names if name is not None)
+
+    def _replicate_group(self, group: str) -> None:
+        order = self.group(group).journal.order()
+        if order.exists():
+            for root, why in replicate(order).failed.items():
+                raise ReplicaNotAvailableError(f"group {group!r}: root {root} lacks what was committed: {why}")
+
+    def _replicate_group_first(self, group: str) -> None:
+        """Replicate a group before it is maintained, where it has replicas; what fails there is logged."""
+        if self._is_one_of_several:
+            replicate_first(self.group(group).journal.order())
+
+    def _collect_group(self, group: str) -> None:
+        """Remove the old entries of a group that this root has learned, where another decides."""
+        if self._is_one_of_several and self.deciding is not self._storage:
+            GroupLog(self._storage, group).collect_old()
+
+    def _order(self, name: str) -> Order:
+        """Return what decides the entries of a topic, of which the principal may do all."""
+        self._check_root()
+        self._check_several()
+        self._access.check(Operation.ADMIN, name)
+        self._check_store()
+        order = TopicLog(self._storage, name).journal.order()
+        if not order.exists():
+            raise unknown_topic(self._storage.url, name)
+        return order
+
+    # --- joining what exists -----------------------------------------------------------------------------
+
+    def add_replicas(self, roots: Sequence[str]) -> tuple[RootDescription, ...]:
+        """Have new roots belong together with this one, which may have stood alone: then it decides from now on.
+
+        Its topics stay where they are until ``set_replication_factor`` gives them replicas. Readers and writers go on.
+        What was cut off is finished when it is run again.
+
+        Args:
+            roots: directories or URLs of empty places, each on a disk, machine or bucket of its own.
+
+        Returns:
+            The roots that belong together.
+
+        Raises:
+            UsageError: a place is not empty, is named twice, or they are too many; nothing was changed.
+            CommitLogError, OSError: a root fails; run it again.
+        """
+        self._check_root()
+        self._access.check(Operation.ADMIN, ALL)
+        self._check_store()
+        listed: Listed | None = None
+        if self._is_one_of_several:
+            Roots.of(self._storage).compare(again=True)
+            listed = Roots.of(self._storage).listed()
+        add_roots(self._storage, listed, [self._storage.peer(url) for url in roots], self._make_one_of_several)
+        if not self._is_one_of_several:
+            self._become_one_of_several()
+        for settings in JOURNALS:
+            spread(Roots.of(self._storage), settings)
+        return self.replicas()
+
+    def remove_replicas(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:
+        """Take roots out: others get their replicas, as far as there are any, and lead in their place.
+
+        A root that does not answer can be taken out, too. What it holds stays there.
+
+        Args:
+            roots: ids, directories or URLs.
+            to: the root that gets their replicas; None: any that holds none.
+
+        Returns:
+            The roots that belong together then.
+
+        Raises:
+            UsageError: one is none of them, decides, or holds the only replica of something.
+            NotLeaderError: nobody else in sync can lead; what was done by then stays, and it can be run again.
+            ReplicaNotAvailableError: a root that gets a replica has not caught up: run it again.
+        """
+        self._check_root()
+        self._check_several()
+        self._access.check(Operation.ADMIN, ALL)
+        together = Roots.of(self._storage)
+        together.compare(again=True)
+        ids, by = [self._root_named(each) for each in roots], None if to is None else self._root_named(to)
+        deciding = [address.id for address in together.listed().metadata]
+        for root in ids:
+            if root in deciding:
+                raise UsageError(f"root {root} decides what comes next: it can't be taken out")
+        for root in ids:
+            for order, segments in self._orders():
+                self._take_out(order, segments, root, by)
+            remove_root(together, root)
+        return self.replicas()
+
+    def move_replicas(self, root: str, to: str) -> tuple[RootDescription, ...]:
+        """Have another root, or an empty place, take all replicas of a root, which is taken out; see those two."""
+        self._check_root()
+        self._check_several()
+        if all(self._storage.peer(to).url != address.url for address in Roots.of(self._storage).listed().data):
+            self.add_replicas([to])
+        return self.remove_replicas([root], to=to)
+
+    def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
+        """Return what decides each topic, and each group, that is there; with the segments of topics."""
+        found = list[tuple[Order, TopicSegments | None]]()
+        for name in self._names():
+            with suppress(UsageError):  # no topic's directory
+                found.append((TopicLog(self._storage, name).journal.order(), TopicSegments(name)))
+        found += [(self.group(group).journal.order(), None) for group in self._group_names()]
+        return [each for each in found if each[0].exists()]
+
+    @staticmethod
+    def _take_out(order: Order, segments: TopicSegments | None, root: str, by: str | None) -> None:
+        """Have a unit have no replica on a root."""
+        newest = order.places.newest()
+        if not newest.entry.features or root not in state_of(newest.entry).replicas:
+            return
+        chosen = replace_replica(order, root, by) or by
+        done = replicate(order, segments)  # also what an earlier run added, and was cut off before it joined
+        if chosen is not None and chosen in done.state.replicas and chosen not in done.state.isr:
+            raise ReplicaNotAvailableError(
+                f"{order.places.unit.directory}: root {chosen} has not caught up: {done.failed.get(chosen)}"
+            )
+        remove_replica(order, root)
+
+    def set_replication_factor(self, name: str, factor: int) -> Replicated:
+        """Have a topic live on more roots, or on fewer, while it is written and read.
+
+        Roots that are added get all that there is, and join the ISR. Of fewer those out of sync go first, then those
+        assigned last, never the leader; what they hold of it stays there, and is read no more.
+
+        Args:
+            name: of the topic.
+            factor: on how many roots, 1 or more.
+
+        Returns:
+            What was done, as by ``replicate``: ``failed`` has the roots that have not caught up yet.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: there are fewer roots that can hold it, one has another topic of that name, or this root stands
+                alone; nothing was changed.
+            NotLeaderError, ReplicaNotAvailableError: run it again.
+        """
+        order = self._order(name)
+        newest = order.places.newest()
+        TopicLog(self._storage, name).newest_at(newest, None)  # raises where it is deleted
+        held = state_of(newest.entry).replicas if newest.entry.features else (order.places.decider().id,)
+        if factor < 1:
+            raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
+        if factor > len(held):
+            add_replicas(order, candidates(order, factor - len(held)))
+        for root in leaving(state_of(newest.entry), len(held) - factor) if factor < len(held) else ():
+            remove_replica(order, root)
+        if not order.places.newest().entry.features:
+            return Replicated(name, held[0], held)
+        return self._replicate(name, order)
+
+    def _become_one_of_several(self) -> None:
+        """Have the marker of a root that stood alone say that it belongs together with others."""
+        raise NotImplementedError
+
+    def _check_several(self) -> None:
+        if not self._is_one_of_several:
+            raise UsageError(
+                f"{self._storage.url} stands alone: its topics have no replicas. Roots that belong together are made "
+                "with CommitLog.create_root(replicas=[…]), or `commitlog replicas create`; `commitlog replicas add` "
+                "gives it others"
+            )
+
+
+def _names_at(left: Left, directory: str) -> list[str]:
+    return sorted(set[str]().union(*(left.roots.open(each.id).names(directory) for each in left.data)))

@@ -1,0 +1,68 @@
+"""Go on at another root when the one that a task reads from goes away: only where several are named, or replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.spark.common.elsewhere import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.log.read.reader import Rows
+    from pyspark_commitlog.log.topic import TopicLog
+    from pyspark_commitlog.model import OffsetRange
+
+#: How many roots a task tries one after the other.
+_TRIES = 4
+#: Seconds between two looks of a task at a root that has to learn what another one has shown.
+_PAUSE = 0.05
+
+
+def read_on(
+    opened: Callable[[OffsetRange], TopicLog],
+    wanted: OffsetRange,
+    read: Callable[[TopicLog, OffsetRange], Iterator[Rows]],
+) -> Iterator[Rows]:
+    """Yield the records of a range, from another root on where the one that was opened goes away.
+
+    Args:
+        opened: opens the topic at a root that answers.
+        wanted: the range.
+        read: reads a range at a root.
+    """
+    for left in reversed(range(_TRIES)):
+        topic = opened(wanted)
+        try:
+            _await(topic, wanted)
+            for rows in read(topic, wanted):
+                yield rows
+                wanted = replace(wanted, start=rows.offset_of(rows.count - 1) + 1, anchors=())
+            return
+        except (CommitLogError, OSError):
+            if not left or not topic.is_away():
+                raise
+            wanted = replace(wanted, anchors=())
+
+
+def _await(topic: TopicLog, wanted: OffsetRange) -> None:
+    """Wait until a root shows what was planned: another one has shown it.
+
+    Raises:
+        ReplicaNotAvailableError: it takes too long.
+    """
+    if not topic.journal.is_replicated:
+        return
+    clock = topic.storage.clock
+    until = clock.monotonic() + PATIENCE_SECONDS
+    while True:
+        _, state = topic.newest(wanted.topic_id)
+        if state.log_end[wanted.partition] >= wanted.end:
+            return
+        if clock.monotonic() >= until:
+            raise ReplicaNotAvailableError(
+                f"topic {topic.name!r} partition {wanted.partition}: {topic.storage.url} shows offsets up to "
+                f"{state.log_end[wanted.partition]} only, and {wanted.end} was read elsewhere: `commitlog replicate`"
+            )
+        clock.sleep(_PAUSE)

@@ -1,0 +1,284 @@
+"""Calls of one root that nobody waits for longer than their limit: each is made by a thread that the roots share.
+
+A call of a filesystem that hangs can't be stopped: it keeps its thread. What can be done is to give it up. So a root
+that hangs fills a few threads, then fails at once, until what was given up returns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition
+from typing import Any, TypeVar, cast
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.storage.process import after_fork, start_thread
+
+_Result = TypeVar("_Result")
+
+#: Calls of one root at a time; and as many that are made within those of other roots, which wait for nobody.
+MOST_CALLS = 8
+#: How long a thread waits for a call before it ends.
+_IDLE_SECONDS = 5.0
+#: How often the one that waits for several steps looks whether one of them is late.
+_LOOK_SECONDS = 0.5
+#: How long several calls may wait until they begin.
+_BEGIN_SECONDS = 10.0
+#: How long after a call that was given up a root is tried again, although that has not returned.
+RETRY_SECONDS = 30.0
+
+
+class _Call:
+    """What a thread does for somebody: one step, or several that each have a limit."""
+
+    def __init__(
+        self, calls: Calls, what: str, act: Callable[[], object], undo: Callable[[Any], object] | None = None
+    ) -> None:
+        self.calls, self.what, self.act, self.undo = calls, what, act, undo
+        self.nested = _here() is not None
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.until: float | None = None
+        self.left = False
+        self.result: object = None
+        self.failure: BaseException | None = None
+
+    def step(self, what: str, act: Callable[[], _Result], seconds: float) -> _Result:
+        """Do one step of several; nothing more is done where the caller has left."""
+        if self.left:
+            raise self.calls.hangs(self.what)
+        self.what, self.until = what, time.monotonic() + seconds
+        try:
+            return act()
+        finally:
+            self.until = None
+
+
+#: The calls that threads make now, by the thread's number: of those of ours alone, so as many at most.
+_making: dict[int, _Call] = {}
+
+
+def _here() -> _Call | None:
+    """Return the call that this thread makes."""
+    return _making.get(threading.get_ident())
+
+
+class Calls:
+    """The calls of one root.
+
+    Args:
+        url: of the root, for messages.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._changed = Condition()
+        self._running = {False: 0, True: 0}
+        self._left: set[_Call] = set()
+        self._left_at = 0.0
+
+    @classmethod
+    def of(cls, url: str) -> Calls:
+        """Return the calls of a root of this process."""
+        with _lock:
+            return _known.setdefault(url, cls(url))
+
+    def hangs(self, what: str) -> ReplicaNotAvailableError:
+        """Return the error of a call that took too long."""
+        return ReplicaNotAvailableError(
+            f"{self.url} hangs: {what} has not returned in time. It counts as a root that fails until it does; check "
+            "the disk, or the server that it is mounted from"
+        )
+
+    def run(
+        self,
+        what: str,
+        act: Callable[[], _Result],
+        seconds: float,
+        undo: Callable[[_Result], object] | None = None,
+    ) -> _Result:
+        """Return, or raise, what ``act`` does.
+
+        Args:
+            what: it is, for the error.
+            act: one call of the root.
+            seconds: how long it may take.
+            undo: what is done with a result that comes after its caller has left.
+
+        Raises:
+            ReplicaNotAvailableError: it takes longer; it may be done all the same, later. Or the root hangs already.
+        """
+        call = _here()
+        if call is not None and call.calls is self:
+            return call.step(what, act, seconds)
+        made = _Call(self, what, act, undo)
+        made.until = time.monotonic() + seconds
+        self._begin(made, made.until)
+        return cast(_Result, self._wait(made))
+
+    def begin(self, what: str, act: Callable[[], _Result]) -> Callable[[], _Result]:
+        """Have several calls of the root begun, each of which has a limit; return what waits for them.
+
+        Raises, here or there:
+            ReplicaNotAvailableError: as ``run``. Nothing more is done then.
+        """
+        call = _here()
+        if call is not None:
+            return act
+        made = _Call(self, what, act)
+        self._begin(made, time.monotonic() + _BEGIN_SECONDS)
+        return lambda: cast(_Result, self._wait(made))
+
+    # --- the caller --------------------------------------------------------------------------------------
+
+    def _begin(self, call: _Call, until: float) -> None:
+        with self._changed:
+            if self._left:
+                now = time.monotonic()
+                if now - self._left_at < RETRY_SECONDS:
+                    raise self.hangs(next(iter(self._left)).what)
+                self._left_at = now  # this one tries it
+            while self._running[call.nested] >= MOST_CALLS:
+                if not self._changed.wait(max(0.0, until - time.monotonic())):
+                    raise self.hangs(f"one of {MOST_CALLS} calls before {call.what}")
+            self._running[call.nested] += 1
+        _idle.give(call)
+
+    def _wait(self, call: _Call) -> object:
+        try:
+            while not call.done.acquire(timeout=self._patience(call)):
+                if call.until is not None and time.monotonic() >= call.until and self._leave(call, hangs=True):
+                    raise self.hangs(call.what)
+        except ReplicaNotAvailableError:
+            raise
+        except BaseException:  # Ctrl-C
+            self._leave(call, hangs=False)
+            raise
+        if call.failure is not None:
+            raise call.failure
+        return call.result
+
+    def _patience(self, call: _Call) -> float:
+        until = call.until
+        return _LOOK_SECONDS if until is None else max(0.0, until - time.monotonic())
+
+    def _leave(self, call: _Call, *, hangs: bool) -> bool:
+        """Give up a call; return False where it has ended."""
+        with self._changed:
+            if call.act is _nothing:
+                return False
+            call.left = True
+            if hangs:
+                self._left.add(call)
+                self._left_at = time.monotonic()
+            return True
+
+    # --- the threads -------------------------------------------------------------------------------------
+
+    def ended(self, call: _Call) -> None:
+        """Take that a call was made: a result that nobody waits for is undone."""
+        with self._changed:
+            call.act = _nothing
+            self._running[call.nested] -= 1
+            self._left.discard(call)
+            left = call.left
+            self._changed.notify_all()
+        call.done.release()
+        if left and call.failure is None and call.undo is not None:
+            with suppress(Exception):
+                call.undo(call.result)
+
+
+def _nothing() -> None:
+    """Stands in the place of what was done."""
+
+
+class _Idle:
+    """The threads that wait for a call, of whatever root."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: list[_Thread] = []
+
+    def give(self, call: _Call) -> None:
+        """Have a call made by a thread that is free, or a new one; by this one where the process gets no more."""
+        with self._lock:
+            thread = self._threads.pop() if self._threads else None
+        if thread is not None:
+            thread.give(call)
+            return
+        try:
+            start_thread("commitlog-root", _Thread(self, call).work)
+        except RuntimeError:
+            _make(call)
+
+    def take(self, thread: _Thread) -> None:
+        """Take that a thread is free."""
+        with self._lock:
+            self._threads.append(thread)
+
+    def rests(self, thread: _Thread) -> bool:
+        """Return whether a thread may end, as nothing came for it."""
+        with self._lock:
+            if thread not in self._threads:
+                return False
+            self._threads.remove(thread)
+            return True
+
+
+class _Thread:
+    """A thread that makes calls; it begins with the one that it was started for."""
+
+    def __init__(self, idle: _Idle, call: _Call) -> None:
+        self._idle = idle
+        self._call: _Call | None = call
+        self._given = threading.Lock()
+        self._given.acquire()
+
+    def give(self, call: _Call) -> None:
+        """Have it make a call; it waits for one."""
+        self._call = call
+        self._given.release()
+
+    def work(self) -> None:
+        """Make calls while some come."""
+        while True:
+            call, self._call = self._call, None  # what it holds is not kept
+            assert call is not None
+            _make(call)
+            del call
+            self._idle.take(self)
+            while not self._given.acquire(timeout=_IDLE_SECONDS):
+                if self._idle.rests(self):
+                    return
+
+
+def _make(call: _Call) -> None:
+    me, before = threading.get_ident(), _here()
+    _making[me] = call
+    try:
+        call.result = call.act()
+    except BaseException as failure:  # noqa: BLE001 raised where it is waited for
+        call.failure = failure
+    finally:
+        if before is None:
+            del _making[me]
+        else:
+            _making[me] = before
+        call.calls.ended(call)
+
+
+def _begin_again() -> None:
+    """A forked child has none of these threads."""
+    global _idle
+    _known.clear()
+    _making.clear()
+    _idle = _Idle()
+
+
+_idle = _Idle()
+_known: dict[str, Calls] = {}
+_lock = threading.Lock()
+after_fork(_begin_again)

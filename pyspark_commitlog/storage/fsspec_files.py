@@ -1,0 +1,92 @@
+"""Instances of a filesystem, and a file that is being written to one."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
+from typing import IO, Any
+
+import google_crc32c
+import pyarrow as pa
+
+#: Instances that are kept for another use: as many threads read at once.
+_KEPT = 16
+
+
+class Instances:
+    """Instances that are used by one thread at a time, or by all where they are made for it (``async_impl``).
+
+    They are made in the process that uses them: a forked child takes none of its parent's, whose connections the parent
+    goes on with, nor lets go of them, which might close those.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._pid = os.getpid()
+        self._free = deque[Any]()
+        self._of_parents: list[deque[Any]] = []
+
+    @contextmanager
+    def one(self) -> Iterator[Any]:
+        """Lend an instance for the block; one that failed, but for a name that is there or not, is not kept."""
+        if self._pid != os.getpid():
+            self._of_parents.append(self._free)
+            self._free, self._pid = deque(), os.getpid()
+        free = self._free
+        try:
+            instance = free.pop()
+        except IndexError:
+            instance = self._make()
+        shared = bool(getattr(instance, "async_impl", False))
+        if shared:
+            free.append(instance)
+        try:
+            yield instance
+        except (FileNotFoundError, FileExistsError):
+            self._keep(free, instance, shared)
+            raise
+        except BaseException:
+            if shared and instance in free:
+                free.remove(instance)
+            raise
+        self._keep(free, instance, shared)
+
+    @staticmethod
+    def _keep(free: deque[Any], instance: Any, shared: bool) -> None:
+        if not shared and len(free) < _KEPT:
+            free.append(instance)
+
+
+class SpooledOutputFile:
+    """See ``storage.base.OutputFile``: gathered on this machine's disk, and stored whole at ``close``.
+
+    A file that a filesystem writes as it comes may be seen half, and be published by an object that is let go of.
+    """
+
+    def __init__(self, store: Callable[[IO[bytes]], None]) -> None:
+        self._store = store
+        self._file: IO[bytes] = NamedTemporaryFile()  # noqa: SIM115 closed below
+        self._length = self._crc = 0
+
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """Append pieces."""
+        for piece in pieces:
+            data = pa.py_buffer(piece)
+            self._crc = google_crc32c.extend(self._crc, data)
+            self._length += data.size
+            self._file.write(memoryview(data).cast("B"))
+
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """See ``OutputFile.close``; always as durable as the filesystem is."""
+        with self._file:
+            self._file.flush()
+            self._file.seek(0)
+            self._store(self._file)
+        return self._length, self._crc
+
+    def discard(self) -> None:
+        """Give up: nothing was stored."""
+        self._file.close()

@@ -1,0 +1,375 @@
+"""The door to any other filesystem of fsspec that can create a file exclusively.
+
+A put if absent is ``pipe_file(mode="create")``, once. What the filesystem makes of that is tried before a root is
+made: by the race (``storage.race``) and by ``fault`` here. Of a filesystem that nobody here knows nothing is taken for
+true beside that: each look at a file is a look (``bills_requests`` is False, as on an unknown mount), and directories
+are names alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, Any, TypeVar
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    StorageError,
+    StorageReadOnlyError,
+    StorageUnreadableError,
+    UnsupportedError,
+    UsageError,
+)
+from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, Options, OutputFile, Storage
+from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.fsspec_files import Instances, SpooledOutputFile
+from pyspark_commitlog.storage.fsspec_info import file_info
+from pyspark_commitlog.storage.fsspec_options import INSTEAD, Filesystem
+from pyspark_commitlog.storage.fsspec_trial import fault_of_files
+from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
+from pyspark_commitlog.storage.object_errors import first_line
+
+_Result = TypeVar("_Result")
+
+#: Where files lie for a moment that storage's time is read from; one that lies there longer is a killed process's.
+CLOCK = "clock"
+_LEFT_MS = 3_600_000
+#: Tries of what may be repeated, and the longest pause between two, seconds.
+_TRIES = 5
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+#: Looks at a file that is read until it was the same before and after.
+_LOOKS = 5
+
+
+class FsspecStorage(Storage):
+    """A root on a filesystem of fsspec.
+
+    Args:
+        url: as fsspec takes it; without a password.
+        options: as the filesystem takes them.
+        clock: this process's time.
+
+    Raises:
+        UsageError: the URL holds a password.
+        UnsupportedError: the filesystem is known not to be fit, or its package is not installed.
+    """
+
+    can_append = False
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.clock = clock or SystemClock()
+        self._filesystem = Filesystem(self.url, dict(options or {}))
+        self._filesystem.check()
+        self._root = self._filesystem.path
+        self.peer_options = Options(options or {})
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin in a process: nothing that another thread may have held when it was forked is taken along."""
+        self._pid = os.getpid()
+        self._instances = Instances(self._make)
+        self._time = StoreTime()
+        self._asked_at = float("-inf")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "url": self.url, "options": self._filesystem.options, "clock": self.clock,
+            "others": self.others, "peer_options": self.peer_options,
+        }  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["url"], state["options"], clock=state["clock"])  # type: ignore[misc]
+        self.others, self.peer_options = state["others"], state["peer_options"]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def client(self) -> str:  # type: ignore[override]
+        """The filesystem, its host and the versions."""
+        return self._filesystem.name
+
+    def shares_options_with(self, url: str) -> bool:
+        """Return whether another root is of the same protocol."""
+        return "://" in url and url.partition(":")[0] == self._filesystem.protocol
+
+    @property
+    def remedy(self) -> str:
+        """What to do where this place is not fit."""
+        return f"The filesystem that fsspec has for {self._filesystem.protocol}:// does not do: {INSTEAD}"
+
+    def fault(self, directory: str) -> str | None:
+        """See ``Storage.fault``."""
+        return fault_of_files(self, directory)
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def _make(self) -> Any:
+        return self._filesystem()
+
+    @contextmanager
+    def _using(self, action: str) -> Iterator[Any]:
+        """Lend an instance; raise our errors in place of its own, but for "not found" and "exists"."""
+        if self._pid != os.getpid():
+            parent, before = self._instances, getattr(self, "_of_parents", ())
+            self._of_parents = (*before, parent)  # its connections are the parent's: they are not closed here
+            self._begin()
+        try:
+            with self._instances.one() as instance:
+                yield instance
+        except (CommitLogError, FileExistsError):
+            raise
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{self.url}: cannot {action}: it is not there") from None
+        except Exception as error:  # noqa: BLE001 each filesystem has its own
+            raise self._explain(error, action) from None
+
+    def _explain(self, error: Exception, action: str) -> StorageError:
+        where = f"{self.url}: cannot {action}"
+        if isinstance(error, PermissionError):
+            denied = StorageUnreadableError if action.startswith(("read ", "list ")) else StorageReadOnlyError
+            return denied(f"{where}: refused: {first_line(error)}. Check the credentials, and what they allow")
+        return StorageError(f"{where}: {type(error).__name__}: {first_line(error)}")
+
+    def _repeated(self, action: str, act: Callable[[Any], _Result]) -> _Result:
+        """Do what may be repeated until it is answered: pauses double, are drawn by chance, and end."""
+        for done in range(1, _TRIES):
+            try:
+                with self._using(action) as instance:
+                    return act(instance)
+            except (FileNotFoundError, FileExistsError, StorageReadOnlyError, StorageUnreadableError):
+                raise
+            except StorageError:
+                self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
+        with self._using(action) as instance:
+            return act(instance)
+
+    def _path(self, path: str) -> str:
+        """Return where a path below the root is."""
+        if path.startswith("/") or ".." in path.split("/"):
+            raise UsageError(f"path {path!r} leaves the root {self.url}")
+        return f"{self._root}/{path}" if path else self._root
+
+    def _file(self, path: str) -> str:
+        full = self._path(path)
+        if not path:
+            raise FileNotFoundError(f"{self.url} is no file")
+        return full
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        """See ``Storage.put_if_absent``: one call; what is not "exists" is ambiguous."""
+        full, action, began = self._file(path), f"write {path}", self.clock.monotonic()
+        try:
+            with self._using(action) as instance:
+                self._create(instance, full, data)
+        except FileExistsError:
+            raise FileExistsError(f"{self.url}/{path} exists") from None
+        except FileNotFoundError:
+            raise StorageError(f"{self.url}: cannot {action}: there is no such directory, or bucket") from None
+        except StorageReadOnlyError as error:
+            raise self._certain(error) from None
+        self._time.put(path, began)
+        return None
+
+    def _create(self, instance: Any, full: str, data: bytes) -> None:
+        """Create a file exclusively.
+
+        Raises:
+            FileExistsError: it is there.
+            Exception: it may be there.
+        """
+        instance.pipe_file(full, data, mode="create")
+
+    def _certain(self, error: CommitLogError) -> CommitLogError:
+        """Return what is raised for a put that was denied: a library may have tried before, and have landed it."""
+        return StorageError(str(error))
+
+    def write_once(self, path: str, data: bytes) -> None:
+        """See ``Storage.write_once``."""
+        full, began = self._file(path), self.clock.monotonic()
+        self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
+        self._time.put(path, began)
+
+    def create(self, path: str) -> OutputFile:
+        """See ``Storage.create``: gathered on this machine's disk first."""
+        full = self._file(path)
+
+        def store(file: IO[bytes]) -> None:
+            self._repeated(f"write {path}", lambda instance: self._replace_by_file(instance, full, file))
+
+        return SpooledOutputFile(store)
+
+    def _replace(self, instance: Any, full: str, data: bytes) -> None:
+        """Store a file, in the place of one that has the name."""
+        instance.pipe_file(full, data)
+
+    def _replace_by_file(self, instance: Any, full: str, file: IO[bytes]) -> None:
+        """Store what a local file holds."""
+        instance.put_file(file.name, full)
+
+    def open_append(self, path: str) -> AppendFile:
+        """Refuse: nothing is appended here (``can_append``)."""
+        self._path(path)
+        raise UnsupportedError(f"{self.url}/{path}: files here can't be appended to")
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``Storage.read``: a look and a ranged read."""
+        return self._read(path, start, length, self.info(path))
+
+    def map(self, path: str, start: int, length: int) -> pa.Buffer:
+        """See ``Storage.map``: read, as there is nothing to map."""
+        return pa.py_buffer(self.read(path, start, length))
+
+    def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
+        """See ``Storage.fetch``: looked at before and after, as a read says nothing of the file."""
+        before = self.info(path)
+        for _ in range(_LOOKS):
+            try:
+                data: bytes | None = self._read(path, 0, length, before)
+            except _ChangedError:
+                data = None
+            after = self.info(path)
+            if data is not None and after == before:
+                return data, after
+            before = after
+        raise StorageError(f"{self.url}: cannot read {path}: it changed {_LOOKS} times meanwhile; read it again")
+
+    def _read(self, path: str, start: int, length: int | None, info: FileInfo) -> bytes:
+        """Return a range of a file that was looked at.
+
+        Raises:
+            StorageError: not as many bytes came as it has.
+        """
+        full, end = self._file(path), info.size if length is None else min(info.size, start + length)
+        if end <= start:
+            return b""
+        data = self._repeated(f"read {path}", lambda instance: bytes(self._range(instance, full, start, end)))
+        if len(data) != end - start:
+            raise _ChangedError(
+                f"{self.url}: cannot read {path}: {len(data)} bytes of {end - start} came; read it again"
+            )
+        return data
+
+    def _range(self, instance: Any, full: str, start: int, end: int) -> Any:
+        return instance.cat_file(full, start=start, end=end)
+
+    def info(self, path: str) -> FileInfo:
+        """See ``Storage.info``."""
+        full = self._file(path)
+        info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
+        self._time.seen(path, info.modified_ms, self.clock.monotonic())
+        return info
+
+    def _look(self, instance: Any, full: str) -> FileInfo:
+        instance.invalidate_cache()
+        found = instance.info(full)
+        if found["type"] != "file":
+            raise FileNotFoundError(full)
+        return file_info(found, self.url)
+
+    def names(self, directory: str) -> list[str]:
+        """See ``Storage.names``."""
+        return [name for name in self._all_names(directory) if not name.startswith(TEMPORARY)]
+
+    def _all_names(self, directory: str) -> list[str]:
+        full = self._path(directory)
+        try:
+            return sorted(set(self._repeated(f"list {directory}", lambda instance: self._names_in(instance, full))))
+        except FileNotFoundError:
+            return []
+
+    def _names_in(self, instance: Any, full: str) -> list[str]:
+        """Return the names in a directory; none where it is a file, which some filesystems list as itself."""
+        instance.invalidate_cache()
+        pairs = (str(path).rstrip("/").rpartition("/")[::2] for path in instance.ls(full, detail=False))
+        return [name for parent, name in pairs if name and parent.strip("/") == full.strip("/")]
+
+    # --- directories, and what there is no need of --------------------------------------------------------
+
+    def make_directory(self, directory: str) -> None:
+        """Do nothing: a name makes its directories."""
+        self._path(directory)
+
+    def sync_file(self, path: str) -> None:
+        """See ``Storage.sync_file``: what is there is as durable as the filesystem makes it."""
+        self.info(path)
+
+    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
+        """Do nothing: what is there is as durable as the filesystem makes it."""
+        self._path(directory)
+
+    def delete(self, path: str) -> None:
+        """See ``Storage.delete``."""
+        full = self._path(path)
+        with suppress(FileNotFoundError):
+            self._repeated(f"delete {path}", lambda instance: self._remove(instance, full))
+
+    def _remove(self, instance: Any, full: str) -> None:
+        instance.rm_file(full)
+
+    def delete_tree(self, directory: str) -> None:
+        """See ``Storage.delete_tree``: file by file; never all of a root, which may be all of a bucket."""
+        full = self._path(directory)
+        if not directory:
+            raise UsageError(f"{self.url}: a whole root is not deleted: name a directory in it")
+        with suppress(FileNotFoundError):
+            self._repeated(f"delete {directory}", lambda instance: self._remove_tree(instance, full))
+
+    def _remove_tree(self, instance: Any, full: str) -> None:
+        instance.invalidate_cache()
+        for path in instance.find(full):
+            with suppress(FileNotFoundError):
+                instance.rm_file(path)
+
+    def remove_abandoned(self, directory: str, before_ms: int) -> int:
+        """Return 0: nothing is written under a temporary name."""
+        self._path(directory)
+        return 0
+
+    @contextmanager
+    def try_lock(self, path: str) -> Iterator[bool]:
+        """Yield False: there are no locks here."""
+        self._path(path)
+        yield False
+
+    def now_ms(self) -> int:
+        """See ``Storage.now_ms``: from replies; where none is near, a file is put and looked at."""
+        seconds = self.clock.monotonic()
+        if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
+            self._asked_at = seconds
+            with suppress(StorageError, FileNotFoundError):  # who may only read has what replies say
+                self._ask_time(f"{CLOCK}/{self.new_id()}")
+        return self._time.at_least(self.clock.monotonic())
+
+    def _ask_time(self, path: str) -> None:
+        self.write_once(path, b"time\n")
+        try:
+            now_ms = self.info(path).modified_ms
+        finally:
+            self.delete(path)
+        for name in self.names(CLOCK):
+            if self.info(f"{CLOCK}/{name}").modified_ms + _LEFT_MS < now_ms:
+                self.delete(f"{CLOCK}/{name}")
+
+    def new_id(self) -> str:
+        """See ``Storage.new_id``."""
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        """See ``Storage.jitter``."""
+        return random.random()
+
+
+class _ChangedError(StorageError):
+    """Not as many bytes came as the file has that was looked at."""

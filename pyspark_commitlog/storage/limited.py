@@ -1,0 +1,272 @@
+"""The door to a root that is one of several: no call waits longer than its limit, whatever the system does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
+from pyspark_commitlog.storage.calls import Calls
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_commitlog.storage.events import Events
+
+_Result = TypeVar("_Result")
+
+#: Seconds that a call may take: a look, a small write with its syncs, and one of data.
+LOOK_SECONDS, PUT_SECONDS, DATA_SECONDS = 4.0, 8.0, 30.0
+
+
+def limited(storage: Storage) -> LimitedStorage:
+    """Return the door to a root whose calls have limits; itself, if it is that already."""
+    return storage if isinstance(storage, LimitedStorage) else LimitedStorage(storage)
+
+
+def begun(storage: Storage, what: str, act: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Begin several calls of a root, beside the caller where it is one with limits; return what waits for them."""
+    return storage.calls.begin(what, act) if isinstance(storage, LimitedStorage) else act
+
+
+class LimitedStorage(Storage):
+    """Hands all on to another door, within limits.
+
+    Raises, each of its methods:
+        ReplicaNotAvailableError: the root hangs. A put, or write, that was given up may be done later.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self.url, self.clock = inner.url, inner.clock
+        self.calls = Calls.of(inner.url)
+        self._appends: bool | None = None
+        self._client: str | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"inner": self._inner, "others": self.others}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["inner"])  # type: ignore[misc]
+        self.others = state["others"]
+
+    def _run(
+        self,
+        what: str,
+        act: Callable[[], _Result],
+        seconds: float | None = None,
+        undo: Callable[[_Result], object] | None = None,
+    ) -> _Result:
+        return self.calls.run(what, act, LOOK_SECONDS if seconds is None else seconds, undo)
+
+    @property
+    def can_append(self) -> bool:  # type: ignore[override]
+        """As the inner one: asked once."""
+        if self._appends is None:
+            self._appends = self._run("a look at the mount", lambda: self._inner.can_append)
+        return self._appends
+
+    @property
+    def bills_requests(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return self._inner.bills_requests
+
+    @property
+    def client(self) -> str:  # type: ignore[override]
+        """As the inner one: asked once."""
+        if self._client is None:
+            self._client = self._run("a look at the mount", lambda: self._inner.client)
+        return self._client
+
+    @property
+    def remedy(self) -> str:
+        """As the inner one."""
+        return self._inner.remedy
+
+    def peer(self, url: str) -> Storage:
+        """Return the door to another root, which has limits too."""
+        return limited(self._inner.peer(url))
+
+    def place(self) -> object:
+        """As the inner one."""
+        return self._run("a look", self._inner.place)
+
+    def device(self) -> object:
+        """As the inner one."""
+        return self._run("a look", self._inner.device)
+
+    def fault(self, directory: str) -> str | None:
+        """As the inner one."""
+        return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
+        """As the inner one."""
+        return self._run(f"a put of {path}", lambda: self._inner.put_if_absent(path, data), PUT_SECONDS)
+
+    def write_once(self, path: str, data: bytes) -> None:
+        """As the inner one."""
+        self._run(f"a write of {path}", lambda: self._inner.write_once(path, data), DATA_SECONDS)
+
+    def create(self, path: str) -> OutputFile:
+        """As the inner one."""
+        made = self._run(f"a write of {path}", lambda: self._inner.create(path), PUT_SECONDS, OutputFile.discard)
+        return _Output(self, path, made)
+
+    def open_append(self, path: str) -> AppendFile:
+        """As the inner one."""
+        made = self._run(f"a write of {path}", lambda: self._inner.open_append(path), PUT_SECONDS, AppendFile.close)
+        return _Append(self, path, made)
+
+    def make_directory(self, directory: str) -> None:
+        """As the inner one."""
+        self._run(f"making {directory}", lambda: self._inner.make_directory(directory), PUT_SECONDS)
+
+    def sync_file(self, path: str) -> None:
+        """As the inner one."""
+        self._run(f"a sync of {path}", lambda: self._inner.sync_file(path), DATA_SECONDS)
+
+    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
+        """As the inner one."""
+        self._run(f"a sync of {directory}", lambda: self._inner.sync_directory(directory, fresh=fresh), PUT_SECONDS)
+
+    def delete(self, path: str) -> None:
+        """As the inner one."""
+        self._run(f"a removal of {path}", lambda: self._inner.delete(path), PUT_SECONDS)
+
+    def delete_tree(self, directory: str) -> None:
+        """As the inner one."""
+        self._run(f"a removal of {directory}", lambda: self._inner.delete_tree(directory), DATA_SECONDS)
+
+    def remove_abandoned(self, directory: str, before_ms: int) -> int:
+        """As the inner one."""
+        return self._run(
+            f"cleaning {directory}", lambda: self._inner.remove_abandoned(directory, before_ms), DATA_SECONDS
+        )
+
+    @contextmanager
+    def try_lock(self, path: str) -> Iterator[bool]:
+        """As the inner one."""
+        lock = self._inner.try_lock(path)
+
+        def leave(_: bool = False) -> None:
+            lock.__exit__(None, None, None)
+
+        held = self._run(f"a lock of {path}", lock.__enter__, undo=leave)
+        try:
+            yield held
+        finally:
+            self._run(f"a lock of {path}", leave)
+
+    def holder(self, path: str) -> Holder:
+        """As the inner one."""
+        return self._run(f"a read of {path}", lambda: self._inner.holder(path))
+
+    @contextmanager
+    def turn(self, directory: str, seconds: float) -> Iterator[bool]:
+        """As the inner one."""
+        turn = self._inner.turn(directory, seconds)
+
+        def leave(_: bool = False) -> None:
+            turn.__exit__(None, None, None)
+
+        came = self._run(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
+        try:
+            yield came
+        finally:
+            self._run(f"a turn at {directory}", leave)
+
+    def follow(self, events: Events, directory: str) -> int | None:
+        """As the inner one."""
+        return self._run(f"a look at {directory}", lambda: self._inner.follow(events, directory))
+
+    def now_ms(self) -> int:
+        """As the inner one."""
+        return self._run("a look at its time", self._inner.now_ms, DATA_SECONDS)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """As the inner one."""
+        return self._run(f"a read of {path}", lambda: self._inner.read(path, start, length))
+
+    def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
+        """As the inner one."""
+        return self._run(f"a read of {path}", lambda: self._inner.fetch(path, length))
+
+    def map(self, path: str, start: int, length: int) -> pa.Buffer:
+        """Return a copy: a page of a mapped file may hang any thread that touches it."""
+        import pyarrow as pa
+
+        return self._run(f"a read of {path}", lambda: pa.py_buffer(self._inner.read(path, start, length)), DATA_SECONDS)
+
+    def info(self, path: str) -> FileInfo:
+        """As the inner one."""
+        return self._run(f"a look at {path}", lambda: self._inner.info(path))
+
+    def exists(self, path: str) -> bool:
+        """As the inner one."""
+        return self._run(f"a look at {path}", lambda: self._inner.exists(path))
+
+    def names(self, directory: str) -> list[str]:
+        """As the inner one."""
+        return self._run(f"a listing of {directory}", lambda: self._inner.names(directory))
+
+    def new_id(self) -> str:
+        """As the inner one."""
+        return self._inner.new_id()
+
+    def jitter(self) -> float:
+        """As the inner one."""
+        return self._inner.jitter()
+
+
+class _Output:
+    """See ``storage.base.OutputFile``."""
+
+    def __init__(self, storage: LimitedStorage, path: str, inner: OutputFile) -> None:
+        self._storage, self._path, self._inner = storage, path, inner
+
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        """As the inner one."""
+        self._storage._run(f"a write of {self._path}", lambda: self._inner.write(*pieces), DATA_SECONDS)
+
+    def close(self, *, durable: bool = True) -> tuple[int, int]:
+        """As the inner one."""
+        return self._storage._run(f"a write of {self._path}", lambda: self._inner.close(durable=durable), DATA_SECONDS)
+
+    def discard(self) -> None:
+        """As the inner one."""
+        self._storage._run(f"a write of {self._path}", self._inner.discard)
+
+
+class _Append:
+    """See ``storage.base.AppendFile``."""
+
+    def __init__(self, storage: LimitedStorage, path: str, inner: AppendFile) -> None:
+        self._storage, self._path, self._inner = storage, path, inner
+
+    def _run(self, act: Callable[[], _Result]) -> _Result:
+        return self._storage._run(f"a write of {self._path}", act, DATA_SECONDS)
+
+    def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
+        """As the inner one."""
+        return self._run(lambda: self._inner.write_at(position, pieces))
+
+    def truncate(self, length: int) -> None:
+        """As the inner one."""
+        self._run(lambda: self._inner.truncate(length))
+
+    def reserve(self, length: int) -> None:
+        """As the inner one."""
+        self._run(lambda: self._inner.reserve(length))
+
+    def sync(self) -> None:
+        """As the inner one."""
+        self._run(self._inner.sync)
+
+    def close(self) -> None:
+        """As the inner one."""
+        self._run(self._inner.close)

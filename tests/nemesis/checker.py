@@ -1,0 +1,135 @@
+"""What histories of a log on several roots say of its promises. Pure.
+
+Each function returns what contradicts one promise, a sentence each; ``faults`` all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.nemesis.history import Acked, Event, Read, Shown
+
+#: What stands for an offset without a record (it was lost by an election before anybody read it).
+_GAP = None
+_Place = tuple[int, int]
+
+
+def faults(histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Read]]) -> list[str]:
+    """Return what contradicts the promises.
+
+    Args:
+        histories: of each process, the events in their order.
+        final: what was read of each root, from its beginning to its end, when nothing failed any more.
+    """
+    found = [list(history) for history in histories]
+    events = [event for history in found for event in history]
+    acked = [event for event in events if isinstance(event, Acked)]
+    reads = [event for event in events if isinstance(event, Read)]
+    last = [read for each in final.values() for read in each]
+    return [
+        *lost(acked, final),
+        *doubled([*reads, *last]),
+        *changed(reads, last),
+        *went_back(found),
+        *out_of_order(acked),
+        *parted(final),
+    ]
+
+
+def lost(acked: Iterable[Acked], final: Mapping[str, Sequence[Read]]) -> list[str]:
+    """What was acknowledged with acks=all is on each root in the end, at the offset that was returned."""
+    found = []
+    everything = [event for event in acked if event.acks == "all"]
+    for root, reads in final.items():
+        records, places = _records(reads), defaultdict[str, list[_Place]](list)
+        for place, value in records.items():
+            places[value].append(place)
+        for event in everything:
+            at = places.get(event.value, [])
+            if not at:
+                found.append(f"lost at {root}: {event}")
+            elif event.offset >= 0 and (event.partition, event.offset) not in at:
+                found.append(f"at {root} at {at}, not where it was acknowledged: {event}")
+    return found
+
+
+def doubled(reads: Iterable[Read]) -> list[str]:
+    """No value has two offsets, whoever read it wherever and whenever."""
+    places = defaultdict[str, set[_Place]](set)
+    for read in reads:
+        for offset, value in read.records:
+            places[value].add((read.partition, offset))
+    return [f"{value} is twice in the log, at {sorted(at)}" for value, at in places.items() if len(at) > 1]
+
+
+def changed(reads: Iterable[Read], final: Iterable[Read]) -> list[str]:
+    """What was read at an offset, a record or a gap, is read there for ever, at each root."""
+    seen, found = dict[_Place, tuple[str | None, str]](), []
+    for read in [*reads, *final]:
+        records = dict(read.records)
+        if strays := [offset for offset in records if not read.start <= offset < read.end]:
+            found.append(f"{strays} are not among the offsets that were read: {read}")
+        for offset in range(read.start, read.end):
+            value = records.get(offset, _GAP)
+            before, root = seen.setdefault((read.partition, offset), (value, read.root))
+            if before != value:
+                found.append(
+                    f"partition {read.partition}, offset {offset}: {before or 'a gap'} at {root}, "
+                    f"then {value or 'a gap'} at {read.root}"
+                )
+    return found
+
+
+def went_back(histories: Iterable[Sequence[Event]]) -> list[str]:
+    """The high watermark of a root never goes back, in the eyes of any one reader."""
+    found = []
+    for history in histories:
+        last: dict[str, Shown] = {}
+        for event in history:
+            if not isinstance(event, Shown):
+                continue
+            before = last.get(event.root, event)
+            ends = any(then > now for then, now in zip(before.ends, event.ends, strict=False))
+            if event.number < before.number or ends or len(event.ends) < len(before.ends):
+                found.append(f"the high watermark went back: {before}, then {event}")
+            last[event.root] = event
+    return found
+
+
+def out_of_order(acked: Iterable[Acked]) -> list[str]:
+    """The records of one writer, by their numbers (``name-number``), have rising offsets in each partition."""
+    rows = defaultdict[tuple[str, int], list[tuple[int, int]]](list)
+    for event in acked:
+        if event.offset >= 0:
+            rows[event.writer, event.partition].append((int(event.value.rpartition("-")[2]), event.offset))
+    found = []
+    for (writer, partition), pairs in rows.items():
+        offsets = [offset for _, offset in sorted(pairs)]
+        if offsets != sorted(offsets):
+            found.append(f"the records of {writer} in partition {partition} are out of order: {sorted(pairs)}")
+    return found
+
+
+def parted(final: Mapping[str, Sequence[Read]]) -> list[str]:
+    """All roots have equal records, and gaps, in the end."""
+    found, first = [], next(iter(final), "")
+    for root, reads in final.items():
+        if _extent(reads) != _extent(final[first]):
+            found.append(f"{root} ends at {_extent(reads)}, {first} at {_extent(final[first])}")
+        here, there = _records(reads), _records(final[first])
+        found += [f"{place} differs at {root} and {first}" for place in here.keys() ^ there.keys()]
+    return found
+
+
+def _records(reads: Iterable[Read]) -> dict[_Place, str]:
+    return {(read.partition, offset): value for read in reads for offset, value in read.records}
+
+
+def _extent(reads: Iterable[Read]) -> dict[int, tuple[int, int]]:
+    """Return the first and last offsets that were read of each partition."""
+    found: dict[int, tuple[int, int]] = {}
+    for read in reads:
+        start, end = found.get(read.partition, (read.start, read.end))
+        found[read.partition] = min(start, read.start), max(end, read.end)
+    return found

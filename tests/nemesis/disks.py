@@ -1,0 +1,108 @@
+"""Disks that can be taken away, filled and made read-only: file systems in memory, in a mount namespace of one's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_SIZE_BYTES = 384 * 2**20
+_ZEROS = bytes(2**20)
+#: A disk that a process writes to can't be made read-only at that moment.
+_TRIES = 50
+INSIDE = "NEMESIS_INSIDE"
+
+
+def enter_namespace(module: str, arguments: list[str]) -> None:
+    """Run the module again where mounts are seen by nobody else, and go with the last process.
+
+    Raises:
+        SystemExit: neither root nor a user namespace may mount here.
+    """
+    if os.environ.get(INSIDE):
+        return
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
+    tried = subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        sys.exit(
+            "The nemesis needs file systems of its own, and can't mount any here: run it as root, or allow user "
+            f"namespaces (`{' '.join(unshare)} mount -t tmpfs tmpfs /mnt` says: {tried.stderr.strip()})"
+        )
+    os.environ[INSIDE] = "1"
+    os.execvp(unshare[0], [*unshare, sys.executable, "-m", module, *arguments])
+
+
+class Disk:
+    """A file system of its own, seen at ``place`` while it is there.
+
+    Args:
+        home: a directory, for all disks.
+        name: of the disk.
+    """
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.name, self.place = name, home / name
+        self._backing = home / "disks" / name
+        self._filler = self._backing / "filler"
+        self._whole = self._backing / "whole"
+        for directory in (self.place, self._backing):
+            directory.mkdir(parents=True)
+        _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(self._backing))
+        self._whole.mkdir()
+        self.give_back()
+
+    def take_away(self) -> None:
+        """Take it away: an empty directory is left. Processes that have files open go on writing to them."""
+        _run("umount", "--lazy", str(self.place))
+
+    def give_back(self) -> None:
+        """Give it back as it is."""
+        _run("mount", "--bind", str(self._whole), str(self.place))
+
+    def strays(self) -> list[str]:
+        """Take it away, and return the files below: what was written while it was not there."""
+        self.take_away()
+        found = [str(path.relative_to(self.place)) for path in sorted(self.place.rglob("*")) if path.is_file()]
+        self.give_back()
+        return found
+
+    def fill(self) -> None:
+        """Leave no room on it."""
+        with suppress(OSError), open(self._filler, "ab", buffering=0) as file:
+            while True:
+                file.write(_ZEROS)
+
+    def empty(self) -> None:
+        """Make the room again."""
+        self._filler.unlink(missing_ok=True)
+
+    def make_read_only(self) -> bool:
+        """Have it refuse what changes it; False where a process writes to a file all the time."""
+        return _tried(lambda: _run("mount", "-o", "remount,bind,ro", str(self.place)))
+
+    def make_writable(self) -> None:
+        """Undo ``make_read_only``."""
+        _run("mount", "-o", "remount,bind,rw", str(self.place))
+
+    def save(self, target: Path) -> None:
+        """Copy what is on it."""
+        shutil.copytree(self._whole, target)
+
+
+def _tried(act: Callable[[], None]) -> bool:
+    for _ in range(_TRIES):
+        try:
+            act()
+            return True
+        except subprocess.CalledProcessError:
+            time.sleep(0.02)
+    return False
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)

@@ -1,0 +1,291 @@
+"""What a producer's commit with acks=all costs, and what holds between its acknowledgement and the high watermark.
+
+The interleavings, entry n being acknowledged when all in sync have learned it, before any entry states hw = n:
+
+1. The writer goes on: entry n + 1 states it. No entry of its own is put.
+2. The writer rests: the thread beside it states it. Meanwhile readers don't see n; nobody waits for n.
+3. The writer dies: n is on all in sync. `replicate`, or the next commit of anybody, states it.
+4. The leader is lost: whoever is elected has learned n, so n is not void.
+5. Two at once: the thread beside it and the next commit want one number. One loses it, looks again, and finds that
+   nothing is left to state.
+6. A retry of a batch that was written with acks=1 is not sure to be on all in sync: it waits for the high watermark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog, Producer
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.producer import high_watermark
+from pyspark_commitlog.producer.high_watermark import HighWatermark
+from pyspark_commitlog.storage.local import LocalStorage
+from tests.support.records import batch_of, stage
+from tests.support.replicas import Replicated
+
+ROOTS = "abc"
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path)
+
+
+def synced(monkeypatch: pytest.MonkeyPatch, under: Path) -> list[str]:
+    """Return a list that gets the root of each file or directory that is synced, in order."""
+    seen, fsync = list[str](), os.fsync
+
+    def counted(fd: int) -> None:
+        fsync(fd)
+        seen.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{under}/").split("/")[0])
+
+    monkeypatch.setattr(os, "fsync", counted)
+    return seen
+
+
+def test_a_producers_commit_syncs_a_file_and_a_name_at_each_root(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = roots.create(config={})
+    for value in (b"1", b"2"):  # the first makes sure of what the topic's maker left
+        roots.write(value, hw_later=True, topic=topic)
+    seen = synced(monkeypatch, roots.path)
+    roots.write(b"3", hw_later=True, topic=topic)
+    assert Counter(seen) == {"m": 2, "a": 2, "b": 2, "c": 2}
+    assert seen[:2] == ["m", "m"], "the entry is decided before others learn it"
+    seen.clear()
+    roots.write(b"4", topic=topic)
+    assert Counter(seen) == {"m": 4, "a": 4, "b": 4, "c": 4}, "one that states the high watermark puts two entries"
+
+
+def test_a_chunk_and_its_name_are_synced_once_at_each_root(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = roots.create()
+    for value in (b"1", b"2"):
+        roots.write(value, hw_later=True, topic=topic)
+    seen = synced(monkeypatch, roots.path)
+    staged = stage(topic, batch_of([b"3"]), everywhere=True)
+    assert Counter(seen) == {"a": 2, "b": 2, "c": 2}
+    commit(topic, staged.topic_id, [staged], hw_later=True)
+    assert Counter(seen) == {"m": 2, "a": 4, "b": 4, "c": 4}
+
+
+def test_a_chunk_that_another_process_staged_is_synced_by_the_one_that_counts_it(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = roots.create()
+    for value in (b"1", b"2"):
+        roots.write(value, hw_later=True, topic=topic)
+    staged = stage(topic, batch_of([b"3"]), everywhere=True)
+    assert staged.chunk is not None
+    there = roots.path / "b" / topic.paths(staged.topic_id).chunk(staged.chunk.name)
+    shutil.copy(there, there.with_name("copy"))
+    there.with_name("copy").replace(there)  # another file under its name, as of a root that was copied
+    seen = synced(monkeypatch, roots.path)
+    commit(topic, staged.topic_id, [staged], hw_later=True)
+    assert Counter(seen) == {"m": 2, "a": 2, "b": 4, "c": 2}
+
+
+def test_the_replicas_learn_at_the_same_time(roots: Replicated) -> None:
+    topic = roots.create()
+    roots.write(b"1", hw_later=True, topic=topic)
+    together, learning = threading.Barrier(len(ROOTS)), list[str]()
+
+    def at(root: str) -> None:
+        def hook(operation: str, path: str, moment: str) -> None:
+            if operation == "put_if_absent" and moment == "before":
+                together.wait(10)  # breaks, where one of them begins after another has ended
+                learning.append(root)
+
+        roots.hooks[root] = hook
+
+    for root in ROOTS:
+        at(root)
+    roots.write(b"2", hw_later=True, topic=topic)
+    assert sorted(learning) == list(ROOTS)
+
+
+def test_the_next_commit_states_the_high_watermark(roots: Replicated) -> None:
+    topic = roots.create()
+    first = roots.write(b"1", hw_later=True, topic=topic).sequence
+    assert roots.values("a") == []
+    second = roots.write(b"2", hw_later=True, topic=topic).sequence
+    assert (first, second) == (2, 3), "no entry between them"
+    assert [roots.values(root) for root in ROOTS] == [[b"1"]] * 3
+
+
+def test_what_a_writer_that_died_has_acknowledged_is_shown_by_replicate(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1", hw_later=True)
+    assert roots.values("a") == []
+    roots.log("b").replicate("t")
+    assert [roots.values(root) for root in ROOTS] == [[b"1"]] * 3
+
+
+def test_what_is_acknowledged_below_no_high_watermark_outlives_an_election(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1", hw_later=True)
+    roots.take_away("a")
+    roots.write(b"2", topic=roots.topic("b"))
+    assert roots.leader() != "a"
+    assert [roots.values(root) for root in "bc"] == [[b"1", b"2"]] * 2
+
+
+def test_a_retry_of_what_was_written_with_acks_1_waits_for_the_high_watermark(roots: Replicated) -> None:
+    roots.create()
+    writer = Transaction("txn:app", 1, False)
+    roots.write(b"1", writer=writer, acks_all=False, hw_later=True)
+    assert roots.values("a") == []
+    assert roots.write(b"1", writer=writer, hw_later=True).skipped
+    assert [roots.values(root) for root in ROOTS] == [[b"1"]] * 3
+
+
+def test_two_that_state_it_at_once_put_one_entry(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1", hw_later=True)
+    one, other = roots.order(), roots.order()
+    one.pusher.push()
+    other.state_hw()
+    one.pusher.raise_hw(one.places.newest())
+    kinds = [stored.entry.kind for stored in map(other.places.decider().journal.read, range(1, 4))]
+    assert kinds == ["create", "append", "hw"]
+    assert other.places.newest().sequence == 3
+
+
+# --- beside a producer ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    places = [str(tmp_path / name) for name in ROOTS]
+    CommitLog.create_root(places, [str(tmp_path / "m")]).create_topic("t", 1)
+    return places[0]
+
+
+def entries(root: Path) -> int:
+    return len(list((root / "topics" / "t" / "journal").glob("*")))
+
+
+def seen(root: Path) -> list[bytes | None]:
+    return [record.value for record in CommitLog(str(root)).read("t", 0, 0, 100)]
+
+
+def test_flush_returns_when_readers_see_it(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)
+    with Producer(path, linger_ms=0) as producer:
+        producer.send("t", b"1").result(30)
+        assert seen(tmp_path / "a") == []
+        assert producer.flush() == 0
+        assert [seen(tmp_path / root) for root in ROOTS] == [[b"1"]] * 3
+        producer.send("t", b"2").result(30)
+    assert [seen(tmp_path / root) for root in ROOTS] == [[b"1", b"2"]] * 3, "so does close"
+
+
+def test_readers_see_it_soon_without_a_flush(path: str, tmp_path: Path) -> None:
+    with Producer(path, linger_ms=0) as producer:
+        producer.send("t", b"1").result(30)
+        until = time.monotonic() + 30
+        while seen(tmp_path / "b") != [b"1"]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_one_who_sends_one_by_one_puts_an_entry_for_each(path: str, tmp_path: Path) -> None:
+    with Producer(path, linger_ms=0) as producer:
+        producer._opened("t")._delivery._watermark._since  # noqa: B018 opened before it is timed
+        for _ in range(20):
+            producer.send("t", b"1").result(30)
+        many = entries(tmp_path / "m")
+    assert many < 1 + 20 + 10, "an entry for the high watermark comes only where the next one is late"
+
+
+class _Topic:
+    """Counts what is stated; fails as often as it is to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.stated, self.failures, self.journal = 0, failures, self
+
+    def order(self) -> _Topic:
+        return self
+
+    def state_hw(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("injected")
+        self.stated += 1
+
+
+def job(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> tuple[HighWatermark, list[float]]:
+    """Return a job that is run by hand, and the pauses that it asks for."""
+    made, asked = HighWatermark(LocalStorage("never-touched"), "t"), list[float]()
+    made._topic = topic  # type: ignore[assignment]
+    monkeypatch.setattr(made, "_ask", asked.append)
+    return made, asked
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    time_is = [100.0]
+    monkeypatch.setattr(high_watermark, "monotonic", lambda: time_is[0])
+    return time_is
+
+
+def test_nothing_is_stated_while_a_commit_is_under_way_or_has_just_ended(
+    monkeypatch: pytest.MonkeyPatch, now: list[float]
+) -> None:
+    topic = _Topic()
+    stater, asked = job(monkeypatch, topic)
+    stater.begins()
+    stater.ends(committed=True)
+    stater.run()
+    assert (topic.stated, asked) == (0, [0.02, pytest.approx(0.02)])
+    now[0] += 1
+    stater.begins()
+    stater.run()
+    assert topic.stated == 0
+    stater.ends(committed=False)
+    now[0] += 1
+    stater.run()
+    stater.run()
+    assert topic.stated == 1
+
+
+def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
+    topic = _Topic(failures=2)
+    stater, asked = job(monkeypatch, topic)
+    stater.ends(committed=True)
+    now[0] += 1
+    for _ in range(3):
+        stater.run()
+    assert (topic.stated, asked[1:]) == (1, [1.0, 2.0])
+
+
+def test_a_flush_waits_for_what_is_being_stated(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
+    topic, stating, go_on = _Topic(), threading.Event(), threading.Event()
+    stater = HighWatermark(LocalStorage("never-touched"), "t")
+    stater._topic = topic  # type: ignore[assignment]
+    state_hw = topic.state_hw
+
+    def slow() -> None:
+        stating.set()
+        assert go_on.wait(10)
+        state_hw()
+
+    monkeypatch.setattr(topic, "state_hw", slow)
+    stater.ends(committed=True)
+    now[0] += 1
+    assert stating.wait(10)
+    flush = threading.Thread(target=stater.flush, args=[10])
+    flush.start()
+    flush.join(0.2)
+    assert flush.is_alive(), "readers don't see it yet"
+    go_on.set()
+    flush.join(10)
+    assert (flush.is_alive(), topic.stated) == (False, 1)

@@ -1,0 +1,216 @@
+"""A root that lags beyond what is kept: it gets the segments of another, begins at what that has settled, and learns on.
+
+Interleavings:
+
+1. What it needs next is collected, or the chunk of it is nowhere, since all others have settled that.
+2. The other root settles more than was copied meanwhile: what is published is the log after one entry, exactly.
+3. The process is killed at any step: what was written is named by nobody, or all of it is, and the next one goes on.
+4. It begins at an entry that states an older high watermark, whose entry it does not have: readers see what is settled.
+5. A process stands on its old newest entry: what follows the gap would never be found, so those entries go.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.log.maintain import catch_up as copying
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.model import silent
+from pyspark_commitlog.replicas.catching_up import catch_up
+from tests.crash.conftest import fast_path as fast_path
+from tests.crash.processes import start
+from tests.support.replicas import CONFIG, Replicated
+from tests.support.syscalls import killed_before
+from tests.support.world import DELAY_MS
+
+
+def no_device(operation: str, path: str, moment: str) -> None:
+    raise OSError(errno.EIO, "injected: the device is gone")
+
+
+def lagging(path: Path, *, wiped: bool = False, unknown: str = "") -> Replicated:
+    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected."""
+    roots = Replicated(path, unknown=unknown)
+    roots.create(1, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
+    roots.write(b"first")
+    roots.hooks["c"] = no_device
+    for number in range(3):
+        roots.write(b"%d" % number, b"%d again" % number)
+    assert roots.isr() == "ab"
+    for _ in range(3):
+        for root in "ab":
+            roots.log(root).maintain("t")
+        roots.clock.advance(DELAY_MS)
+    del roots.hooks["c"]
+    assert len(list((path / "a/topics/t").glob("*/staged/*.chunk"))) <= 1  # of an entry that stays
+    if wiped:
+        shutil.rmtree(path / "c/topics/t")
+    return roots
+
+
+def expected() -> list[bytes]:
+    return [b"first", *(value for n in range(3) for value in (b"%d" % n, b"%d again" % n))]
+
+
+def whole(roots: Replicated, values: list[bytes]) -> None:
+    """Each root has these records, and nothing of it is damaged."""
+    for root in roots.names:
+        assert roots.values(root) == values, f"at {root}"
+        assert not verify(roots.at(root), silent).faults, f"at {root}"
+
+
+@pytest.mark.parametrize(("wiped", "unknown"), [(False, ""), (True, ""), (False, "c"), (True, "c"), (True, "ab")])
+def test_a_root_that_lags_too_far_gets_segments_and_joins(fast_path: Path, wiped: bool, unknown: str) -> None:
+    """Whatever kinds of storage it is copied between."""
+    roots = lagging(fast_path, wiped=wiped, unknown=unknown)
+    done = roots.log().replicate("t")
+    assert done.failed == {}
+    assert roots.isr() == "abc"
+    whole(roots, expected())
+    roots.write(b"next")
+    whole(roots, [*expected(), b"next"])
+    for root in "abc":
+        roots.log(root).maintain("t")
+    whole(roots, [*expected(), b"next"])
+
+
+def test_it_leads_with_what_it_got(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    roots.log().replicate("t")
+    roots.log().elect("t", roots.id_of("c"))
+    roots.take_away("a")
+    roots.take_away("b")
+    assert roots.values("c") == expected()
+
+
+def test_a_gap_in_what_was_settled_is_not_covered(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = lagging(fast_path)
+    read = copying.walk
+
+    def without_the_last(storage: object, span: object) -> object:
+        frames = list(read(storage, span))  # type: ignore[arg-type]
+        return iter(frames[:-1])
+
+    monkeypatch.setattr(copying, "walk", without_the_last)
+    order = roots.order()
+    with pytest.raises(ReplicaNotAvailableError, match="are in no segment, nothing was copied"):
+        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    assert roots.values("c") == [b"first"]
+
+
+def test_a_damaged_frame_is_not_copied(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    for root in "ab":
+        for log in (fast_path / root / "topics/t").glob("*/0/*.log"):
+            data = bytearray(log.read_bytes())
+            data[-3] ^= 1
+            log.write_bytes(data)
+    order = roots.order()
+    with pytest.raises(ReplicaNotAvailableError, match="restore the file from a copy"):
+        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    assert roots.values("c") == [b"first"]
+    assert roots.isr() == "ab"
+
+
+def test_what_is_settled_only_in_part_is_no_beginning(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    topic = roots.at("a")
+    roots.write(b"later")
+    settled = topic.settled(topic.newest()[1].topic_id)[1]
+    found = copying.reached(topic, settled)
+    assert found is not None
+    assert found.sequence < topic.newest()[0].sequence
+    ends = topic.state_of(found.entry).log_end
+    assert ends == (settled.partition(0).end_offset,)
+
+
+def test_readers_of_a_root_that_began_see_what_it_has_settled(fast_path: Path) -> None:
+    """It is killed after it has put the entry at which it begins, which states an older high watermark."""
+    roots = lagging(fast_path, wiped=True)
+    order = roots.order()
+    catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    topic = roots.at("c")
+    (only,) = topic.journal.sequences()
+    settled = topic.settled(topic.newest()[1].topic_id)[1]
+    assert settled.through[0] == only
+    assert roots.values("c") == expected()
+    shown = topic.newest()[0]
+    assert shown.sequence == only
+
+
+def test_who_stands_on_the_old_newest_entry_finds_the_new_ones(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    reader = roots.at("c")
+    before = reader.newest()[0]
+    roots.log().replicate("t")
+    assert reader.newest()[0].sequence > before.sequence
+    assert before.sequence not in reader.journal.sequences()
+
+
+def test_a_root_that_decides_does_not_begin_later(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    order = roots.order()
+    before = (fast_path / "m/topics/t/journal").iterdir()
+    with pytest.raises(ReplicaNotAvailableError, match="decides what comes next"):
+        catch_up(order.places, roots.id_of("m"), TopicSegments("t"), order.places.newest())
+    assert list(before)
+
+
+def test_another_history_is_not_copied(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = lagging(fast_path)
+    order = roots.order()
+    newest = order.places.newest()
+    found = TopicSegments("t").settled(roots.storage("a"))
+    stored = order.places.at(roots.id_of("a")).journal.read(found.sequence)
+    for path in (fast_path / "a/topics/t/journal").iterdir():
+        if int(path.name[:20]) == stored.sequence:
+            other = fast_path / "m/topics/t/journal" / path.name
+            data = path.read_bytes()
+    assert other.read_bytes() == data
+    decided = order.places.decider().journal.read
+
+    def read(sequence: int) -> object:
+        entry = decided(sequence)
+        from dataclasses import replace
+
+        return replace(entry, entry=replace(entry.entry, write_id="another"))
+
+    monkeypatch.setattr(order.places.decider().journal, "read", read)
+    with pytest.raises(ReplicaNotAvailableError, match="another entry"):
+        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), newest)
+    assert roots.values("c") == [b"first"]
+
+
+def _catch_up_and_die(roots: Replicated, number: int) -> None:
+    with killed_before(number):
+        roots.log().replicate("t")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wiped", [False, True])
+def test_killed_before_any_change(fast_path: Path, wiped: bool) -> None:
+    """What a reader of the root sees is right at every step, and the next process goes on."""
+    made = lagging(fast_path / "made", wiped=wiped)
+    for number in count(1):
+        path = fast_path / str(number)
+        shutil.copytree(made.path, path)
+        roots = Replicated(path)
+        roots.clock.advance(made.clock.now_ms() - roots.clock.now_ms())
+        process = start(_catch_up_and_die, roots, number)
+        process.join()
+        assert process.exitcode in (0, -9)
+        if (path / "c/topics/t/journal").exists() and roots.at("c").journal.head() is not None:
+            seen = roots.values("c")
+            assert seen == expected()[: len(seen)]
+        assert roots.log().replicate("t").failed == {}
+        whole(roots, expected())
+        shutil.rmtree(path)
+        if process.exitcode == 0:
+            return

@@ -1,0 +1,74 @@
+"""Producers, consumers and their groups go on when the root goes away that they use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import CommitLog, Consumer, Producer
+
+LAG_MS = 300
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """The roots of a log with one topic, as clients name them."""
+    places = [str(tmp_path / name) for name in "abc"]
+    log = CommitLog.create_root(places, [str(tmp_path / "metadata")])
+    log.create_topic("t", 1, {"replica.lag.time.max.ms": LAG_MS})
+    return ",".join(places)
+
+
+def poll(consumer: Consumer, until: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    for _ in range(200):
+        values += [record.value for record in consumer.poll(0.1)]
+        if len(values) >= until:
+            break
+    return values
+
+
+def test_a_producer_goes_on_at_the_next_leader(path: str, tmp_path: Path) -> None:
+    with Producer(path) as producer:
+        for number in range(5):
+            producer.send("t", b"%d" % number).result(30)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        for number in range(5, 10):
+            producer.send("t", b"%d" % number).result(30)
+    for root in "bc":
+        found = [record.value for record in CommitLog(str(tmp_path / root)).read("t", 0, 0, 100)]
+        assert found == [b"%d" % number for number in range(10)]
+
+
+def test_a_consumer_of_a_group_goes_on_at_another_root(path: str, tmp_path: Path) -> None:
+    with Producer(path) as producer, Consumer(path, "t", group_id="g", auto_offset_reset="earliest") as consumer:
+        for number in range(5):
+            producer.send("t", b"%d" % number).result(30)
+        assert poll(consumer, 5) == [b"%d" % number for number in range(5)]
+        consumer.commit()
+        os.rename(tmp_path / "a", tmp_path / "away")
+        for number in range(5, 10):
+            producer.send("t", b"%d" % number).result(30)
+        assert poll(consumer, 5) == [b"%d" % number for number in range(5, 10)]
+        consumer.commit()
+    with Consumer(path, "t", group_id="g", auto_offset_reset="earliest") as consumer, Producer(path) as producer:
+        producer.send("t", b"10").result(30)
+        assert poll(consumer, 1) == [b"10"], "the group's offsets are those of the log, whatever root is opened"
+
+
+def test_a_root_that_only_decides_can_be_opened(path: str, tmp_path: Path) -> None:
+    with Producer(str(tmp_path / "metadata")) as producer:
+        producer.send("t", b"1").result(30)
+    with Consumer(str(tmp_path / "metadata"), "t", auto_offset_reset="earliest") as consumer:
+        assert poll(consumer, 1) == [b"1"]
+
+
+def test_settings_are_those_of_all_roots(path: str, tmp_path: Path) -> None:
+    CommitLog(str(tmp_path / "b")).alter_defaults({"retention.ms": 12_345})
+    log = CommitLog(str(tmp_path / "c"))
+    log.access.allow("ann", "admin")
+    assert CommitLog(str(tmp_path / "a"), principal="ann").describe("t").config["retention.ms"] == "12345"
+    assert [rule.principal for rule in CommitLog(str(tmp_path / "a")).access.rules()] == ["ann"]
+    assert not CommitLog(str(tmp_path / "a")).verify_root().unnamed

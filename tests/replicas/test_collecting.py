@@ -1,0 +1,131 @@
+"""What roots delete: never what a reader of theirs, or another root, may still need."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.run import maintain_topic
+from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.model import silent
+from pyspark_commitlog.replicas import rules
+from tests.support.records import batch_of, stage
+from tests.support.replicas import Replicated
+from tests.support.world import DELAY_MS, RETENTION_MS
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path)
+
+
+def no_device(operation: str, path: str, moment: str) -> None:
+    raise OSError(errno.EIO, "injected: the device is gone")
+
+
+def maintained(roots: Replicated, names: str = "abc") -> None:
+    """Settle and collect at roots all that may go."""
+    for _ in range(3):
+        for name in names:
+            maintain_topic(
+                roots.at(name), silent
+            )  # without ``replicate`` before it, which would take roots out, or back
+        roots.clock.advance(DELAY_MS)
+
+
+def collected(roots: Replicated, names: str) -> None:
+    """Settle and collect at roots all that may go, without an entry that would change the ISR."""
+    for name in names:
+        topic = roots.at(name)
+        settle_on(topic, topic.newest()[1].topic_id)
+        settle_on(topic, topic.newest()[1].topic_id)
+    roots.clock.advance(DELAY_MS)
+    for name in names:
+        topic = roots.at(name)
+        collect(topic, topic.newest()[1].topic_id)
+
+
+def entries(roots: Replicated, root: str) -> list[int]:
+    return roots.at(root).journal.sequences()
+
+
+def chunks(roots: Replicated, root: str) -> int:
+    return len(list((roots.path / root).glob("topics/t/*/staged/*")))
+
+
+def test_what_a_root_that_is_out_of_sync_lacks_stays_for_a_while(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("c")
+    roots.write(b"1")
+    roots.write(b"2")
+    assert roots.isr() == "ab"
+    maintained(roots, "ab")
+    roots.give_back("c")
+    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.values("c") == [b"0", b"1", b"2"]
+    maintained(roots)
+    assert [chunks(roots, root) for root in "abc"] == [0, 0, 0]
+    roots.take_away("c")
+    roots.write(b"3")
+    roots.clock.advance(RETENTION_MS)
+    maintained(roots, "ab")
+    assert [chunks(roots, root) for root in "ab"] == [0, 0], "it is not waited for any longer"
+
+
+def test_what_a_root_that_joins_lacks_stays(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.hooks["c"] = no_device
+    roots.order().pusher.change("joining", lambda state, base: rules.joining(state, roots.id_of("c")))
+    roots.write(b"1")
+    collected(roots, "ab")
+    assert [entries(roots, root)[0] for root in "ab"] == [1, 1]
+    roots.hooks.clear()
+    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.values("c") == [b"0", b"1"]
+
+
+def test_the_metadata_root_does_not_grow(roots: Replicated) -> None:
+    roots.create()
+    for number in range(5):
+        roots.write(b"%d" % number)
+    roots.log().delete_topic("t")
+    roots.clock.advance(DELAY_MS)
+    roots.log().create_topic("t", 1)
+    for number in range(5):
+        roots.write(b"%d" % number)
+    before = entries(roots, "m")
+    maintained(roots)
+    assert len(entries(roots, "m")) < 5 < len(before)
+    roots.write(b"5")
+    assert [len(roots.values(root)) for root in "abc"] == [6] * 3
+    assert len(list((roots.path / "m" / "topics" / "t").iterdir())) <= 2, "no former lives"
+
+
+def test_a_chunk_that_an_election_made_void_stays_for_the_retry_that_names_it_again(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    writer, topic = Transaction("txn:app", 1, False), roots.topic()
+    staged = stage(topic, batch_of([Random(1).randbytes(20_000)]))
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    commit(topic, staged.topic_id, [staged], writer, acks_all=False)
+    roots.hooks = {"a": no_device}
+    roots.order().elections.elect(roots.id_of("b"), why="test")
+    roots.hooks.clear()
+    assert roots.order().pusher.join(roots.id_of("a"))
+    roots.write(b"1", topic=roots.topic("b"))
+    maintained(roots)
+    assert chunks(roots, "a") == chunks(roots, "b") + 1
+    assert not commit(roots.topic("b"), staged.topic_id, [staged], writer).skipped
+    assert [len(roots.values(root)) for root in "abc"] == [3] * 3
+    roots.write(b"2", topic=roots.topic("b"))
+    maintained(roots)
+    assert [chunks(roots, root) for root in "abc"] == [1] * 3, "that of the newest append"

@@ -1,0 +1,186 @@
+"""Consumer groups on roots that belong together: what a group commits is learned by all, and outlives each root.
+
+The interleavings that it has to survive:
+
+1. Two processes commit the first offsets of a group at once: one entry is the first, the other follows it.
+2. A root is away while a group commits, and comes back: it learns what is left, though entries were collected.
+3. The metadata is lost for good: the group goes on where the roots that are left have learned.
+4. A root collects what another in sync has not learned: that could never go on.
+5. The leader's root of a group goes away: commits go on, and another root leads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.config import DAY_MS
+from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import Position
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.entries import state_of
+from tests.replicas.test_replica_interleavings import no_device
+from tests.support.replicas import Replicated
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    """Three roots with data, one that decides, a topic with ten records."""
+    made = Replicated(tmp_path)
+    made.create()
+    made.write(*(b"%d" % number for number in range(10)))
+    return made
+
+
+def group(roots: Replicated, at: str = "a") -> GroupLog:
+    return roots.log(at).group("g")
+
+
+def commit(roots: Replicated, offset: int, handle: GroupLog | None = None) -> None:
+    handle = handle or group(roots)
+    topic = handle.topic_state("t")
+    handle.advance([Position("t", topic.topic_id, 0, offset, topic.lineage)])
+
+
+def committed(roots: Replicated, at: str = "a") -> int | None:
+    """Return what a process finds that asks where the group is."""
+    handle = group(roots, at)
+    return handle.newest().offsets(handle.topic_state("t").topic_id).get(0)
+
+
+def learned(roots: Replicated, at: str) -> Stored:
+    """Return the newest entry at this very root."""
+    stored = GroupLog(roots.storage(at), "g").journal.newest()
+    assert stored is not None
+    return stored
+
+
+def test_each_root_learns_what_a_group_commits(roots: Replicated) -> None:
+    for offset in (1, 2, 3):
+        commit(roots, offset)
+    at_each = [learned(roots, name) for name in "mabc"]
+    assert len({stored.entry.write_id for stored in at_each}) == 1
+    assert at_each[0].sequence == 3
+    assert state_of(at_each[0].entry).hw == 3, "no entry is spent on a high watermark"
+    assert [committed(roots, name) for name in "abc"] == [3, 3, 3]
+
+
+def test_two_first_commits_at_once(roots: Replicated) -> None:
+    late = group(roots)
+
+    def other(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "groups/" in path and moment == "before":
+            roots.hooks.clear()
+            commit(roots, 1)
+
+    roots.hooks["m"] = other
+    commit(roots, 2, late)
+    assert committed(roots) == 2
+    assert learned(roots, "m").sequence == 2
+    assert state_of(learned(roots, "m").entry).replicas == state_of(learned(roots, "b").entry).replicas
+
+
+def test_a_root_that_was_away_learns_what_was_committed(roots: Replicated) -> None:
+    commit(roots, 1)
+    roots.take_away("b")
+    commit(roots, 2)
+    roots.give_back("b")
+    assert learned(roots, "b").sequence == 1
+    roots.log().replicate()
+    assert learned(roots, "b").sequence == 2
+
+
+def test_a_root_that_lags_beyond_what_is_kept_goes_on_with_what_is_left(roots: Replicated) -> None:
+    commit(roots, 1)
+    at = GroupLog(roots.storage("b"), "g")
+    assert at.newest().exists
+    roots.take_away("b")
+    for offset in range(2, 8):
+        commit(roots, offset)
+    decider = GroupLog(roots.storage("m"), "g")
+    for sequence in decider.journal.sequences()[:-2]:
+        decider.journal.delete(sequence)
+    roots.give_back("b")
+    roots.log().replicate()
+    assert GroupLog(roots.storage("b"), "g").journal.sequences() == decider.journal.sequences() == [6, 7]
+    topic = at.topic_state("t").topic_id
+    assert at.newest().offsets(topic) == {0: 7}, "a reader that had seen the first finds the newest"
+    assert "b" in roots.named(*state_of(learned(roots, "m").entry).isr)
+
+
+def test_commits_go_on_without_the_root_that_leads(roots: Replicated) -> None:
+    commit(roots, 1)
+    leader = roots.named(state_of(learned(roots, "m").entry).leader)
+    roots.take_away(leader)
+    other = next(name for name in "abc" if name != leader)
+    commit(roots, 2, group(roots, other))
+    assert committed(roots, other) == 2
+    with pytest.raises(ExceptionGroup):
+        roots.log(other).replicate()
+    assert roots.named(state_of(learned(roots, other).entry).leader) != leader
+
+
+def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -> None:
+    commit(roots, 1)
+    roots.take_away("c")
+    commit(roots, 2)
+    roots.give_back("c")  # it has learned the first commit alone
+    roots.take_away("m")
+    found = roots.log().recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+    (row,) = [each for each in found if each.topic == "group g"]
+    assert row.fault is None
+    assert sorted(row.ends.values()) == [1, 2, 2]
+    assert row.ends[row.root or ""] == 2
+    roots.give_back("m")  # it does not decide any more
+    assert [committed(roots, name) for name in "abc"] == [2, 2, 2]
+    commit(roots, 5)
+    assert [committed(roots, name) for name in "abc"] == [5, 5, 5]
+
+
+def test_the_members_file_is_learned_too(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_commitlog.log.tables.TABLE_BYTES", 1)
+    timing = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "initial_rebalance_delay_ms": 20}
+    handle = roots.log().groups.open("g")
+    member = GroupMember(
+        handle, ["t"], client_id="one", config=MemberConfig(**timing), partition_assignment_strategy=["range"]
+    )
+    for _ in range(60):
+        roots.clock.advance(10)
+        member.poll()
+    members = handle.newest().members
+    assert members.rows
+    assert "file" in learned(roots, "b").entry.body["state"]["members"]
+    for name in "abc":
+        assert GroupLog(roots.storage(name), "g").newest().members == members
+
+
+def test_old_entries_go_at_each_root_when_all_in_sync_have_learned_them(roots: Replicated) -> None:
+    for offset in range(1, 6):
+        commit(roots, offset)
+    roots.take_away("b")
+    for offset in range(6, 9):
+        commit(roots, offset)
+    roots.give_back("b")
+    roots.hooks["b"] = no_device
+    roots.clock.advance(DAY_MS)
+    for name in "mac":
+        GroupLog(roots.storage(name), "g").collect(1_000)
+        assert GroupLog(roots.storage(name), "g").journal.sequences()[0] == 1, "nobody knows what b has"
+    roots.hooks.clear()
+    GroupLog(roots.storage("m"), "g").collect(1_000)
+    roots.clock.advance(DAY_MS)  # what b has just learned is young there
+    for name in "mabc":
+        GroupLog(roots.storage(name), "g").collect(1_000)
+        assert GroupLog(roots.storage(name), "g").journal.sequences() == [7, 8]
+
+
+def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replicated) -> None:
+    for offset in range(1, 6):
+        commit(roots, offset)
+    roots.clock.advance(DAY_MS)
+    roots.log("b").maintain()
+    for name, left in {"m": [4, 5], "b": [4, 5], "a": [1, 2, 3, 4, 5]}.items():
+        assert GroupLog(roots.storage(name), "g").journal.sequences() == left, name

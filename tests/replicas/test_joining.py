@@ -1,0 +1,298 @@
+"""A root that stands alone gets others, and its topics replicas, while they are written and read; and fewer again.
+
+Interleavings:
+
+1. The process is killed at any step: before the marker says that the root is one of several, nothing has changed for
+   those who use it; a topic has replicas with one entry, or has none. The next run goes on.
+2. A writer, or a reader, that has a handle since the topic was on one root goes by the newest entry, which says more.
+3. A root that is added has a topic of that name already: two histories never become one.
+4. A root that was taken out is read: what it learned last sends its readers elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.errors import OffsetOutOfRangeError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.replicas.joining import add_replicas
+from pyspark_commitlog.replicas.learning import learn
+from pyspark_commitlog.replicas.roots import Roots
+from tests.crash.conftest import fast_path as fast_path
+from tests.crash.processes import start
+from tests.replicas.test_groups_replicated import commit, committed, group
+from tests.support.records import read_topic
+from tests.support.replicas import CONFIG, Replicated
+from tests.support.syscalls import killed_before
+
+
+class Grown(Replicated):
+    """Roots ``b`` and ``c`` that join ``a``, which stood alone and decides."""
+
+    def order(self, root: str = "a", name: str = "t"):  # type: ignore[no-untyped-def]
+        """Return what another process decides with."""
+        return super().order(root, name)
+
+
+def alone(path: Path) -> Grown:
+    """Return a root that stands alone, with a topic of two records."""
+    roots = Grown(path)
+    roots.log("a").create_topic("t", 1, CONFIG)
+    roots.write(b"0", topic=roots.at("a"))
+    roots.write(b"1", topic=roots.at("a"))
+    return roots
+
+
+def add(roots: Grown, names: str = "bc") -> None:
+    roots.log("a").add_replicas([str(roots.path / name) for name in names])
+
+
+def test_a_topic_gets_replicas_while_it_is_written_and_read(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    writer, reader = roots.at("a"), roots.at("a")
+    writer.newest(), reader.newest()
+    roots.log("a").maintain("t")
+    add(roots)
+    roots.write(b"2", topic=writer)
+    done = roots.log("b").set_replication_factor("t", 3)
+    assert done.failed == {}
+    assert roots.isr() == "abc"
+    roots.write(b"3", topic=writer)
+    assert [record.value for record in read_topic(reader)] == [b"0", b"1", b"2", b"3"]
+    for root in "abc":
+        assert roots.values(root) == [b"0", b"1", b"2", b"3"]
+    roots.log("b").elect("t", roots.id_of("b"))
+    roots.write(b"4", topic=writer.at_leader())
+    assert roots.values("c")[-1] == b"4"
+
+
+def test_before_it_has_replicas_a_topic_is_read_and_written_at_its_root_alone(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots)
+    log = roots.log("b")
+    assert log.topics() == ["t"]
+    assert [record.value for record in log.read("t", 0, 0, 10)] == [b"0", b"1"]
+    roots.write(b"2", topic=roots.topic("c"))
+    assert [record.value for record in roots.log("a").read("t", 0, 0, 10)] == [b"0", b"1", b"2"]
+    assert log.replicate() == ()
+    assert [(root.url[-1], root.metadata, root.leads) for root in log.replicas()] == [
+        ("a", True, ("t",)),
+        ("b", False, ()),
+        ("c", False, ()),
+    ]
+
+
+def test_a_name_that_another_root_has_is_refused(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    other = CommitLog.on(roots.storage("x"))
+    other.create_topic("t", 1, CONFIG)
+    add(roots, "b")
+    shutil.copytree(fast_path / "x/topics", fast_path / "b/topics", dirs_exist_ok=True)
+    with pytest.raises(UsageError, match="has another topics/t/journal"):
+        roots.log("a").set_replication_factor("t", 2)
+    assert not roots.at("a").newest()[1].is_replicated
+
+
+def test_a_place_that_is_not_empty_is_refused(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    CommitLog.on(roots.storage("x")).create_topic("other", 1, CONFIG)
+    with pytest.raises(UsageError, match="there is a commit log at"):
+        add(roots, "bx")
+    assert not (fast_path / "b/replicas").exists()
+    with pytest.raises(UsageError, match="stands alone"):
+        roots.log("a").set_replication_factor("t", 2)
+
+
+def test_a_root_is_added_to_others(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots, "b")
+    knows = Roots.of(roots.storage("b"))
+    knows.listed()
+    roots.log("a").set_replication_factor("t", 2)
+    writer = roots.topic("a")
+    writer.newest()
+    roots.log("b").add_replicas([str(fast_path / "c")])
+    roots.log("a").set_replication_factor("t", 3)
+    assert knows.answers(roots.id_of("c")), "a process that read the list before finds it"
+    roots.write(b"2", topic=writer)
+    assert roots.values("c") == [b"0", b"1", b"2"]
+
+
+def test_there_are_no_more_replicas_than_roots(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots, "b")
+    with pytest.raises(UsageError, match="commitlog replicas add"):
+        roots.log("a").set_replication_factor("t", 3)
+    with pytest.raises(UsageError, match="1 or more"):
+        roots.log("a").set_replication_factor("t", 0)
+    assert not roots.at("a").newest()[1].is_replicated
+
+
+def test_a_topic_has_fewer_replicas_again(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots)
+    roots.log("a").set_replication_factor("t", 3)
+    writer = roots.topic("a")
+    roots.write(b"2", topic=writer)
+    roots.log("a").set_replication_factor("t", 1)
+    roots.write(b"3", topic=writer)
+    assert roots.state().replicas == (roots.id_of("a"),)
+    for root in "abc":
+        read = roots.log(root).read("t", 0, 0, 10)
+        assert [record.value for record in read] == [b"0", b"1", b"2", b"3"], f"opened at {root}"
+    roots.log("c").set_replication_factor("t", 3)
+    assert roots.values("c") == roots.values("b") == [b"0", b"1", b"2", b"3"]
+
+
+def test_groups_go_on_at_the_root_that_decides(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    commit(roots, 0)
+    before = group(roots)
+    before.newest()
+    add(roots)
+    roots.log("a").set_replication_factor("t", 3)
+    commit(roots, 1, before)
+    assert committed(roots, "c") == 1
+    roots.log("b").replicate()
+    commit(roots, 2, group(roots, "b"))
+    assert committed(roots, "a") == 2
+
+
+def test_a_root_that_learns_what_was_before_replicas_puts_nothing_itself(fast_path: Path) -> None:
+    """It is killed when it has learned the first entry: that does not say yet that others decide."""
+    roots = alone(fast_path)
+    add(roots)
+    order = roots.order()
+    add_replicas(order, [roots.id_of("b")])
+    places = order.places
+    first = places.decider().journal.read(1)
+    assert learn(places.decider(), places.at(roots.id_of("b")), places.unit, [], first) == 1
+    with pytest.raises(OffsetOutOfRangeError):
+        roots.log("b").read("t", 0, 5, 1)
+    assert [record.value for record in roots.log("b").read("t", 0, 0, 9)] == [b"0", b"1"], "at another root"
+    storage = roots.storage("b")
+    Roots.of(storage)  # as a log that is opened there does
+    roots.write(b"2", topic=TopicLog(storage, "t"), acks_all=False)
+    assert roots.log("b").replicate("t").failed == {}
+    assert roots.values("a") == roots.values("b") == [b"0", b"1", b"2"]
+
+
+def test_a_root_is_taken_out_and_another_takes_its_place(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots)
+    roots.log("a").set_replication_factor("t", 2)
+    roots.log("a").elect("t", roots.id_of("b"))
+    gone, commits = roots.id_of("b"), group(roots)
+    commit(roots, 1, commits)
+    roots.write(b"2")
+    rows = roots.log("a").remove_replicas([str(fast_path / "b")])
+    assert [row.url[-1] for row in rows] == ["a", "c"]
+    roots.names = "ac"
+    assert gone not in roots.state().replicas
+    assert roots.isr() == "ac"
+    roots.write(b"3", topic=roots.topic("c"))
+    assert roots.values("c") == [b"0", b"1", b"2", b"3"]
+    roots.log("b").create_topic("more", 1)
+    assert gone not in roots.state("more").replicas
+
+
+def test_a_root_is_moved_to_an_empty_place(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots, "b")
+    roots.log("a").set_replication_factor("t", 2)
+    rows = roots.log("a").move_replicas(str(fast_path / "b"), str(fast_path / "c"))
+    assert [row.url[-1] for row in rows] == ["a", "c"]
+    roots.names = "ac"
+    assert roots.isr() == "ac"
+    assert roots.values("c") == [b"0", b"1"]
+
+
+def test_a_root_that_is_lost_is_taken_out_before_another_is_added(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots, "b")
+    roots.log("a").set_replication_factor("t", 2)
+    lost = roots.id_of("b")
+    roots.take_away("b")
+    with pytest.raises(ReplicaNotAvailableError, match="commitlog replicas remove"):
+        add(roots, "c")
+    assert not (fast_path / "c").exists()
+    roots.log("a").remove_replicas([lost])
+    roots.names = "a"
+    assert roots.isr() == "a"
+    add(roots, "c")
+    roots.names = "ac"
+    assert roots.log("a").set_replication_factor("t", 2).failed == {}
+    assert roots.values("c") == [b"0", b"1"]
+
+
+def test_the_root_that_decides_is_not_taken_out(fast_path: Path) -> None:
+    roots = alone(fast_path)
+    add(roots)
+    with pytest.raises(UsageError, match="decides"):
+        roots.log("b").remove_replicas([str(fast_path / "a")])
+    with pytest.raises(UsageError, match="none of the roots"):
+        roots.log("b").remove_replicas([str(fast_path / "x")])
+
+
+def _grow_and_die(roots: Grown, number: int) -> None:
+    with killed_before(number):
+        add(roots, "b")
+        roots.log("a").set_replication_factor("t", 2)
+
+
+@pytest.mark.long
+def test_killed_before_any_change(fast_path: Path) -> None:
+    """The root is whole at every step, for old handles too, and the next run goes on."""
+    for number in count(1):
+        roots = alone(fast_path / str(number))
+        roots.names = "ab"
+        handle = roots.at("a")
+        handle.newest()
+        process = start(_grow_and_die, roots, number)
+        process.join()
+        assert process.exitcode in (0, -9)
+        assert roots.values("a") == [b"0", b"1"]
+        roots.write(b"2", topic=handle, acks_all=False)
+        add(roots, "b")
+        assert roots.log("a").set_replication_factor("t", 2).failed == {}
+        roots.write(b"3", topic=handle)
+        assert roots.isr() == "ab"
+        for root in "ab":
+            assert roots.values(root) == [b"0", b"1", b"2", b"3"], f"at {root}, killed before call {number}"
+        shutil.rmtree(roots.path)
+        if process.exitcode == 0:
+            return
+
+
+def _move_and_die(roots: Grown, number: int) -> None:
+    with killed_before(number):
+        roots.log("a").move_replicas(str(roots.path / "b"), str(roots.path / "c"))
+
+
+@pytest.mark.long
+def test_killed_before_any_change_of_a_move(fast_path: Path) -> None:
+    """All is read and written at every step, and the next run goes on; the root that is moved leads."""
+    for number in count(1):
+        roots = alone(fast_path / str(number))
+        add(roots, "b")
+        roots.log("a").set_replication_factor("t", 2)
+        roots.log("a").elect("t", Roots.of(roots.storage("a")).listed().data[1].id)
+        process = start(_move_and_die, roots, number)
+        process.join()
+        assert process.exitcode in (0, -9)
+        roots.write(b"2", topic=roots.topic("a"))
+        if process.exitcode:
+            moved = [row.url[-1] for row in roots.log("a").replicas()]
+            if "b" in moved:
+                roots.log("a").move_replicas(str(roots.path / "b"), str(roots.path / "c"))
+        roots.names = "ac"
+        assert roots.isr() == "ac", f"killed before call {number}"
+        assert roots.values("a") == roots.values("c") == [b"0", b"1", b"2"]
+        shutil.rmtree(roots.path)
+        if process.exitcode == 0:
+            return

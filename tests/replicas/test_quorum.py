@@ -1,0 +1,300 @@
+"""Three metadata roots decide by majority.
+
+The interleavings that it has to survive, each at every request of a proposer (the property test draws them):
+
+1. Another proposer prepares a higher ballot between promise and accept, between two accepts, after the last.
+2. A request fails before it is done, or its reply is lost; the proposer is killed there.
+3. An entry that one acceptor alone has accepted is adopted by the next proposer, who sees it, or is not: then another
+   entry gets its number, and the first one never comes back.
+4. A metadata root is away, and comes back with an old register and journal.
+5. A metadata root is restored from a copy: it has forgotten what it accepted, and does not count.
+6. A disk that is not mounted is an empty directory: it has accepted nothing, and does not count.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replicas import quorum
+from pyspark_commitlog.replicas.entries import state_of, without_append
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import Hook
+from tests.support.replicas import Replicated
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path, metadata="mno")
+
+
+def test_any_metadata_root_may_be_away(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    assert len(roots.state().set.roots) == 3
+    for away in "mno":
+        roots.take_away(away)
+        roots.write(away.encode(), topic=roots.topic("b"))
+        roots.give_back(away)
+    assert [roots.values(root) for root in "abc"] == [[b"0", b"m", b"n", b"o"]] * 3
+
+
+def test_a_metadata_root_and_the_leader_may_be_away_at_once(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("m")
+    roots.take_away("a")
+    roots.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+
+
+def test_without_a_majority_nothing_is_decided_and_all_is_read(roots: Replicated) -> None:
+    topic = roots.create()
+    roots.write(b"0")
+    roots.take_away("m")
+    roots.take_away("o")
+    with pytest.raises(ReplicaNotAvailableError, match="no majority"):
+        roots.topic("b")
+    with pytest.raises(ReplicaNotAvailableError, match="no majority"):
+        roots.write(b"x", topic=topic)
+    assert [roots.values(root) for root in "abc"] == [[b"0"]] * 3
+    roots.give_back("m")
+    roots.write(b"1")
+    assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
+
+
+def test_an_empty_directory_in_the_place_of_a_metadata_root_does_not_count(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    orders = [roots.order() for _ in range(2)]
+    assert all(order.places.newest() for order in orders)
+    for away in "mo":
+        roots.take_away(away)
+        (roots.path / away).mkdir()
+    for order in orders:
+        with pytest.raises(ReplicaNotAvailableError):
+            order.pusher.change("touch", lambda state, base: state)
+    assert not list((roots.path / "m").iterdir())
+
+
+def test_a_metadata_root_that_was_restored_from_a_copy_does_not_count(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    shutil.copytree(roots.path / "n", roots.path / "copy")
+    roots.write(b"1")
+    shutil.rmtree(roots.path / "n")
+    (roots.path / "copy").rename(roots.path / "n")
+    roots.take_away("m")
+    with pytest.raises(ReplicaNotAvailableError, match="no majority"):
+        roots.write(b"x", topic=roots.topic("b"))
+    roots.give_back("m")
+    roots.write(b"2", topic=roots.topic("b"))
+    assert roots.values("a") == [b"0", b"1", b"2"]
+
+
+def test_what_a_majority_has_accepted_is_decided_though_its_writer_was_killed(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])
+    roots.create()
+    roots.write(b"0")
+
+    class Killed(BaseException):
+        pass
+
+    accepts = []
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "acceptor" in path and moment == "after":
+            accepts.append(path)
+            if len(accepts) == 5:  # three promises, two accepts
+                raise Killed
+
+    before = roots.order().places.newest().sequence
+    roots.hooks = dict.fromkeys("mno", hook)
+    with pytest.raises(Killed):
+        roots.order().pusher.change("touch", lambda state, base: state)
+    roots.hooks.clear()
+    newest = roots.order().places.newest()
+    assert (newest.sequence, newest.entry.kind) == (before + 1, "touch")
+
+
+def test_what_one_acceptor_alone_has_accepted_is_not_decided(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots.create()
+    roots.write(b"0")
+    monkeypatch.setattr(quorum, "_TRIES", 1)
+    promised = set[str]()
+
+    def promises_alone(root: str) -> Hook:
+        def hook(operation: str, path: str, moment: str) -> None:
+            if operation == "put_if_absent" and "acceptor" in path and moment == "before":
+                if root in promised:
+                    raise OSError(errno.EIO, "injected")
+                promised.add(root)
+
+        return hook
+
+    roots.hooks.update({root: promises_alone(root) for root in "no"})
+    monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])
+    with pytest.raises(OutcomeUnknownError):
+        touch(roots, "e1")
+    assert promised == {"n", "o"}
+
+
+def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accepted(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``e1`` is decided by n and o, which can't learn; with ``e2`` in its register n alone would know of ``e1``."""
+    roots.create()
+    roots.write(b"0")
+    before = roots.order("a").places.newest().sequence
+    roots.take_away("m")
+
+    def no_learning(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "t/journal" in path:
+            raise OSError(errno.EIO, "injected")
+
+    roots.hooks["o"] = no_learning
+    monkeypatch.setattr(quorum, "_TRIES", 2)
+    touch(roots, "e1")
+    with pytest.raises(OutcomeUnknownError):
+        touch(roots, "e2")
+    roots.hooks.clear()
+    roots.take_away("n")
+    roots.give_back("m")
+    assert chain(roots.order("a").places)[before][0] == "e1"
+
+
+def test_when_all_metadata_is_lost_it_goes_on_by_hand(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    for each in "mno":
+        roots.take_away(each)
+    lost = [str(roots.path / each) for each in "mno"]
+    (found,) = roots.log("b").recover(str(roots.path / "p"), lost, execute=True)
+    assert (found.fault, dict(found.failed)) == (None, {})
+    roots.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
+
+
+def test_groups_are_decided_at_the_first_metadata_root(roots: Replicated) -> None:
+    roots.create()
+    group = roots.log("b").group("g")
+    assert group.storage.url == str(roots.path / "m")
+    assert group.journal.order().places.deciding() == (roots.id_of("m"),)
+
+
+def test_data_and_metadata_are_places_of_their_own(tmp_path: Path) -> None:
+    from pyspark_commitlog.commit_log import CommitLog
+
+    at = {name: str(tmp_path / name) for name in "abcmno"}
+    with pytest.raises(UsageError, match="can't hold data and metadata"):
+        CommitLog.create_root([at["a"], at["b"]], [at["a"], at["m"], at["n"]])
+    with pytest.raises(UsageError, match="1, 3 or 5"):
+        CommitLog.create_root([at["a"], at["b"]], [at["m"], at["n"]])
+    with pytest.raises(UsageError, match="named twice"):
+        CommitLog.create_root([at["a"], at["b"]], [at["m"], at["n"], at["n"]])
+    assert not list(tmp_path.iterdir())
+
+
+class KilledError(BaseException):
+    """A process is killed."""
+
+
+class Chaos:
+    """Proposers that fail, are killed, and get in each other's way, at any request to a metadata root."""
+
+    def __init__(self, roots: Replicated, seed: int) -> None:
+        self.roots, self.random, self.depth, self.made = roots, Random(seed), 0, 0
+        self.done, self.unknown, self.failed = list[str](), list[str](), list[str]()
+
+    def hook(self, operation: str, path: str, moment: str) -> None:
+        if operation != "put_if_absent" or "t/" not in path:
+            return
+        luck = self.random.random()
+        if luck < 0.06:
+            raise OSError(errno.EIO, "injected")
+        if luck < 0.09:
+            raise KilledError
+        if luck < 0.25 and self.depth < 3:
+            self.propose()
+
+    def propose(self) -> None:
+        self.made += 1
+        name, self.depth = f"e{self.made}", self.depth + 1
+        places = self.roots.order(self.random.choice("abc")).places
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+            assert base is not None
+            return without_append(name, base, state_of(base.entry), name)
+
+        try:
+            assert places.decide(plan).result == name
+            self.done.append(name)
+        except OutcomeUnknownError:
+            self.unknown.append(name)
+        except (CommitLogError, OSError):
+            self.failed.append(name)
+        except KilledError:
+            self.unknown.append(name)
+            if self.depth > 1 and self.random.random() < 0.5:
+                raise
+        finally:
+            self.depth -= 1
+
+
+def touch(roots: Replicated, kind: str) -> None:
+    def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+        assert base is not None
+        return without_append(kind, base, state_of(base.entry), kind)
+
+    roots.order("a").places.decide(plan)
+
+
+def chain(places: Places) -> list[tuple[str, str]]:
+    newest, journal = places.newest(), places.decider().journal
+    return [(e.kind, e.write_id) for e in (journal.read(n).entry for n in range(1, newest.sequence + 1))]
+
+
+#: Those that find most, and more of them in ``make test-long``.
+SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 60))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_fails_there_is_one_chain_and_every_answer_is_true(
+    roots: Replicated, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chaos = Chaos(roots, seed)
+    monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])  # in their order
+    monkeypatch.setattr(LocalStorage, "new_id", lambda _: str(UUID(int=chaos.random.getrandbits(128), version=4)))
+    roots.create()
+    roots.hooks = dict.fromkeys("mno", chaos.hook)
+    away = ""
+    for _ in range(6):
+        if away:
+            roots.give_back(away)
+        away = chaos.random.choice(["", "m", "n", "o"])
+        if away:
+            roots.take_away(away)
+        chaos.propose()
+    roots.hooks.clear()
+    if away:
+        roots.give_back(away)
+    decided = chain(roots.order("a").places)
+    kinds = [kind for kind, _ in decided if kind.startswith("e") and kind[1:].isdigit()]
+    assert len(kinds) == len(set(kinds)), "an entry is decided twice"
+    assert set(chaos.done) <= set(kinds) <= {*chaos.done, *chaos.unknown}
+    for root in "mno":
+        journal = roots.order("a").places.at(roots.id_of(root)).journal
+        there = [journal.read(number).entry for number in journal.sequences()]
+        assert [(entry.kind, entry.write_id) for entry in there] == decided[: len(there)]

@@ -1,0 +1,353 @@
+"""Recover: the metadata is lost for good.
+
+The interleavings that it has to survive:
+
+1. A late learner, which has read the next entry before the metadata was lost, puts it at the number of ``recover``.
+2. It is cut off between any two steps: between units, before the next root has learned, before the lists.
+3. The root that is taken has learned an append as void, without its chunk, and not the election that made it so.
+4. Another root has learned an append as void, without its chunk, that lives by what was taken.
+5. All that was lost comes back at once: a process that was opened there, or that has the old list, decides nothing.
+6. A late learner puts an old entry on a root that is left, at the number of ``recover``: that root is out, loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.model import Recovered
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.testing.faults import Hook
+from tests.replicas.test_replica_interleavings import elect, no_device, once_at
+from tests.support.records import batch_of, stage
+from tests.support.replicas import CONFIG, Replicated
+
+LARGE = Random(1).randbytes(20_000)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path)
+
+
+def url(roots: Replicated, root: str) -> str:
+    return str(roots.path / root)
+
+
+def recover(roots: Replicated, *lost: str, to: str = "n", at: str = "b", execute: bool = True) -> Recovered:
+    (found,) = roots.log(at).recover(url(roots, to), [url(roots, each) for each in lost], execute=execute)
+    return found
+
+
+def newest(roots: Replicated, root: str, name: str = "t") -> int:
+    head = roots.at(root, name).journal.head()
+    assert head is not None
+    return head.sequence
+
+
+def no_device_at(part: str) -> Hook:
+    def hook(operation: str, path: str, moment: str) -> None:
+        if part in path and operation == "put_if_absent":
+            no_device(operation, path, moment)
+
+    return hook
+
+
+def forget_large(roots: Replicated, root: str) -> None:
+    """Have a root without the large chunk, as of one that has learned its append as void."""
+    chunks = (roots.path / root).glob("topics/t/*/staged/*")
+    max(chunks, key=lambda path: path.stat().st_size).unlink()
+
+
+def at(roots: Replicated, root: str) -> Replicated:
+    """Return the same roots, as a process sees them that decides by what a root lists."""
+    listed = {Path(each.url).name for each in Roots.of(roots.storage(root)).listed().data}
+    other = Replicated(roots.path, "".join(sorted(listed)), roots.clock, roots.hooks)
+    other.order = lambda root=root, name="t": roots.at(root, name).journal.order()  # type: ignore[method-assign]
+    return other
+
+
+def test_all_goes_on_at_another_metadata_root(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("m")
+    with pytest.raises((CommitLogError, OSError)):
+        roots.write(b"x")
+    found = recover(roots, "m")
+    assert (found.fault, found.gone, found.in_sync, dict(found.failed)) == (None, (), True, {})
+    after = at(roots, "b")
+    after.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
+    state = after.state()
+    assert (state.set.generation, len(state.isr)) == (1, 3)
+    assert state.set.roots == (after.id_of("n"),)
+
+
+def test_the_metadata_goes_to_a_root_that_is_left(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("m")
+    roots.take_away("a")
+    found = recover(roots, "m", "a", to="c")
+    assert (found.fault, found.gone, dict(found.failed)) == (None, (), {})
+    after = at(roots, "b")
+    after.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+    assert after.named(*after.state().replicas) == "bc"
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_be_lost(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = no_device
+    roots.write(LARGE, acks_all=False)  # on a, learned by a and c
+    roots.hooks.clear()
+    ids = {each: roots.id_of(each) for each in "abc"}
+    ends = {ids[each]: newest(roots, each) for each in "abc"}
+    roots.take_away("m")
+    before = sorted(path for path in roots.path.rglob("*"))
+    found = recover(roots, "m", execute=False)
+    assert found.ends == ends
+    assert (found.root, found.gone, found.done) == (ids["a"], (), False)
+    assert sorted(path for path in roots.path.rglob("*")) == before
+
+
+def test_what_the_root_has_no_files_of_is_void_whatever_it_has_learned(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE, acks_all=False)  # on a alone
+    roots.hooks.clear()
+    roots.hooks["b"] = no_device
+    roots.order().pusher.push()  # a and c have it
+    roots.hooks.clear()
+    ids = {each: roots.id_of(each) for each in "abc"}
+    forget_large(roots, "c")
+    roots.take_away("m")
+    roots.take_away("a")
+    dry = recover(roots, "m", "a", execute=False)
+    assert (dry.root, dry.gone) == (ids["c"], ((0, 1, 2),))
+    found = recover(roots, "m", "a")
+    assert (found.root, found.gone, dict(found.failed)) == (ids["c"], ((0, 1, 2),), {})
+    after = at(roots, "b")
+    after.write(b"2", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"2"]] * 2
+
+
+def test_a_root_copies_what_it_had_learned_as_void_and_lives_now(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE, acks_all=False)
+    roots.hooks.clear()
+    roots.order().pusher.push()
+    forget_large(roots, "c")
+    roots.take_away("m")
+    assert dict(recover(roots, "m").failed) == {}
+    roots.take_away("a")
+    assert roots.values("c") == [b"0", LARGE]
+
+
+def test_late_learner_that_is_first_is_gone_on_from(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = roots.hooks["c"] = roots.hooks["a"] = no_device
+    head = newest(roots, "m")
+    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.hooks.clear()
+    assert newest(roots, "m") == head + 1
+    name = f"topics/t/journal/{head + 1:020d}.json"
+    late = (roots.path / "m" / name).read_bytes()
+    roots.take_away("m")
+
+    def learns() -> None:
+        (roots.path / "a" / name).write_bytes(late)
+
+    roots.hooks["a"] = once_at("put_if_absent", "t/journal", learns)
+    assert dict(recover(roots, "m").failed) == {}
+    assert [newest(roots, each) >= head + 2 for each in "abc"] == [True] * 3
+    assert (roots.path / "c" / name).read_bytes() == late
+
+
+@pytest.mark.parametrize(
+    ("root", "operation", "part"),
+    [
+        ("a", "put_if_absent", "t/journal"),
+        ("n", "put_if_absent", "commitlog.json"),
+        ("n", "put_if_absent", "t/journal"),
+        ("n", "put_if_absent", "replicas/journal"),
+        ("b", "put_if_absent", "replicas/journal"),
+        ("c", "put_if_absent", "replicas/journal"),
+    ],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_recover_that_is_cut_off_is_run_again(
+    roots: Replicated, root: str, operation: str, part: str, when: str
+) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.log().create_topic("u", 1, CONFIG)
+    roots.take_away("m")
+
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    roots.hooks[root] = once_at(operation, part, kill, when)
+    with pytest.raises(Killed):
+        roots.log("b").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    roots.hooks.clear()
+    again = roots.log("c").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    assert [dict(each.failed) for each in again] == [{}, {}]
+    for opened in "abcn":
+        after = at(roots, opened)
+        after.write(opened.encode(), topic=roots.topic(opened))
+    assert [roots.values(each) for each in "abc"] == [[b"0", b"a", b"b", b"c", b"n"]] * 3
+
+
+def test_all_that_was_lost_comes_back_at_once_and_decides_nothing(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    running = roots.topic("c")
+    running.journal.order().places.newest()
+    roots.take_away("m")
+    roots.take_away("a")
+    recover(roots, "m", "a")
+    at(roots, "b").write(b"1", topic=roots.topic("b"))
+    roots.give_back("m")
+    roots.give_back("a")
+    before = newest(roots, "m")
+    for opened in "ma":
+        with pytest.raises(ReplicaNotAvailableError, match="was given up"):
+            roots.topic(opened)
+        with pytest.raises(ReplicaNotAvailableError, match="was given up"):
+            roots.log(opened).replicate("t")
+    assert newest(roots, "m") == before, "nothing was put there"
+    with pytest.raises(OutcomeUnknownError):  # it has the old list, and the old leader is back
+        roots.write(b"x", acks_all=False, topic=running)
+    after = at(roots, "b")
+    after.write(b"2", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1", b"2"]] * 2
+    assert after.named(*after.state().replicas) == "bc"
+
+
+def test_a_writer_with_the_old_list_is_answered_nothing(roots: Replicated) -> None:
+    """A follower that was left alone knows of ``recover``; the old leader and the old metadata root took the write."""
+    roots.create()
+    roots.write(b"0")
+    running = roots.topic("c")
+    running.journal.order().places.newest()
+    staged = stage(running, batch_of([b"x"]))
+    roots.take_away("m")
+    roots.take_away("a")
+    recover(roots, "m", "a")
+    roots.give_back("m")
+    roots.give_back("a")
+    with pytest.raises(OutcomeUnknownError, match="given up"):
+        commit(running, staged.topic_id, [staged], acks_all=False)
+    assert [roots.values(root) for root in "bc"] == [[b"0"]] * 2
+
+
+def test_a_unit_that_others_decide_is_not_gone_on_with(roots: Replicated) -> None:
+    """Cut off before the lists were changed; the root that was given up is switched on again."""
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("m")
+    roots.hooks["a"] = no_device_at("replicas/journal")
+    with pytest.raises(CommitLogError):
+        recover(roots, "m", to="c", at="a")
+    roots.hooks.clear()
+    learned = (roots.path / "c/topics/t/journal").glob("*.json")
+    roots.give_back("m")
+    for path in learned:  # what anybody does who learns
+        (roots.path / "m/topics/t/journal" / path.name).write_bytes(path.read_bytes())
+    before = newest(roots, "m")
+    with pytest.raises(ReplicaNotAvailableError, match="recover"):
+        roots.order("b").pusher.change("touch", lambda state, base: state)
+    assert newest(roots, "m") == before
+
+
+def test_a_process_that_runs_goes_on_at_the_next_metadata_root(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    running = roots.at("b")
+    running.journal.order().places.newest()
+    roots.take_away("m")
+    recover(roots, "m")
+    assert running.journal.order().places.newest().sequence == newest(roots, "b")
+
+
+def test_a_root_with_another_entry_at_the_number_is_out_loudly(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks = dict.fromkeys("abc", no_device)
+    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.hooks.clear()
+    head = newest(roots, "m")
+    name = f"topics/t/journal/{head:020d}.json"
+    late = (roots.path / "m" / name).read_bytes()
+    roots.take_away("m")
+
+    def learns() -> None:
+        (roots.path / "c" / name).write_bytes(late)
+
+    roots.hooks["a"] = once_at("put_if_absent", "t/journal", learns, "after")
+    found = recover(roots, "m")
+    assert list(found.failed) == [at(roots, "b").id_of("c")]
+    assert "another entry" in "".join(found.failed.values())
+    assert at(roots, "b").isr() == "ab"
+
+
+def test_what_answers_is_not_given_up_and_what_does_not_is_named(roots: Replicated) -> None:
+    roots.create()
+    with pytest.raises(UsageError, match="not given up: recover is for metadata that is lost"):
+        recover(roots)
+    with pytest.raises(UsageError, match="answers: what it has would be given up"):
+        recover(roots, "m")
+    roots.take_away("m")
+    roots.take_away("c")
+    with pytest.raises(UsageError, match="does not answer, and may have more"):
+        recover(roots, "m")
+    with pytest.raises(UsageError, match="none of the roots that belong together"):
+        recover(roots, "m", "c", "z")
+
+
+def test_the_next_metadata_root_is_an_empty_place(roots: Replicated, tmp_path: Path) -> None:
+    roots.create()
+    roots.take_away("m")
+    CommitLog(str(tmp_path / "n")).create_topic("other")
+    with pytest.raises(UsageError, match="name an empty place"):
+        recover(roots, "m")
+
+
+def test_settings_go_along(roots: Replicated) -> None:
+    roots.create()
+    roots.log().alter_defaults({"log.retention.hours": 7})
+    roots.take_away("m")
+    recover(roots, "m")
+    roots.log("b").alter_defaults({"log.segment.bytes": 2**20})
+    assert roots.log("c").defaults() == {"log.retention.hours": "7", "log.segment.bytes": str(2**20)}
+
+
+def test_the_longest_journal_is_taken(roots: Replicated) -> None:
+    roots.create()
+    roots.hooks["b"] = roots.hooks["a"] = no_device
+    elect_c: Callable[[], None] = lambda: elect(roots, "c")  # noqa: E731
+    elect_c()
+    roots.write(b"0", acks_all=False, topic=roots.topic("c"))
+    roots.hooks.clear()
+    ids = {each: roots.id_of(each) for each in "abc"}
+    roots.take_away("m")
+    found = recover(roots, "m", at="a")
+    assert found.root == ids["c"]
+    assert [roots.values(root) for root in "abc"] == [[b"0"]] * 3
+    assert state_of(roots.at("a").journal.head().entry).leader == ids["c"]  # type: ignore[union-attr]

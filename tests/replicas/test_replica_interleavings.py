@@ -1,0 +1,278 @@
+"""Replicas: processes that stop, roots that go and come back, between any two steps."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pyspark_commitlog.errors import NotEnoughReplicasError, OutcomeUnknownError, ReplicaNotAvailableError
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.log.write.producers import init_producer
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.testing.faults import Hook
+from tests.support.records import batch_of, stage
+from tests.support.replicas import CONFIG, LAG_MS, Replicated
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path)
+
+
+def no_device(operation: str, path: str, moment: str) -> None:
+    raise OSError(errno.EIO, "injected: the device is gone")
+
+
+def once_at(operation: str, part: str, act: Callable[[], object], when: str = "before") -> Hook:
+    """Return a hook that acts at the first such operation on such a path."""
+    done = []
+
+    def hook(found: str, path: str, moment: str) -> None:
+        if not done and (found, moment) == (operation, when) and part in path:
+            done.append(True)
+            act()
+
+    return hook
+
+
+# --- elections -----------------------------------------------------------------------------------------------
+
+
+def elect(roots: Replicated, leader: str) -> None:
+    """Have a root elected, as another process does."""
+    roots.order().elections.elect(roots.id_of(leader), why="test")
+
+
+def test_a_second_election_does_not_bring_the_row_of_an_append_back_that_the_first_made_void(roots: Replicated) -> None:
+    roots.create(config={**CONFIG, "inline.max.bytes": 4096})
+    roots.write(b"0")
+    large, writer = Random(1).randbytes(20_000), Transaction("txn:app", 1, False)
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(large, writer=writer, acks_all=False)  # on a alone
+    roots.write(b"1", acks_all=False)  # inline, so it lives: its table has the writer
+    roots.hooks = {"a": no_device, "c": no_device}
+    elect(roots, "b")
+    roots.write(large, writer=writer, acks_all=False, topic=roots.topic("b"))  # on b alone
+    roots.hooks = {"b": no_device}
+    elect(roots, "c")
+    roots.write(large, writer=writer, topic=roots.topic("c"))
+    assert roots.values("c") == [b"0", b"1", large]
+
+
+def test_an_election_leaves_a_producer_its_newest_epoch_and_forgets_batches_that_two_elections_made_void(
+    roots: Replicated,
+) -> None:
+    roots.create(config={**CONFIG, "inline.max.bytes": 4096})
+    topic = roots.topic()
+    name = "producer:p"
+    epoch = init_producer(topic, name)[1].epoch
+    large = Random(1).randbytes(20_000)
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(large, writer=ProducerBatch(name, epoch, 0, 0), acks_all=False)  # on a alone
+    roots.write(b"1", writer=ProducerBatch(name, epoch, 1, 1), acks_all=False)  # inline, so it lives
+    roots.hooks = {"a": no_device, "c": no_device}
+    elect(roots, "b")
+    roots.write(large, writer=ProducerBatch(name, epoch, 2, 2), acks_all=False, topic=roots.topic("b"))  # on b alone
+    assert init_producer(roots.topic("b"), name)[1].epoch == epoch + 1
+    roots.hooks = {"b": no_device}
+    elect(roots, "c")
+    roots.hooks.clear()
+    topic = roots.topic("c")
+    row = topic.writer(topic.newest()[1], name)
+    assert row is not None
+    assert (row.epoch, row.last) == (epoch + 1, 2), "the producer went on by what it was answered"
+    assert row.ranges == ((1, 1),)
+
+
+def test_a_leader_that_hands_over_loses_nothing(roots: Replicated) -> None:
+    roots.create()
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(b"0", acks_all=False)
+    roots.hooks.clear()
+    elect(roots, "b")
+    assert (roots.leader(), roots.isr()) == ("b", "abc")
+    assert [roots.values(root) for root in "abc"] == [[b"0"]] * 3
+
+
+def test_two_that_find_the_leader_gone_elect_once(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.take_away("a")
+    late = roots.order("b").elections
+    state = roots.state()
+
+    def other_elects() -> None:
+        assert roots.order("c").elections.elect(gone=state.leader, why="test") == roots.id_of("b")
+
+    roots.hooks["m"] = once_at("put_if_absent", "journal", other_elects)
+    assert late.leader().url.endswith("/b")
+    assert (roots.state().leader_epoch, roots.isr()) == (1, "bc")
+
+
+def test_the_second_that_finds_the_leader_gone_goes_on_with_the_last_root_in_sync(tmp_path: Path) -> None:
+    roots = Replicated(tmp_path, "ab")
+    roots.create()
+    roots.take_away("a")
+    roots.hooks["m"] = once_at("put_if_absent", "journal", lambda: roots.order("b").elections.leader())
+    assert roots.order("b").elections.leader().url.endswith("/b")
+    assert (roots.state().leader_epoch, roots.isr()) == (1, "b")
+
+
+def test_a_root_that_was_restored_from_a_copy_is_not_elected_while_another_can_lead(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.hooks["c"] = no_device
+    roots.write(b"1", acks_all=False)
+    roots.write(b"2", acks_all=False)
+    assert roots.order().pusher.join(roots.id_of("b"))
+    del roots.hooks["c"]
+    entries = sorted((roots.path / "b" / "topics" / "t" / "journal").glob("*.json"))
+    for path in entries[-2:]:
+        path.unlink()
+    roots.take_away("a")
+    roots.topic("c")
+    assert roots.leader() == "c"
+
+
+# --- a leader, a follower or the deciding root goes between two steps --------------------------------------------
+
+
+def test_acks_all_elects_where_the_leader_goes_between_the_decision_and_its_learning(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["m"] = once_at("put_if_absent", "journal", lambda: roots.take_away("a"), "after")
+    roots.write(b"1", topic=roots.topic("b"))
+    assert (roots.leader(), roots.isr()) == ("b", "bc")
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+
+
+def test_an_empty_directory_in_the_place_of_a_root_is_not_filled(roots: Replicated) -> None:
+    topic = roots.create()
+    roots.write(b"0", topic=topic)
+    roots.take_away("c")
+    roots.write(b"1", acks_all=False, topic=topic)
+    assert roots.values("b") == [b"0"]
+    assert not list((roots.path / "c").rglob("*.json")), "a disk that is not mounted"
+
+
+def test_acks_all_does_not_put_chunks_where_a_disk_is_not_mounted(roots: Replicated) -> None:
+    topic = roots.create()
+    roots.write(b"0", topic=topic)
+    staged = stage(topic, batch_of([b"1"]))
+    roots.take_away("c")
+    assert commit(topic, staged.topic_id, [staged]).sequence
+    assert roots.isr() == "ab", "after the lag"
+    assert not (roots.path / "c").exists()
+
+
+def test_acks_all_hands_over_from_a_leader_that_takes_nothing_for_the_lag(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+
+    def full(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "journal" in path:
+            raise OSError(errno.ENOSPC, "injected")
+
+    roots.hooks["a"] = full
+    began = roots.clock.monotonic()
+    roots.write(b"1")
+    assert roots.clock.monotonic() - began >= LAG_MS / 1000
+    assert (roots.leader(), roots.isr()) == ("b", "bc")
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+
+
+def test_acks_1_takes_a_follower_out_that_lags_so_readers_see_what_is_written(roots: Replicated) -> None:
+    roots.create()
+    roots.hooks["c"] = no_device
+    roots.write(b"0", acks_all=False)
+    roots.clock.advance(LAG_MS)
+    roots.write(b"1", acks_all=False)
+    roots.write(b"2", acks_all=False)
+    assert roots.isr() == "ab"
+    assert roots.values("a")[:2] == [b"0", b"1"]
+
+
+def test_nothing_is_stated_where_nothing_was_written(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    before = roots.order().places.newest().sequence
+    for _ in range(3):
+        pusher = roots.order().pusher
+        pusher.push()
+        pusher.raise_hw(roots.order().places.newest())
+    assert roots.order().places.newest().sequence == before
+    writer = Transaction("txn:app", 1, False)
+    roots.write(b"1", writer=writer)
+    assert roots.write(b"1", writer=writer).skipped
+
+
+def test_what_is_learned_is_safe_from_power_loss_where_it_was_decided(roots: Replicated) -> None:
+    roots.create()
+    roots.hooks["b"] = roots.hooks["c"] = roots.hooks["a"] = no_device
+    roots.order().pusher.push()
+    roots.hooks.clear()
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(b"0", acks_all=False)
+    steps: list[str] = []
+
+    def of(root: str) -> Hook:
+        def hook(operation: str, path: str, moment: str) -> None:
+            if "t/journal" in path and operation in ("sync_directory", "put_if_absent") and moment == "before":
+                steps.append(f"{root} {operation}")
+
+        return hook
+
+    roots.hooks = {root: of(root) for root in "mb"}
+    roots.order().pusher.push()
+    assert "b put_if_absent" in steps
+    assert steps[0] == "m sync_directory", "its writer may have been killed before it could"
+
+
+def test_a_chunk_that_is_damaged_at_the_leader_takes_nobody_out(roots: Replicated) -> None:
+    topic = roots.create()
+    staged = stage(topic, batch_of([b"0"]))
+    (chunk,) = (roots.path / "a").glob("topics/t/*/staged/*")
+    chunk.write_bytes(bytes(len(chunk.read_bytes())))
+    with pytest.raises(NotEnoughReplicasError, match="nothing was written"):
+        commit(topic, staged.topic_id, [staged])
+    assert roots.isr() == "abc"
+
+
+def test_a_follower_that_was_restored_from_a_copy_counts_for_nothing_until_it_is_out(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.write(b"1")
+    for path in sorted((roots.path / "c" / "topics" / "t" / "journal").glob("*.json"))[-2:]:
+        path.unlink()
+    roots.write(b"2")
+    assert roots.isr() == "ab", "after the lag"
+    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.values("c") == [b"0", b"1", b"2"]
+
+
+def test_a_metadata_root_that_was_restored_from_a_copy_acknowledges_nothing(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.write(b"1")
+    for path in sorted((roots.path / "m" / "topics" / "t" / "journal").glob("*.json"))[-3:]:
+        path.unlink()
+    with pytest.raises((OutcomeUnknownError, ReplicaNotAvailableError), match="restored"):
+        roots.write(b"2")
+    assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
+
+
+def test_acks_1_is_not_answered_before_the_leader_has_learned_it(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    writer = Transaction("txn:app", 1, False)
+    roots.hooks["m"] = once_at("put_if_absent", "journal", lambda: roots.take_away("a"), "after")
+    with pytest.raises(ReplicaNotAvailableError):  # its chunk went with the leader, the handle is of that root
+        roots.write(b"1", acks_all=False, writer=writer)
+    assert (roots.leader(), roots.isr()) == ("b", "bc")
+    assert not roots.write(b"1", acks_all=False, writer=writer, topic=roots.topic("b")).skipped
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2

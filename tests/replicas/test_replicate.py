@@ -1,0 +1,239 @@
+"""What nobody who writes waits for: learning, taking back, elections by whoever looks; leaders that hand over."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError, UnknownTopicError, UsageError
+from tests.support.replicas import LAG_MS, Replicated
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    return Replicated(tmp_path)
+
+
+def no_device(operation: str, path: str, moment: str) -> None:
+    raise OSError(errno.EIO, "injected: the device is gone")
+
+
+def entries(roots: Replicated, root: str = "m") -> int:
+    return len(list((roots.path / root / "topics/t/journal").iterdir()))
+
+
+def test_a_root_that_answers_again_learns_and_readers_see_all(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1")
+    roots.hooks["c"] = no_device
+    roots.write(b"2", acks_all=False)
+    done = roots.log().replicate("t")
+    assert list(done.failed) == [roots.id_of("c")]
+    assert not done.hw_raised
+    del roots.hooks["c"]
+    done = roots.log().replicate("t")
+    assert (done.failed, done.joined, done.hw_raised) == ({}, (), True)
+    assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
+
+
+def test_where_all_is_done_nothing_is_put(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1")
+    before = entries(roots)
+    for _ in range(3):
+        assert not roots.log().replicate("t").hw_raised
+    assert entries(roots) == before
+
+
+def test_a_root_that_is_out_of_sync_is_taken_back(roots: Replicated) -> None:
+    roots.create()
+    roots.take_away("c")
+    roots.write(b"1")  # takes c out
+    assert roots.isr() == "ab"
+    assert list(roots.log().replicate("t").failed) == [roots.id_of("c")]
+    roots.give_back("c")
+    assert roots.log("b").replicate("t").joined == (roots.id_of("c"),)
+    assert roots.isr() == "abc"
+    assert roots.values("c") == [b"1"]
+
+
+def test_a_root_that_can_not_learn_is_not_made_to_join(roots: Replicated) -> None:
+    """Writers push to those that join: one that never can would hold up each of them."""
+    roots.create()
+    roots.take_away("c")
+    roots.write(b"1")
+    roots.give_back("c")
+
+    def full(operation: str, path: str, moment: str) -> None:
+        if operation in ("create", "put_if_absent"):
+            raise OSError(errno.ENOSPC, "injected: no space left")
+
+    roots.hooks["c"] = full
+    assert list(roots.log().replicate("t").failed) == [roots.id_of("c")]
+    assert (roots.isr(), roots.state().joining) == ("ab", ())
+
+
+def test_a_leader_that_is_gone_is_replaced(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1")
+    roots.take_away("a")
+    done = roots.log("b").replicate("t")
+    assert (done.elected, done.leader, roots.leader(), roots.isr()) == (roots.id_of("b"), roots.id_of("b"), "b", "bc")
+
+
+def test_a_root_that_does_not_answer_for_the_lag_is_taken_out(roots: Replicated) -> None:
+    roots.create()
+    roots.hooks["c"] = no_device
+    assert roots.log().replicate("t").shrunk == ()
+    roots.clock.advance(LAG_MS)
+    assert roots.log().replicate("t").shrunk == (roots.id_of("c"),)
+    assert roots.isr() == "ab"
+
+
+def test_settings_are_copied_to_a_root_that_was_away(roots: Replicated) -> None:
+    roots.create()
+    roots.take_away("c")
+    roots.log().alter_defaults({"log.retention.hours": 7})
+    roots.give_back("c")
+    assert roots.log("c").defaults() == {}
+    roots.log("b").replicate()
+    assert roots.log("c").defaults() == {"log.retention.hours": "7"}
+
+
+def test_all_topics_and_deleted_ones_too(roots: Replicated) -> None:
+    roots.create()
+    roots.create(name="u")
+    roots.hooks["c"] = no_device
+    roots.write(b"1", acks_all=False)
+    roots.log().delete_topic("u")
+    del roots.hooks["c"]
+    (roots.path / "m/topics/nobody-s").mkdir()
+    assert [done.topic for done in roots.log().replicate()] == ["t", "u"]
+    assert roots.values("c") == [b"1"]
+    with pytest.raises(UnknownTopicError):
+        roots.at("c", "u").newest()
+
+
+def test_maintain_replicates_first(roots: Replicated) -> None:
+    roots.create()
+    roots.take_away("c")
+    roots.write(b"1")
+    roots.give_back("c")
+    assert roots.log("a").maintain("t").settled_records == 1
+    assert roots.isr() == "abc"
+    roots.take_away("c")
+    roots.write(b"2")
+    roots.give_back("c")
+    roots.log("b").maintain()
+    assert roots.isr() == "abc"
+
+
+def test_maintain_settles_without_the_metadata_and_says_what_it_could_not_do(
+    roots: Replicated, caplog: pytest.LogCaptureFixture
+) -> None:
+    roots.create()
+    roots.write(b"1")
+    roots.take_away("m")
+    with pytest.raises(ReplicaNotAvailableError):
+        roots.log().replicate("t")
+    with pytest.raises(ReplicaNotAvailableError):
+        roots.log("a").maintain("t")
+    assert "not replicated" in caplog.text
+    assert roots.log("a").describe("t").partitions[0].unsettled == 0
+
+
+def test_a_lead_is_handed_over_without_loss(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"1")
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(b"2", acks_all=False)  # on the leader alone
+    roots.hooks.clear()
+    assert roots.log("c").elect("t", roots.id_of("b")) == roots.id_of("b")
+    assert (roots.leader(), roots.isr(), roots.state().why) == ("b", "abc", "it was asked for")
+    assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
+    roots.write(b"3")
+    assert [roots.values(root) for root in "abc"] == [[b"1", b"2", b"3"]] * 3
+
+
+def test_a_root_is_named_by_its_id_or_its_place(roots: Replicated) -> None:
+    roots.create()
+    log = roots.log()
+    assert log.elect("t", str(roots.path / "c")) == roots.id_of("c")
+    epoch = roots.state().leader_epoch
+    assert log.elect("t", f"{roots.path}/c/") == roots.id_of("c"), "it leads already"
+    assert roots.state().leader_epoch == epoch
+    assert log.elect("t") in (roots.id_of("a"), roots.id_of("b"))
+    with pytest.raises(UsageError, match="none of the roots"):
+        log.elect("t", str(roots.path / "m"))
+    with pytest.raises(UnknownTopicError):
+        log.elect("nobody")
+    log.delete_topic("t")
+    with pytest.raises(UnknownTopicError):
+        log.elect("t")
+
+
+def test_only_who_is_in_sync_can_lead(roots: Replicated) -> None:
+    roots.create()
+    roots.take_away("c")
+    roots.write(b"1")
+    roots.give_back("c")
+    with pytest.raises(NotLeaderError, match="not in sync"):
+        roots.log().elect("t", roots.id_of("c"))
+    assert roots.leader() == "a"
+
+
+def test_a_root_that_stands_alone_has_nothing_to_replicate(tmp_path: Path) -> None:
+    log = CommitLog(str(tmp_path / "root"))
+    log.create_topic("t")
+    for act in (log.replicate, lambda: log.replicate("t"), lambda: log.elect("t")):
+        with pytest.raises(UsageError, match="stands alone"):
+            act()
+
+
+def test_nothing_is_decided_at_a_metadata_root_that_is_no_more_what_it_was(roots: Replicated) -> None:
+    """A process that runs on sees an empty mount point where the root was."""
+    roots.create()
+    roots.write(b"1")
+    log, topic = roots.log(), roots.topic()
+    log.replicate("t")
+    roots.write(b"2", topic=topic)
+    roots.take_away("m")
+    (roots.path / "m").mkdir()
+    for act in (
+        lambda: log.create_topic("u"),
+        lambda: log.create_topic("t"),
+        lambda: log.elect("t"),
+        lambda: log.replicate("t"),
+        lambda: roots.write(b"3", topic=topic),
+    ):
+        with pytest.raises(ReplicaNotAvailableError):
+            act()
+    assert list((roots.path / "m").iterdir()) == []
+    assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
+
+
+@pytest.mark.parametrize("what", ["join", "elect", "high watermark"])
+def test_a_metadata_root_that_goes_between_two_looks_is_named(roots: Replicated, what: str) -> None:
+    """It was read a moment ago; its mount point is empty when an entry is to be put on what was read."""
+    roots.create()
+    roots.write(b"1", hw_later=True)
+    order = roots.order()
+    head = order.places.newest()
+    pushed = order.pusher.push()
+    assert not pushed.failed
+    order.pusher.learned = dict.fromkeys(order.pusher.learned, head.sequence + 1)
+    order.places.newest = lambda: head  # type: ignore[method-assign]
+    order.pusher.push = lambda: pushed  # type: ignore[method-assign]
+    roots.take_away("m")
+    (roots.path / "m").mkdir()
+    act: dict[str, Callable[[], object]] = {
+        "join": lambda: order.pusher.change("joining", lambda state, base: state),
+        "elect": lambda: order.elections.elect(why="asked"),
+        "high watermark": lambda: order.pusher.raise_hw(head),
+    }
+    with pytest.raises(ReplicaNotAvailableError, match="metadata root was away"):
+        act[what]()

@@ -1,0 +1,136 @@
+"""Roots that belong together, under one clock, each of which can be taken away or made to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import Committed, commit
+from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.faults import FaultyStorage, Hook
+from tests.support.records import batch_of, read_topic, stage
+from tests.support.world import CHUNKS
+
+LAG_MS = 30_000
+CONFIG = {**CHUNKS, "replica.lag.time.max.ms": LAG_MS}
+METADATA = "m"
+
+
+@dataclass
+class Replicated:
+    """Roots ``a``, ``b``, … with data, and ``m`` that decides. ``log`` and ``topic`` stand for one process each.
+
+    ``hooks`` has what is called for each operation at a root, by its name (``testing.faults``). ``unknown`` are roots
+    whose mounts are not known to append. ``metadata`` names those that decide.
+    """
+
+    path: Path
+    names: str = "abc"
+    clock: ManualClock = field(default_factory=ManualClock)
+    hooks: dict[str, Hook] = field(default_factory=dict)
+    unknown: str = ""
+    metadata: str = METADATA
+
+    def create(self, partitions: int = 1, config: Mapping[str, object] = CONFIG, name: str = "t") -> TopicLog:
+        """Make the roots, and a topic; return a handle on it at its leader."""
+        if not (self.path / self.metadata[0]).exists():
+            open_at = [str(self.path / each) for each in self.names]
+            CommitLog.create_root(open_at, [str(self.path / each) for each in self.metadata])
+        self.log().create_topic(name, partitions, config)
+        return self.topic(name=name)
+
+    def storage(self, root: str = "a") -> Storage:
+        """Return a door to a root, as a new process opens it."""
+        return _Rooted(self, root)
+
+    def log(self, root: str = "a") -> CommitLog:
+        """Return another process' log, opened at a root."""
+        return CommitLog.on(self.storage(root))
+
+    def topic(self, root: str = "a", name: str = "t") -> TopicLog:
+        """Return another process' handle, to write with: at the leader, whatever root was opened."""
+        return TopicLog(self.storage(root), name).placed(writing=True)
+
+    def at(self, root: str, name: str = "t") -> TopicLog:
+        """Return another process' handle, to read with at this very root."""
+        return TopicLog(self.storage(root), name)
+
+    def order(self, root: str = "", name: str = "t") -> Order:
+        """Return what another process decides with."""
+        root = root or next(each for each in self.metadata if (self.path / each).exists())
+        return self.at(root, name).journal.order()
+
+    def state(self, name: str = "t") -> ReplicaState:
+        """Return what the newest decided entry says of replicas."""
+        return state_of(self.order(name=name).places.newest().entry)
+
+    def id_of(self, root: str) -> str:
+        """Return a root's id."""
+        listed = self.order().places.roots.listed()
+        return next(each.id for each in (*listed.data, *listed.metadata) if Path(each.url).name == root)
+
+    def named(self, *ids: str) -> str:
+        """Return roots by their names."""
+        return "".join(name for name in self.names if self.id_of(name) in ids)
+
+    def leader(self) -> str:
+        """Return the name of the leader."""
+        return self.named(self.state().leader)
+
+    def isr(self) -> str:
+        """Return the names of those that are in sync."""
+        return self.named(*self.state().isr)
+
+    def write(
+        self,
+        *values: bytes,
+        writer: Transaction | ProducerBatch | None = None,
+        acks_all: bool = True,
+        hw_later: bool = False,
+        topic: TopicLog | None = None,
+        everywhere: bool = False,
+    ) -> Committed:
+        """Write records as another process does: stage at the leader, or at all that are in sync, and commit."""
+        topic = topic or self.topic()
+        staged = stage(topic, batch_of(list(values)), everywhere=everywhere)
+        return commit(topic, staged.topic_id, [staged], writer, acks_all=acks_all, hw_later=hw_later)
+
+    def values(self, root: str) -> list[bytes | None]:
+        """Return what a fresh process reads at a root."""
+        return [record.value for record in read_topic(self.at(root))]
+
+    def take_away(self, root: str) -> None:
+        """Take a root away, as a disk that is pulled out."""
+        (self.path / root).rename(self.path / f"away-{root}")
+
+    def give_back(self, root: str) -> None:
+        """Give a root back as it was."""
+        (self.path / f"away-{root}").rename(self.path / root)
+
+
+class _Rooted(FaultyStorage):  # type: ignore[misc]
+    """A root of ``Replicated``; the others are opened under the same clock, with their own hooks."""
+
+    def __init__(self, of: Replicated, root: str) -> None:
+        def hook(operation: str, path: str, moment: str) -> None:
+            if root in of.hooks:
+                of.hooks[root](operation, path, moment)
+
+        local = LocalStorage(of.path / root, clock=of.clock)
+        if root in of.unknown:
+            local._can_append = False
+        super().__init__(local, hook)
+        self._of = of
+
+    def peer(self, url: str) -> Storage:
+        """Return another root as this process sees it."""
+        return _Rooted(self._of, Path(url).name)

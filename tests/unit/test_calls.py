@@ -1,0 +1,144 @@
+"""Calls of a root that hangs: nobody waits for them longer than their limit, and they fill no more than a few threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.storage import calls as module
+from pyspark_commitlog.storage.calls import MOST_CALLS, Calls
+
+SHORT = 0.05
+
+
+@pytest.fixture
+def hang() -> Iterator[threading.Event]:
+    """What a call waits for that hangs; it goes on at the end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_call_returns_or_raises_what_it_did() -> None:
+    calls = Calls("root")
+    assert calls.run("a look", lambda: 7, 10) == 7
+    with pytest.raises(FileNotFoundError, match="gone"):
+        calls.run("a look", lambda: _raise(FileNotFoundError("gone")), 10)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_a_call_that_hangs_is_left_and_the_root_fails_at_once_until_it_returns(hang: threading.Event) -> None:
+    calls = Calls("/disk1/log")
+    with pytest.raises(ReplicaNotAvailableError, match=r"/disk1/log hangs: a read of x .*check the disk"):
+        calls.run("a read of x", hang.wait, SHORT)
+    began = time.monotonic()
+    with pytest.raises(ReplicaNotAvailableError, match="hangs: a read of x"):
+        calls.run("another", lambda: 1, 600)
+    assert time.monotonic() - began < 10
+    hang.set()
+    until(lambda: not calls._left)
+    assert calls.run("another", lambda: 1, 10) == 1
+
+
+def test_a_root_that_hangs_is_tried_again_in_time(hang: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls("root")
+    with pytest.raises(ReplicaNotAvailableError):
+        calls.run("a look", hang.wait, SHORT)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    assert calls.run("one call of it hangs, others do not", lambda: 1, 10) == 1
+
+
+def test_what_hangs_takes_a_few_threads_of_its_own(hang: threading.Event) -> None:
+    calls, other, failed = Calls("root"), Calls("other"), list[BaseException]()
+
+    def ask() -> None:
+        try:
+            calls.run("a look", hang.wait, 1.0)
+        except ReplicaNotAvailableError as error:
+            failed.append(error)
+
+    asking = [threading.Thread(target=ask) for _ in range(3 * MOST_CALLS)]
+    for thread in asking:
+        thread.start()
+    until(lambda: calls._running[False] == MOST_CALLS)
+    assert other.run("a look", lambda: 1, 10) == 1, "another root has threads"
+    for thread in asking:
+        thread.join(10)
+    assert len(failed) == len(asking)
+    assert calls._running[False] == MOST_CALLS, "the others were never begun"
+
+
+def test_a_result_that_comes_late_is_undone(hang: threading.Event) -> None:
+    undone = threading.Event()
+    with pytest.raises(ReplicaNotAvailableError):
+        Calls("root").run("a lock", hang.wait, SHORT, lambda held: undone.set() if held else None)
+    assert not undone.is_set()
+    hang.set()
+    assert undone.wait(10), "nobody else would let go of the lock"
+
+
+def test_nothing_more_is_done_for_one_who_has_left(hang: threading.Event) -> None:
+    calls, done, ended = Calls("root"), list[str](), threading.Event()
+
+    def learn() -> None:
+        try:
+            calls.run("the first", lambda: (hang.wait(), done.append("first")), SHORT)
+            calls.run("the second", lambda: done.append("second"), SHORT)
+        finally:
+            ended.set()
+
+    waited = calls.begin("learning", learn)
+    with pytest.raises(ReplicaNotAvailableError, match="the first"):
+        waited()
+    hang.set()
+    assert ended.wait(10)
+    assert done == ["first"], "it was under way; what would have followed is not"
+
+
+def test_several_calls_may_take_longer_than_each_of_them() -> None:
+    calls = Calls("root")
+
+    def act() -> int:
+        return sum(calls.run("a step", lambda: time.sleep(SHORT) or 1, 4 * SHORT) for _ in range(8))
+
+    assert calls.begin("steps", act)() == 8
+
+
+def test_a_call_of_another_root_within_one_has_its_own_limit(hang: threading.Event) -> None:
+    target, donor = Calls("target"), Calls("donor")
+    with pytest.raises(ReplicaNotAvailableError, match="donor hangs"):
+        target.begin("learning", lambda: donor.run("a read", hang.wait, SHORT))()
+    assert target.run("a look", lambda: 1, 10) == 1, "it is not the target that hangs"
+
+
+def test_roots_that_copy_from_one_another_do_not_wait_for_one_another() -> None:
+    one, other = Calls("one"), Calls("other")
+    together = threading.Barrier(2 * MOST_CALLS)
+
+    def copy(donor: Calls) -> int:
+        together.wait(10)  # all threads that may learn do
+        return donor.run("a read", lambda: 1, 5)
+
+    waits = [target.begin("learning", lambda donor=donor: copy(donor)) for target, donor in [(one, other), (other, one)]
+             for _ in range(MOST_CALLS)]  # fmt: skip
+    assert sum(wait() for wait in waits) == 2 * MOST_CALLS
+
+
+def test_without_threads_a_call_is_made_by_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_idle", module._Idle())
+    monkeypatch.setattr(module, "start_thread", lambda *_, **__: _raise(RuntimeError("no more")))
+    assert Calls("root").run("a look", threading.current_thread, 10) is threading.current_thread()

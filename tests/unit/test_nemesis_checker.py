@@ -1,0 +1,87 @@
+"""The checker of histories notices each broken promise, in a history made up for it, and is silent on a right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.nemesis.checker import faults
+from tests.nemesis.history import Acked, Event, Failed, Read, Recorder, Shown, recorded
+
+FIRST, SECOND = (0, "p-1"), (2, "p-2")
+WHOLE = {root: [Read(root, 0, 0, 3, (FIRST, SECOND))] for root in "ab"}
+RIGHT: list[Event] = [
+    Acked("p", "p-1", "all", 0, 0), Shown("a", 3, (1,)), Read("a", 0, 0, 1, (FIRST,)), Shown("a", 4, (3,)),
+    Read("a", 0, 0, 3, (FIRST, SECOND)), Acked("p", "p-2", "all", 0, 2), Acked("q", "q-1", "1", 0, 1),
+]  # fmt: skip
+
+
+def told(*events: Event, final: dict[str, list[Read]] | None = None) -> str:
+    found = faults([events], WHOLE if final is None else final)
+    assert len(found) <= 2, found
+    return found[0] if found else ""
+
+
+def test_a_right_history_has_no_fault() -> None:
+    assert faults([RIGHT, [Read("b", 0, 1, 3, (SECOND,)), Shown("b", 1, ())]], WHOLE) == []
+
+
+def test_lost() -> None:
+    assert "lost at a" in told(Acked("p", "p-3", "all", 0, 3))
+    assert "lost at a" in told(Acked("p", "p-3", "all"))
+    assert told(Acked("p", "p-3", "1", 0, 3)) == ""
+    one_lacks = {**WHOLE, "b": [Read("b", 0, 0, 3, (FIRST,))]}
+    assert any("lost at b" in fault for fault in faults([RIGHT], one_lacks))
+
+
+def test_somewhere_else() -> None:
+    assert "not where it was acknowledged" in told(Acked("p", "p-1", "all", 0, 2))
+
+
+def test_doubled() -> None:
+    twice = [Read("a", 0, 0, 3, (FIRST, (1, "p-1"), SECOND))]
+    assert any("p-1 is twice" in fault for fault in faults([RIGHT], {"a": twice}))
+    assert "p-1 is twice" in told(Read("a", 1, 0, 1, (FIRST,)))
+
+
+def test_another_record() -> None:
+    assert "offset 0: x-1 at b, then p-1 at a" in told(Read("b", 0, 0, 1, ((0, "x-1"),)))
+
+
+def test_a_gap_that_is_filled() -> None:
+    assert "offset 2: a gap at b, then p-2 at a" in told(Read("b", 0, 2, 3, ()))
+
+
+def test_a_record_that_becomes_a_gap() -> None:
+    assert "offset 1: q-1 at b, then a gap at a" in told(Read("b", 0, 1, 2, ((1, "q-1"),)))
+
+
+def test_what_was_not_asked_for() -> None:
+    assert "not among the offsets" in told(Read("b", 0, 0, 1, (FIRST, SECOND)))
+
+
+def test_the_high_watermark_goes_back() -> None:
+    assert "went back" in told(Shown("a", 4, (3,)), Shown("a", 3, (3,)))
+    assert "went back" in told(Shown("a", 4, (3,)), Shown("a", 4, (2,)))
+    assert "went back" in told(Shown("a", 4, (3, 1)), Shown("a", 4, (3,)))
+    assert told(Shown("a", 4, (3,)), Shown("b", 3, (2,))) == "", "another root may lag"
+
+
+def test_out_of_order() -> None:
+    wrong = [Acked("p", "p-10", "1", 0, 1), Acked("p", "p-9", "1", 0, 2)]
+    assert "out of order" in told(*wrong)
+    assert told(*wrong[:1], Acked("q", "q-9", "1", 0, 2)) == ""
+
+
+def test_roots_that_differ() -> None:
+    shorter = {**WHOLE, "b": [Read("b", 0, 0, 2, (FIRST,))]}
+    assert "b ends at {0: (0, 2)}, a at {0: (0, 3)}" in faults([], shorter)
+    assert any("(0, 2) differs at b and a" in fault for fault in faults([], shorter))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    events = [*RIGHT, Failed("read", "no")]
+    Recorder(tmp_path / "h").add(*events)
+    with open(tmp_path / "h", "a") as file:
+        file.write('["Acked", {"wri')  # killed here
+    Recorder(tmp_path / "h").add(RIGHT[0])
+    assert list(recorded(tmp_path / "h")) == [*events, RIGHT[0]]
