@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
@@ -44,10 +45,10 @@ def lagging(path: Path, *, wiped: bool = False, unknown: str = "") -> Replicated
     for number in range(3):
         roots.write(b"%d" % number, b"%d again" % number)
     assert roots.isr() == "ab"
-    for _ in range(3):
+    for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):  # it is waited for as long as `staged.retention.ms`
         for root in "ab":
             roots.log(root).maintain("t")
-        roots.clock.advance(DELAY_MS)
+        roots.clock.advance(waited_ms)
     del roots.hooks["c"]
     assert len(list((path / "a/topics/t").glob("*/staged/*.chunk"))) <= 1  # of an entry that stays
     if wiped:
@@ -121,6 +122,8 @@ def test_a_damaged_frame_is_not_copied(fast_path: Path) -> None:
 
 def test_what_is_settled_only_in_part_is_no_beginning(fast_path: Path) -> None:
     roots = lagging(fast_path)
+    roots.write(b"settled")
+    roots.log("a").maintain("t")
     topic = roots.at("a")
     roots.write(b"later")
     settled = topic.settled(topic.newest()[1].topic_id)[1]

@@ -62,6 +62,7 @@ def test_the_marker_of_the_root(world: World) -> None:
 @pytest.mark.parametrize("nested", [0, 1_000_000])
 def test_a_members_file(world: World, nested: int) -> None:
     """It is nobody's until its member writes it anew."""
+    world.create()
     files = MemberFiles(world.storage(), "g")
     files.write("m", MemberFile(Profile("c", "h"), 1))
     assert files.read("m") is not None

@@ -33,6 +33,7 @@ PARTS = {
     "docs/how-to/maintenance.md",
     "docs/how-to/move-to-a-bucket.md",
     "docs/how-to/object-stores.md",
+    "docs/how-to/replicas.md",
     "docs/reference/limits.md",
 }
 _BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -15,7 +15,7 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import Frame
-from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
 from pyspark_commitlog.log.encoding import empty_frame
 from pyspark_commitlog.log.frames import check, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
@@ -31,6 +31,7 @@ MAX = 2**31
 @pytest.fixture(params=[LocalStorage, UnknownMount])
 def directory(tmp_path: Path, request: pytest.FixtureRequest) -> SegmentDir:
     """Where segments have files of their own, and where each is an object."""
+    (tmp_path / ROOT_MARKER).touch()
     return SegmentDir(request.param(tmp_path), TopicPaths("t", ID), 0)
 
 
