@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
+from tests.support.replicas import poll
 
 LAG_MS = 300
 
@@ -19,15 +20,6 @@ def path(tmp_path: Path) -> str:
     log = CommitLog.create_root(places, [str(tmp_path / "metadata")])
     log.create_topic("t", 1, {"replica.lag.time.max.ms": LAG_MS})
     return ",".join(places)
-
-
-def poll(consumer: Consumer, until: int) -> list[bytes | None]:
-    values: list[bytes | None] = []
-    for _ in range(200):
-        values += [record.value for record in consumer.poll(0.1)]
-        if len(values) >= until:
-            break
-    return values
 
 
 def test_a_producer_goes_on_at_the_next_leader(path: str, tmp_path: Path) -> None:

@@ -19,11 +19,9 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
-from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
-from tests.replicas.test_replica_interleavings import no_device
-from tests.support.replicas import Replicated
+from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_device
 
 
 @pytest.fixture
@@ -35,22 +33,6 @@ def roots(tmp_path: Path) -> Replicated:
     return made
 
 
-def group(roots: Replicated, at: str = "a") -> GroupLog:
-    return roots.log(at).group("g")
-
-
-def commit(roots: Replicated, offset: int, handle: GroupLog | None = None) -> None:
-    handle = handle or group(roots)
-    topic = handle.topic_state("t")
-    handle.advance([Position("t", topic.topic_id, 0, offset, topic.lineage)])
-
-
-def committed(roots: Replicated, at: str = "a") -> int | None:
-    """Return what a process finds that asks where the group is."""
-    handle = group(roots, at)
-    return handle.newest().offsets(handle.topic_state("t").topic_id).get(0)
-
-
 def learned(roots: Replicated, at: str) -> Stored:
     """Return the newest entry at this very root."""
     stored = GroupLog(roots.storage(at), "g").journal.newest()
@@ -60,12 +42,12 @@ def learned(roots: Replicated, at: str) -> Stored:
 
 def test_each_root_learns_what_a_group_commits(roots: Replicated) -> None:
     for offset in (1, 2, 3):
-        commit(roots, offset)
+        commit_offset(roots, offset)
     at_each = [learned(roots, name) for name in "mabc"]
     assert len({stored.entry.write_id for stored in at_each}) == 1
     assert at_each[0].sequence == 3
     assert state_of(at_each[0].entry).hw == 3, "no entry is spent on a high watermark"
-    assert [committed(roots, name) for name in "abc"] == [3, 3, 3]
+    assert [committed_offset(roots, name) for name in "abc"] == [3, 3, 3]
 
 
 def test_two_first_commits_at_once(roots: Replicated) -> None:
@@ -74,19 +56,19 @@ def test_two_first_commits_at_once(roots: Replicated) -> None:
     def other(operation: str, path: str, moment: str) -> None:
         if operation == "put_if_absent" and "groups/" in path and moment == "before":
             roots.hooks.clear()
-            commit(roots, 1)
+            commit_offset(roots, 1)
 
     roots.hooks["m"] = other
-    commit(roots, 2, late)
-    assert committed(roots) == 2
+    commit_offset(roots, 2, late)
+    assert committed_offset(roots) == 2
     assert learned(roots, "m").sequence == 2
     assert state_of(learned(roots, "m").entry).replicas == state_of(learned(roots, "b").entry).replicas
 
 
 def test_a_root_that_was_away_learns_what_was_committed(roots: Replicated) -> None:
-    commit(roots, 1)
+    commit_offset(roots, 1)
     roots.take_away("b")
-    commit(roots, 2)
+    commit_offset(roots, 2)
     roots.give_back("b")
     assert learned(roots, "b").sequence == 1
     roots.log().replicate()
@@ -94,12 +76,12 @@ def test_a_root_that_was_away_learns_what_was_committed(roots: Replicated) -> No
 
 
 def test_a_root_that_lags_beyond_what_is_kept_goes_on_with_what_is_left(roots: Replicated) -> None:
-    commit(roots, 1)
+    commit_offset(roots, 1)
     at = GroupLog(roots.storage("b"), "g")
     assert at.newest().exists
     roots.take_away("b")
     for offset in range(2, 8):
-        commit(roots, offset)
+        commit_offset(roots, offset)
     decider = GroupLog(roots.storage("m"), "g")
     for sequence in decider.journal.sequences()[:-2]:
         decider.journal.delete(sequence)
@@ -112,21 +94,21 @@ def test_a_root_that_lags_beyond_what_is_kept_goes_on_with_what_is_left(roots: R
 
 
 def test_commits_go_on_without_the_root_that_leads(roots: Replicated) -> None:
-    commit(roots, 1)
+    commit_offset(roots, 1)
     leader = roots.named(state_of(learned(roots, "m").entry).leader)
     roots.take_away(leader)
     other = next(name for name in "abc" if name != leader)
-    commit(roots, 2, group(roots, other))
-    assert committed(roots, other) == 2
+    commit_offset(roots, 2, group(roots, other))
+    assert committed_offset(roots, other) == 2
     with pytest.raises(ExceptionGroup):
         roots.log(other).replicate()
     assert roots.named(state_of(learned(roots, other).entry).leader) != leader
 
 
 def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -> None:
-    commit(roots, 1)
+    commit_offset(roots, 1)
     roots.take_away("c")
-    commit(roots, 2)
+    commit_offset(roots, 2)
     roots.give_back("c")  # it has learned the first commit alone
     roots.take_away("m")
     found = roots.log().recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
@@ -135,9 +117,9 @@ def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -
     assert sorted(row.ends.values()) == [1, 2, 2]
     assert row.ends[row.root or ""] == 2
     roots.give_back("m")  # it does not decide any more
-    assert [committed(roots, name) for name in "abc"] == [2, 2, 2]
-    commit(roots, 5)
-    assert [committed(roots, name) for name in "abc"] == [5, 5, 5]
+    assert [committed_offset(roots, name) for name in "abc"] == [2, 2, 2]
+    commit_offset(roots, 5)
+    assert [committed_offset(roots, name) for name in "abc"] == [5, 5, 5]
 
 
 def test_the_members_file_is_learned_too(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +141,10 @@ def test_the_members_file_is_learned_too(roots: Replicated, monkeypatch: pytest.
 
 def test_old_entries_go_at_each_root_when_all_in_sync_have_learned_them(roots: Replicated) -> None:
     for offset in range(1, 6):
-        commit(roots, offset)
+        commit_offset(roots, offset)
     roots.take_away("b")
     for offset in range(6, 9):
-        commit(roots, offset)
+        commit_offset(roots, offset)
     roots.give_back("b")
     roots.hooks["b"] = no_device
     roots.clock.advance(DAY_MS)
@@ -179,7 +161,7 @@ def test_old_entries_go_at_each_root_when_all_in_sync_have_learned_them(roots: R
 
 def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replicated) -> None:
     for offset in range(1, 6):
-        commit(roots, offset)
+        commit_offset(roots, offset)
     roots.clock.advance(DAY_MS)
     roots.log("b").maintain()
     for name, left in {"m": [4, 5], "b": [4, 5], "a": [1, 2, 3, 4, 5]}.items():

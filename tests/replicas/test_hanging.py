@@ -19,8 +19,7 @@ from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.storage import limited
 from pyspark_commitlog.storage.local import LocalStorage
-from tests.replicas.test_clients import poll
-from tests.support.replicas import Replicated
+from tests.support.replicas import Replicated, poll
 
 LIMIT = 0.3
 #: What nothing takes that waits for a few limits, seconds.

@@ -25,9 +25,8 @@ from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.roots import Roots
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
-from tests.replicas.test_groups_replicated import commit, committed, group
 from tests.support.records import read_topic
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, group
 from tests.support.syscalls import killed_before
 
 
@@ -151,16 +150,16 @@ def test_a_topic_has_fewer_replicas_again(fast_path: Path) -> None:
 
 def test_groups_go_on_at_the_root_that_decides(fast_path: Path) -> None:
     roots = alone(fast_path)
-    commit(roots, 0)
+    commit_offset(roots, 0)
     before = group(roots)
     before.newest()
     add(roots)
     roots.log("a").set_replication_factor("t", 3)
-    commit(roots, 1, before)
-    assert committed(roots, "c") == 1
+    commit_offset(roots, 1, before)
+    assert committed_offset(roots, "c") == 1
     roots.log("b").replicate()
-    commit(roots, 2, group(roots, "b"))
-    assert committed(roots, "a") == 2
+    commit_offset(roots, 2, group(roots, "b"))
+    assert committed_offset(roots, "a") == 2
 
 
 def test_a_root_that_learns_what_was_before_replicas_puts_nothing_itself(fast_path: Path) -> None:
@@ -188,7 +187,7 @@ def test_a_root_is_taken_out_and_another_takes_its_place(fast_path: Path) -> Non
     roots.log("a").set_replication_factor("t", 2)
     roots.log("a").elect("t", roots.id_of("b"))
     gone, commits = roots.id_of("b"), group(roots)
-    commit(roots, 1, commits)
+    commit_offset(roots, 1, commits)
     roots.write(b"2")
     rows = roots.log("a").remove_replicas([str(fast_path / "b")])
     assert [row.url[-1] for row in rows] == ["a", "c"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -15,7 +14,7 @@ from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, LAG_MS, Replicated
+from tests.support.replicas import CONFIG, LAG_MS, Replicated, elect, no_device, once_at
 
 
 @pytest.fixture
@@ -23,28 +22,7 @@ def roots(tmp_path: Path) -> Replicated:
     return Replicated(tmp_path)
 
 
-def no_device(operation: str, path: str, moment: str) -> None:
-    raise OSError(errno.EIO, "injected: the device is gone")
-
-
-def once_at(operation: str, part: str, act: Callable[[], object], when: str = "before") -> Hook:
-    """Return a hook that acts at the first such operation on such a path."""
-    done = []
-
-    def hook(found: str, path: str, moment: str) -> None:
-        if not done and (found, moment) == (operation, when) and part in path:
-            done.append(True)
-            act()
-
-    return hook
-
-
 # --- elections -----------------------------------------------------------------------------------------------
-
-
-def elect(roots: Replicated, leader: str) -> None:
-    """Have a root elected, as another process does."""
-    roots.order().elections.elect(roots.id_of(leader), why="test")
 
 
 def test_a_second_election_does_not_bring_the_row_of_an_append_back_that_the_first_made_void(roots: Replicated) -> None:

@@ -19,8 +19,7 @@ import pytest
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.writers import Transaction
-from tests.replicas.test_replica_interleavings import no_device
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, no_device
 
 LARGE = Random(1).randbytes(20_000)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark_commitlog import Consumer
 from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
@@ -115,6 +119,56 @@ class Replicated:
     def give_back(self, root: str) -> None:
         """Give a root back as it was."""
         (self.path / f"away-{root}").rename(self.path / root)
+
+
+def no_device(operation: str, path: str, moment: str) -> None:
+    """A hook: every operation fails."""
+    raise OSError(errno.EIO, "injected: the device is gone")
+
+
+def once_at(operation: str, part: str, act: Callable[[], object], when: str = "before") -> Hook:
+    """Return a hook that acts at the first such operation on such a path."""
+    done = []
+
+    def hook(found: str, path: str, moment: str) -> None:
+        if not done and (found, moment) == (operation, when) and part in path:
+            done.append(True)
+            act()
+
+    return hook
+
+
+def elect(roots: Replicated, leader: str) -> None:
+    """Have a root elected, as another process does."""
+    roots.order().elections.elect(roots.id_of(leader), why="test")
+
+
+def group(roots: Replicated, at: str = "a") -> GroupLog:
+    """Return another process' handle on group ``g``."""
+    return roots.log(at).group("g")
+
+
+def commit_offset(roots: Replicated, offset: int, handle: GroupLog | None = None) -> None:
+    """Commit an offset of ``t-0`` for group ``g``."""
+    handle = handle or group(roots)
+    topic = handle.topic_state("t")
+    handle.advance([Position("t", topic.topic_id, 0, offset, topic.lineage)])
+
+
+def committed_offset(roots: Replicated, at: str = "a") -> int | None:
+    """Return what a process finds that asks where the group is."""
+    handle = group(roots, at)
+    return handle.newest().offsets(handle.topic_state("t").topic_id).get(0)
+
+
+def poll(consumer: Consumer, until: int) -> list[bytes | None]:
+    """Return the values that a consumer polls, once there are so many."""
+    values: list[bytes | None] = []
+    for _ in range(200):
+        values += [record.value for record in consumer.poll(0.1)]
+        if len(values) >= until:
+            break
+    return values
 
 
 class _Rooted(FaultyStorage):  # type: ignore[misc]

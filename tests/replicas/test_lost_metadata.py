@@ -25,9 +25,8 @@ from pyspark_commitlog.model import Recovered
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.testing.faults import Hook
-from tests.replicas.test_replica_interleavings import elect, no_device, once_at
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at
 
 LARGE = Random(1).randbytes(20_000)
 
