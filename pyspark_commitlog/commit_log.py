@@ -542,7 +542,8 @@ class CommitLog(ReplicatedRoot):
         """Give up records whose segment, chunk or journal entry is lost or damaged, for ever.
 
         Readers skip their offsets, and the partition goes on. Records that can be read stay, unless ``force`` is set.
-        Without ``ranges`` all segments are read; settling waits meanwhile.
+        Without ``ranges`` all segments are read; settling waits meanwhile. Of a topic with replicas what other roots
+        have is fetched from there first (``repair``), but with ``force``: what none has is given up, at all of them.
 
         Args:
             name: of the topic.
@@ -558,7 +559,10 @@ class CommitLog(ReplicatedRoot):
             UsageError: nothing of a range is damaged, or a segment holds more damage than it; nothing was voided.
             ConflictError: the topic is being settled all the time; nothing was voided.
             CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
+            ReplicaNotAvailableError: a root does not answer that may have it; nothing was voided.
         """
+        if not (force or dry_run):
+            self._repair_before_void(name)
         topic = self.topic(name, Operation.ADMIN)
         return give_up(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
 
@@ -620,6 +624,11 @@ class CommitLog(ReplicatedRoot):
 
     def _maintain(self, name: str, progress: Progress) -> Maintained:
         self._replicate_first(name)
+        try:
+            return maintain_topic(self.topic(name, Operation.ADMIN), progress)
+        except (CorruptionError, ExceptionGroup):
+            if not self._repair_unsettled(name):
+                raise
         return maintain_topic(self.topic(name, Operation.ADMIN), progress)
 
     def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:

@@ -213,6 +213,23 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
+class Repaired:
+    """What ``CommitLog.repair`` did to a topic at one root.
+
+    ``root``: its directory or URL. ``files``: entries, tables and chunks below it that were fetched from other roots.
+    ``ranges``: offsets whose frames were, (partition, start, end). ``left``: what is damaged still, and why.
+    ``away``: other roots that do not answer, and why: they may have it.
+    """
+
+    topic: str
+    root: str
+    files: tuple[str, ...] = ()
+    ranges: tuple[tuple[int, int, int], ...] = ()
+    left: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """What ``CommitLog.describe`` answers; printed as ``commitlog topics describe`` prints it.
 

@@ -8,13 +8,20 @@ from typing import overload
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import ALL
-from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    ReplicaNotAvailableError,
+    UnknownTopicError,
+    UsageError,
+)
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
-from pyspark_commitlog.model import Recovered, Replicated, RootDescription
+from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
+from pyspark_commitlog.repairing import repair, repair_unsettled
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
@@ -170,6 +177,54 @@ class ReplicatedRoot(Root):
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
+
+    def repair(self, name: str) -> Repaired:
+        """Fetch what is damaged, or missing, of a topic at this root from others that have it.
+
+        Entries, their tables and chunks as files, checked by CRC; of segments the damaged offsets, whose frames are
+        written again. Safe beside readers and writers; settling waits meanwhile. All segments are read.
+
+        Args:
+            name: of the topic.
+
+        Returns:
+            What was fetched, and what no other root has: ``void`` gives that up.
+
+        Raises:
+            UsageError: the root stands alone.
+            UnknownTopicError: there is no such topic here.
+            ConflictError: a settler holds the lock all the time: run it again.
+            CorruptionError: a manifest, or the newest settle entry, is damaged: take this root out and add it empty.
+        """
+        self._check_root()
+        self._check_several()
+        self._access.check(Operation.ADMIN, name)
+        self._check_store()
+        return repair(self._storage, paths.check_topic_name(name))
+
+    def _repair_unsettled(self, name: str) -> bool:
+        """Repair what a settler needs of a topic with replicas; return whether anything was fetched."""
+        return self._is_one_of_several and repair_unsettled(self._storage, name)
+
+    def _repair_before_void(self, name: str) -> None:
+        """Fetch what other roots have of a topic with replicas, before what none has is given up.
+
+        Raises:
+            ReplicaNotAvailableError: one does not answer, and may have it.
+        """
+        self._check_root()
+        if not self._is_one_of_several:
+            return
+        with suppress(CorruptionError):  # then it is what is repaired
+            head = TopicLog(self._storage, name).journal.head()
+            if head is None or not head.entry.features:
+                return
+        done = self.repair(name)
+        if done.left and done.away:
+            raise ReplicaNotAvailableError(
+                f"topic {name!r}: nothing was voided: a root that does not answer may have what is damaged: "
+                f"{'; '.join(done.away)}. Bring it back, or take it out with `commitlog replicas remove`"
+            )
 
     def _replicate(self, name: str, order: Order) -> Replicated:
         done = replicate(order, TopicSegments(name))

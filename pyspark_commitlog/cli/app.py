@@ -26,7 +26,7 @@ from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.records import delete_records, offsets
-from pyspark_commitlog.cli.replicas import elect, replicas, replicate
+from pyspark_commitlog.cli.replicas import elect, repair, replicas, replicate
 from pyspark_commitlog.cli.shared import (
     AsJson,
     Root,
@@ -71,6 +71,7 @@ app.command()(cat)
 app.command()(copy)
 app.command()(elect)
 app.command()(replicate)
+app.command()(repair)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)

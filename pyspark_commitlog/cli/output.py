@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.log.maintain.run import Maintained
     from pyspark_commitlog.log.repair.verify import Report
     from pyspark_commitlog.log.repair.void import GivenUp
-    from pyspark_commitlog.model import Recovered, Replicated, RootDescription
+    from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
@@ -95,6 +95,20 @@ def recovered_lines(found: Sequence[Recovered], *, execute: bool) -> Iterator[st
         yield "Nothing was changed: --execute does it. The roots that are given up must stay switched off."
 
 
+def repaired_lines(done: Repaired) -> Iterator[str]:
+    """Yield what was fetched of a topic, and what is damaged still."""
+    for file in done.files:
+        yield f"{done.topic}: fetched {file}"
+    for partition, start, end in done.ranges:
+        yield f"{done.topic}: partition {partition}: fetched offsets {start} to {end - 1}"
+    for fault in done.left:
+        yield f"{done.topic}: FAULT {fault}"
+    for fault in done.away if done.left else ():
+        yield f"{done.topic}: a root that does not answer may have it: {fault}"
+    if not (done.files or done.ranges or done.left):
+        yield f"{done.topic}: nothing is damaged in {done.root}"
+
+
 def replicated_lines(done: Replicated) -> Iterator[str]:
     """Yield a line per thing that was done for a topic's replicas, or could not be; none where all had all."""
     name = done.topic
@@ -135,6 +149,11 @@ def fault_lines(report: Report) -> Iterator[str]:
         yield f"{report.topic}: nothing refers to {file}"
     for file in report.under_way:
         yield f"{report.topic}: no entry names {file} yet: work under way, or given up; the sweep of `maintain` decides"
+    if report.faults and report.replicated:
+        yield (
+            f"{report.topic}: the faults are in {report.root}: `commitlog repair {report.root} {report.topic}` fetches "
+            "what is damaged from other roots"
+        )
     what = counted(len(report.faults), "fault") if report.faults else "no fault"
     yield (
         f"{report.topic}: {what} in {counted(report.segments, 'segment')} ({counted(report.segment_bytes, 'byte')}), "

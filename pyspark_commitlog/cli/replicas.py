@@ -1,4 +1,4 @@
-"""``commitlog replicas …``, ``elect`` and ``replicate``: roots that belong together, and what keeps them so."""
+"""``commitlog replicas …``, ``elect``, ``replicate`` and ``repair``: roots that belong together, and what keeps them so."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.output import recovered_lines, replicated_lines, root_lines
+from pyspark_commitlog.cli.output import recovered_lines, repaired_lines, replicated_lines, root_lines
 from pyspark_commitlog.cli.shared import (
     AsJson,
     Root,
     Topic,
+    Topics,
     complain_of,
     complete_topic,
     ended_by_errors,
@@ -187,6 +188,26 @@ def replicate(
         while watch and not stop.wait(every):
             _round(log, topic, as_json=as_json)
     raise typer.Exit(0 if watch else code)
+
+
+def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
+    """Fetch what is damaged, or missing, at this root from the others that have it; all segments are read.
+
+    Of all topics, or of those named. Safe beside readers and writers. Exit code 1 if no other root has some of it.
+    """
+    with opened(root) as log:
+        code = 0
+        for name in topic or log.every_name():
+            try:
+                done = log.repair(name)
+            except (BrokenPipeError, *_HOPELESS):
+                raise
+            except Exception as error:  # noqa: BLE001 reported: no topic stops the others
+                code = max(code, complain_of(error))
+                continue
+            print_lines([json.dumps(asdict(done))] if as_json else repaired_lines(done))
+            code = max(code, 1 if done.left else 0)
+        raise typer.Exit(code)
 
 
 def _round(log: CommitLog, topic: str | None, *, as_json: bool) -> int:

@@ -248,6 +248,11 @@ def bring(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
             target.sync_directory(needed.path.rpartition("/")[0], fresh=True)
             synced.add(target, needed.path)
         return
+    replace(needed, target, donors)
+
+
+def replace(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
+    """Copy a file to a root from the first of others that has it whole, whatever is there; raises as ``bring``."""
     failures = []
     for donor in donors:
         if donor is target:

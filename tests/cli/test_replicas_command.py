@@ -212,3 +212,21 @@ def test_a_log_that_is_there_gets_roots_and_its_topics_replicas_and_a_root_is_mo
         assert [record.value for record in CommitLog(root).read("t", 0, 0, 5)] == [b"0"]
     run("replicas", "remove", at[0], at[3])
     assert set(ids(at[0])) == {at[0], at[1]}
+
+
+def test_what_is_damaged_is_named_and_repaired(roots: tuple[str, str, str]) -> None:
+    send(roots[0], b"record\n")
+    journal = Path(roots[1]) / "topics/t/journal"
+    path = next(path for path in sorted(journal.iterdir()) if b"record" in path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"record", b"recorD"))
+    lines, _ = run("verify", roots[1], code=1)
+    assert f"t: the faults are in {roots[1]}: `commitlog repair {roots[1]} t` fetches what is damaged" in "\n".join(
+        lines
+    )
+    assert run("repair", roots[1])[0] == [f"t: fetched topics/t/journal/{path.name}"]
+    assert run("repair", roots[1], "t")[0] == [f"t: nothing is damaged in {roots[1]}"]
+    (done,) = run("repair", roots[1], "--json")[0]
+    assert json.loads(done) == {
+        "topic": "t", "root": roots[1], "files": [], "ranges": [], "left": [], "away": [],
+    }  # fmt: skip
+    assert run("verify", roots[1])[0][-1].startswith("t: no fault")

@@ -1,4 +1,4 @@
-"""Write objects with damage again, without what is given up: a partition's own one, or one of the tail, whole.
+"""Write objects with damage again, without what is lost: a partition's own one, or one of the tail, whole.
 
 Of a lost object of the tail nobody knows what it held, but from the segments before and after it: frames without rows
 cover the offsets between. Slices that are not given up are copied with their CRCs, damaged or not.
@@ -12,14 +12,22 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError, UsageError
-from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
+from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import WINDOW_BYTES
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own
 from pyspark_commitlog.log.read.damage import Fragment
-from pyspark_commitlog.log.repair.salvage import Range, counts, frames_left, overlap, segment_fragments
+from pyspark_commitlog.log.repair.salvage import (
+    Range,
+    Remaining,
+    Timed,
+    WithoutLost,
+    counts,
+    overlap,
+    segment_fragments,
+)
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.segments.rewrite import Rules, fill_slice, rewrite_frames
@@ -73,13 +81,22 @@ class Salvage:
         topic: whose.
         state: of the topic.
         base, settled: the newest settle entry, and its state.
+        remaining: what takes the place of damage; None: nothing, it is given up.
 
     Raises:
         CorruptionError: a manifest is damaged.
     """
 
-    def __init__(self, topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> None:
+    def __init__(
+        self,
+        topic: TopicLog,
+        state: TopicState,
+        base: Stored,
+        settled: SettleState,
+        remaining: Remaining | None = None,
+    ) -> None:
         self._topic, self._state, self._base, self._settled = topic, state, base, settled
+        self._remaining = WithoutLost(topic, state.topic_id) if remaining is None else remaining
         self._paths = topic.paths(state.topic_id)
         self._own = [
             tuple(topic.own_segments(settled, partition).every()) for partition in range(len(settled.partitions))
@@ -164,7 +181,7 @@ class Salvage:
         return swaps
 
     def _rewritten(self, partition: int, piece: Sealed, lost: Sequence[Range], latest_ms: int) -> tuple[Sealed, ...]:
-        left = frames_left(self._topic, self._state.topic_id, partition, piece, piece.end_offset, lost)
+        left = self._remaining.of_segment(partition, piece, piece.end_offset, lost)
         directory = SegmentDir(self._topic.storage, self._paths, partition)
         base, end, number = piece.base_offset, piece.end_offset, self._base.sequence
         return tuple(rewrite_frames(directory, base, end, left, self._rules(), number=number, latest_ms=latest_ms))
@@ -181,7 +198,7 @@ class Salvage:
                 self._slice(writer, unit, position, piece, lost.get(piece.partition, ()))
             for partition, offsets in sorted((unit.gaps or {}).items()):
                 self._check_given_up(partition, offsets, lost.get(partition, ()), unit.why)
-                self._fill(writer, partition, *offsets, ())
+                self._fill(writer, partition, *offsets, self._remaining.of_gap(partition, *offsets))
             written = writer.finish(max(shared.tier for shared in unit.objects))
         except BaseException:
             writer.discard()
@@ -198,7 +215,7 @@ class Salvage:
     def _slice(self, writer: ObjectWriter, unit: Unit, at: int, piece: Slice, lost: Sequence[Range]) -> None:
         segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
         if _is_hit((piece.base_offset, piece.end_offset), lost):
-            left = frames_left(self._topic, self._state.topic_id, partition, segment, piece.end_offset, lost)
+            left = self._remaining.of_segment(partition, segment, piece.end_offset, lost)
             self._fill(writer, partition, piece.base_offset, piece.end_offset, left)
             return
         storage, path, end = self._topic.storage, self._paths.object(unit.objects[0].name), at + piece.length
@@ -209,9 +226,7 @@ class Salvage:
         except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
             self._check_given_up(partition, (piece.base_offset, piece.end_offset), (), str(error))
 
-    def _fill(
-        self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[tuple[Frame, int | None]]
-    ) -> None:
+    def _fill(self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[Timed]) -> None:
         into = writer.slice(partition, start)
         fill_slice(into, end, left, self._rules(), self._state.topic_id, partition, NO_TIMESTAMP)
 

@@ -288,7 +288,10 @@ def unsettled_frames(
 
 
 #: What to do about unsettled data that is damaged.
-WAY_OUT = "Restore it from a copy; if there is none, `commitlog void` gives it up"
+WAY_OUT = (
+    "Restore it from a copy (`commitlog repair` does, where the topic has replicas); if there is none, `commitlog void` "
+    "gives it up"
+)
 
 
 def _frames(

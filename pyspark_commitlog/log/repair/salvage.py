@@ -1,4 +1,4 @@
-"""Salvage: rewrite damaged segments with the frames that are left. What ``void`` does to settled records.
+"""Salvage: rewrite damaged segments with the frames that remain. What ``void`` and ``repair`` do to settled records.
 
 Empty frames cover what is gone, as in any rewritten segment. One settle entry swaps the files; the old ones go by R13.
 """
@@ -6,7 +6,8 @@ Empty frames cover what is gone, as in any rewritten segment. One settle entry s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
@@ -24,6 +25,18 @@ from pyspark_commitlog.log.topic import TopicLog
 
 #: Offsets [start, end).
 Range = tuple[int, int]
+#: A frame, and a timestamp (ms) that none of its records is before; None: nobody knows.
+Timed = tuple[Frame, int | None]
+
+
+class Remaining(Protocol):
+    """The frames that take the place of damaged ones."""
+
+    def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
+        """Yield the frames of a segment, which ends at ``end`` and holds ``lost`` offsets, in order."""
+
+    def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
+        """Yield the frames of offsets of which nothing is left here."""
 
 
 def damaged_fragments(
@@ -39,7 +52,7 @@ def damaged_fragments(
     fragments: dict[int, list[Fragment]] = {}
     for partition in range(len(settled.partitions)):
         wanted = None if ranges is None else ranges.get(partition, (0, 0))
-        for segment, end in _segments(topic, settled, partition):
+        for segment, end in segments_of(topic, settled, partition):
             if wanted is None or overlap(wanted, (segment.base_offset, end)):
                 every = segment_fragments(topic, topic_id, partition, segment, end)
                 fragments.setdefault(partition, []).extend(fragment for fragment in every if counts(fragment, wanted))
@@ -51,6 +64,40 @@ def counts(fragment: Fragment, wanted: Range | None) -> bool:
     return fragment.located is None or (wanted is not None and overlap(wanted, (fragment.start, fragment.end)))
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutLost:
+    """What is left of a topic's segments without what is given up; see ``Remaining``."""
+
+    topic: TopicLog
+    topic_id: str
+
+    def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
+        """Yield the frames that stay.
+
+        Raises:
+            UsageError: there is more damage in the segment.
+        """
+        for fragment in segment_fragments(self.topic, self.topic_id, partition, segment, end):
+            if any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
+                continue
+            if fragment.located is None:
+                raise UsageError(
+                    f"topic {self.topic.name!r} partition {partition}: offsets {fragment.start} to {fragment.end} "
+                    f"(exclusive) of the same segment can't be read either ({fragment.why}); nothing was voided: give "
+                    "them up, too"
+                )
+            yield timed(fragment.located.frame, segment)
+
+    def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
+        """Yield nothing."""
+        yield from ()
+
+
+def timed(frame: Frame, segment: Active | Sealed) -> Timed:
+    """Return a frame of a segment with a timestamp that none of its records is before."""
+    return frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
+
+
 def salvaged(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, lost: Mapping[int, Sequence[Range]]
 ) -> SettleState:
@@ -60,24 +107,36 @@ def salvaged(
         UsageError: there is more damage in such a segment; what was written is named by nobody.
         StorageError: no space or permission; likewise.
     """
+    remaining = WithoutLost(topic, state.topic_id)
     partitions = list(settled.partitions)
     for partition, ranges in lost.items():
-        partitions[partition] = _row(topic, state, base, partition, settled, ranges)
+        partitions[partition] = rewritten_row(topic, state, base, partition, settled, ranges, remaining)
     return replace(settled, partitions=tuple(partitions))
 
 
-def _row(
-    topic: TopicLog, state: TopicState, base: Stored, partition: int, settled: SettleState, lost: Sequence[Range]
+def rewritten_row(
+    topic: TopicLog,
+    state: TopicState,
+    base: Stored,
+    partition: int,
+    settled: SettleState,
+    lost: Sequence[Range],
+    remaining: Remaining,
 ) -> SettledPartition:
+    """Rewrite the segments of a partition that hold ``lost`` offsets; return the row that names what is there then.
+
+    Raises:
+        StorageError: no space or permission; what was written is named by nobody.
+    """
     row = settled.partition(partition)
     paths, number = topic.paths(state.topic_id), base.sequence + 1
     directory = SegmentDir(topic.storage, paths, partition)
     now_ms = topic.storage.clock.now_ms()
     rules = Rules.of(topic.config(state), log_start=0, cleaned=0, now_ms=now_ms)
     sealed, active = list[Sealed](), row.active
-    for segment, end in _segments(topic, settled, partition):
+    for segment, end in segments_of(topic, settled, partition):
         if any(overlap(offsets, (segment.base_offset, end)) for offsets in lost):
-            left = frames_left(topic, state.topic_id, partition, segment, end, lost)
+            left = remaining.of_segment(partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
             base_offset = segment.base_offset
             sealed += rewrite_frames(directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms)
@@ -89,23 +148,7 @@ def _row(
     return replace(row, active=active, manifest=manifest)
 
 
-def frames_left(
-    topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]
-) -> Iterator[tuple[Frame, int | None]]:
-    """Yield the frames that stay, and a timestamp (ms) that none of each one's records is before."""
-    for fragment in segment_fragments(topic, topic_id, partition, segment, end):
-        if any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
-            continue
-        if fragment.located is None:
-            raise UsageError(
-                f"topic {topic.name!r} partition {partition}: offsets {fragment.start} to {fragment.end} (exclusive) "
-                f"of the same segment can't be read either ({fragment.why}); nothing was voided: give them up, too"
-            )
-        frame = fragment.located.frame
-        yield frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
-
-
-def _segments(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:
+def segments_of(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:
     """Yield the segments that hold frames, and where each ends."""
     row = settled.partition(partition)
     for sealed in topic.sealed(settled, partition):

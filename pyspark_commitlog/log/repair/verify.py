@@ -33,7 +33,8 @@ class Report:
 
     ``unnamed`` are files and directories that nothing refers to: left by killed processes, or not collected yet; and
     damaged ones that only older entries name. They are no faults, and nobody needs them. Segment objects that no entry
-    names yet, while one still may, are ``under_way``.
+    names yet, while one still may, are ``under_way``. ``root`` is the directory or URL of the root that was looked at;
+    ``replicated``: others have the topic, too, and ``repair`` fetches from them what is damaged here.
     """
 
     topic: str
@@ -45,6 +46,8 @@ class Report:
     unsettled: Backlog = NOTHING_WAITS
     unnamed: tuple[str, ...] = ()
     under_way: tuple[str, ...] = ()
+    root: str = ""
+    replicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
         journal.unsettled,
         tuple(strays.unnamed),
         tuple(strays.under_way),
+        topic.storage.url,
+        topic.journal.is_replicated,
     )
 
 

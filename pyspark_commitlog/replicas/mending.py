@@ -1,0 +1,167 @@
+"""Mend: fetch from other roots what is damaged or missing at one: entries of a unit, and the files that they need.
+
+An entry is the same at every root, and is replaced whole, so readers see the damaged one or the right one. It is taken
+only where the entries beside it link to it. Chunks and tables are named with length and CRC-32C.
+
+The interleavings that it has to survive: an entry or chunk is collected meanwhile (it is not needed any more); two mend
+at once (both put the same bytes); it is killed at any point (what is mended stays); the other root has another history,
+or damage of its own (it is not taken from there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole, replace
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.unit import Needed
+from pyspark_commitlog.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class MendedFiles:
+    """Files below the root that were fetched from others, and what is damaged still, and why."""
+
+    files: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def __add__(self, other: MendedFiles) -> MendedFiles:
+        return MendedFiles((*self.files, *other.files), (*self.left, *other.left))
+
+
+def mend_journal(places: Places) -> MendedFiles:
+    """Fetch the entries of a unit that are damaged, or missing between others, at the root that is asked.
+
+    Raises:
+        CommitLogError, OSError: this root does not answer, or can't be written to.
+    """
+    own, others = places.at(places.roots.own_id()), other_places(places)[0]
+    files, left = [], []
+    for sequence in _numbers(own):
+        fault = _fault(own, sequence)
+        if fault is None:
+            continue
+        data = next(_found(own, others, sequence), None)
+        if data is None:
+            left.append(fault)
+            continue
+        path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
+        own.storage.write_once(path, data)
+        files.append(path)
+    if files:
+        own.journal.forget()
+    return MendedFiles(tuple(files), tuple(left))
+
+
+def mend_named(places: Places, settled: int) -> MendedFiles:
+    """Fetch the tables and chunks that entries name and that are damaged, or missing, at the root that is asked.
+
+    Args:
+        places: where the unit is; its entries here are whole, or count as lost.
+        settled: the number of the entry up to which this root has settled all: it needs no chunks up to there.
+
+    Raises:
+        CommitLogError, OSError: this root does not answer, or can't be written to.
+    """
+    own, (others, _) = places.at(places.roots.own_id()), other_places(places)
+    donors = [other.storage for other in others]
+    done = MendedFiles()
+    newest = own.journal.newest()
+    for stored in _readable(own):
+        done += _mend(places.unit.files.tables(stored.entry), own.storage, donors)
+        if newest is not None and stored.sequence > settled:
+            with suppress(FileNotFoundError):  # collected meanwhile
+                chunks = places.unit.files.chunks(stored.entry, newest.entry, own.journal.side)
+                done += _mend(chunks, own.storage, donors)
+    return done
+
+
+def other_places(places: Places) -> tuple[list[Replica], list[str]]:
+    """Return the unit at the other roots that answer, those that decide first; and why others do not."""
+    listed = places.roots.listed()
+    found, away = [], []
+    for root in dict.fromkeys((*(each.id for each in listed.metadata), *(each.id for each in listed.data))):
+        if root == places.roots.own_id():
+            continue
+        try:
+            other = places.at(root)
+            other.check()
+            found.append(other)
+        except (CommitLogError, OSError) as error:
+            away.append(str(error))
+    return found, away
+
+
+def _numbers(own: Replica) -> Iterator[int]:
+    """Yield the numbers from the first entry that is there to the last; each after the one before it was mended."""
+    sequences = own.journal.sequences()
+    if not sequences:
+        return
+    number, last, known = sequences[0], sequences[-1], set(sequences)
+    while number <= last:
+        yield number
+        try:
+            number = own.journal.read(number).entry.following
+        except (FileNotFoundError, CorruptionError):
+            number = min(each for each in (*known, last + 1) if each > number)
+
+
+def _fault(own: Replica, sequence: int) -> str | None:
+    """Return what is wrong with an entry; None where it is whole, or collected."""
+    try:
+        own.journal.bytes_of(own.journal.read(sequence).entry)
+    except FileNotFoundError as error:
+        left = own.journal.sequences()
+        return f"{error.filename or error} is missing" if left and left[0] < sequence else None
+    except CorruptionError as error:
+        return str(error)
+    return None
+
+
+def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[bytes]:
+    """Yield the bytes of an entry at other roots that the entries beside it link to."""
+    for other in others:
+        with suppress(CommitLogError, OSError):
+            entry = other.journal.read(sequence).entry
+            if _is_linked(own, entry):
+                yield other.journal.bytes_of(entry)
+
+
+def _is_linked(own: Replica, entry: Entry) -> bool:
+    """Return whether an entry stands between those that this root has: one of them proves it, none contradicts it."""
+    links = []
+    for sequence in own.journal.sequences():
+        if sequence not in (entry.sequence - 1, entry.following):
+            continue
+        with suppress(FileNotFoundError, CorruptionError):
+            beside = own.journal.read(sequence).entry
+            if beside.following == entry.sequence:
+                links.append(entry.prev == beside.write_id)
+            elif sequence == entry.following:
+                links.append(beside.prev == entry.write_id)
+    return bool(links) and all(links)
+
+
+def _readable(own: Replica) -> Iterator[Stored]:
+    for sequence in own.journal.sequences():
+        with suppress(FileNotFoundError, CorruptionError):
+            yield own.journal.read(sequence)
+
+
+def _mend(files: Sequence[Needed], own: Storage, donors: Sequence[Storage]) -> MendedFiles:
+    mended, left = [], []
+    for needed in files:
+        if is_whole(needed, own):
+            continue
+        try:
+            replace(needed, own, donors)
+            mended.append(needed.path)
+        except NowhereError as error:
+            left.append(str(error))
+    return MendedFiles(tuple(mended), tuple(left))
