@@ -1,4 +1,4 @@
-"""``commitlog replicas …``, ``elect``, ``replicate`` and ``repair``: roots that belong together, and what keeps them so."""
+"""``commitlog replicas …``, ``elect``, ``replicate`` and ``repair``: roots that belong together."""
 
 from __future__ import annotations
 

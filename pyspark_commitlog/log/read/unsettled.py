@@ -289,8 +289,8 @@ def unsettled_frames(
 
 #: What to do about unsettled data that is damaged.
 WAY_OUT = (
-    "Restore it from a copy (`commitlog repair` does, where the topic has replicas); if there is none, `commitlog void` "
-    "gives it up"
+    "Restore it from a copy (`commitlog repair` does, where the topic has replicas); if there is none, "
+    "`commitlog void` gives it up"
 )
 
 
