@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
@@ -61,7 +60,7 @@ class FrameMaker:
             for at in range(0, part.num_rows, MAX_ROWS):
                 piece = part.slice(at, MAX_ROWS)
                 own = offsets[start : start + piece.num_rows]
-                self._hold(FrameRows(piece, own, int(own[0]), int(own[-1]), rows.log_append_time, None))
+                self._hold(FrameRows(piece, own, int(own[0]), int(own[-1]), rows.log_append_time, None, leader_epoch=0))
                 start += piece.num_rows
 
     def finish(self, end_offset: int) -> None:
@@ -110,8 +109,6 @@ class FrameMaker:
 
     def _add(self, data: bytes, base: int, end: int) -> None:
         """Hand out a frame, stamped with its place in its extent: offsets count from 0 there."""
-        frame = codec.parse(pa.py_buffer(data), 0)
-        assert frame is not None
-        head, rest = codec.stamp(frame, self.covered - base, 0)
+        head, rest = codec.stamp(codec.made(data), self.covered - base, 0)
         self.sink.add(head + rest.to_pybytes(), self.covered, end - self.covered)
         self.covered = end

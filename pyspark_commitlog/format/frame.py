@@ -202,12 +202,18 @@ class Pieces(NamedTuple):
         return self if self.message.size >= _LARGE_BYTES else (self.joined(),)
 
 
-def encode(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> bytes:
+def encode(
+    message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
+) -> bytes:
     """Return the bytes of a frame around an Arrow IPC RecordBatch message that covers ``rows`` offsets."""
-    return pieces(message, rows=rows, times=times, identity=identity, base_offset=base_offset).joined()
+    return pieces(
+        message, rows=rows, times=times, identity=identity, base_offset=base_offset, leader_epoch=leader_epoch
+    ).joined()
 
 
-def pieces(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0) -> Pieces:
+def pieces(
+    message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
+) -> Pieces:
     """Return the same in pieces: the message, most of a frame's bytes, is not copied."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
@@ -230,7 +236,7 @@ def pieces(message: pa.Buffer, *, rows: int, times: Times, identity: Identity, b
     for part in (before, message, headers):
         crc = google_crc32c.extend(crc, part)
     size = len(before) + message.size + len(headers) + _CRC_COUNTS_FROM
-    stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, 0)
+    stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, leader_epoch)
     return Pieces(b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before)), message, headers)
 
 
@@ -278,6 +284,13 @@ def parse(buffer: pa.Buffer, position: int) -> Frame | None:
     if position + total > buffer.size:
         return None
     return Frame(base, epoch, crc, attributes, delta, base_ms, max_ms, total, buffer.slice(position, total))
+
+
+def made(data: bytes) -> Frame:
+    """Return the frame that was made of these bytes."""
+    frame = parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    return frame
 
 
 def needed_bytes(buffer: pa.Buffer, position: int) -> int:

@@ -45,7 +45,15 @@ def restaged(frames: bytes, chunk: str) -> bytes:
 
 
 def empty_frame(
-    topic_id: str, partition: int, codec: str, base_offset: int, offsets: int, at_ms: int, chunk: str | None = None
+    topic_id: str,
+    partition: int,
+    codec: str,
+    base_offset: int,
+    offsets: int,
+    at_ms: int,
+    chunk: str | None = None,
+    *,
+    leader_epoch: int = 0,
 ) -> bytes:
     """Return a sparse frame that covers some offsets and has no row, staged for a chunk if one is given."""
     return frame.encode(
@@ -54,4 +62,5 @@ def empty_frame(
         times=frame.Times(at_ms, at_ms),
         identity=frame.Identity(topic_id, partition, codec, frame.SPARSE, base_offset=base_offset, chunk=chunk),
         base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )

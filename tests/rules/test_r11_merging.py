@@ -223,9 +223,9 @@ def test_thinned_frames_never_merge(world: World) -> None:
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = Merger(2**20, "none", "id", 0)
-    ready = [s for base in (10, 16) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99), 0)]
+    ready = [s for base in (10, 16) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))]
     assert len(ready) == 2
-    assert list(merger.drain(0)) == []
+    assert list(merger.drain()) == []
 
 
 def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
@@ -240,12 +240,12 @@ def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = Merger(2**28, "zstd", "id", 0)
-    ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99), 0)]
+    ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))]
     one = columns.encode(empty.slice(0, 1), "zstd")
     last = codec.parse(pa.py_buffer(codec.encode(one, rows=1, times=Times(0, 0), identity=identity)), 0)
     assert last is not None
-    ready += merger.offer(Unsettled(last, codec.open_payload(last), 2 * rows, 99), 0)
-    ready += merger.drain(0)
+    ready += merger.offer(Unsettled(last, codec.open_payload(last), 2 * rows, 99, 0))
+    ready += merger.drain()
     assert [stamped.last_offset for stamped in ready] == [rows - 1, 2 * rows]
 
 

@@ -71,7 +71,7 @@ def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) ->
     donors = [Donor(other, topic_id) for other in others]
     if not topic.storage.can_append:
         return _mend_objects(topic, topic_id, donors)
-    with settling_stopped(topic, topic_id):
+    with settling_stopped(topic, topic_id, "repaired"):
         _, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         damaged = _with_checksums(topic, settled, damaged_fragments(topic, settled, topic_id, None))
@@ -289,18 +289,11 @@ def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -
     batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
     last, identity = min(end, frame.next_offset) - 1, payload.identity
     if not len(offsets):
-        data = empty_frame(identity.topic_id, partition, identity.codec, start, last - start + 1, frame.max_timestamp)
-        return _stamped(data, start, frame), frame.max_timestamp
-    rows = FrameRows(batch, offsets, start, last, frame.log_append_time, frame.delete_horizon_ms)
+        count, epoch = last - start + 1, frame.leader_epoch
+        data = empty_frame(
+            identity.topic_id, partition, identity.codec, start, count, frame.max_timestamp, leader_epoch=epoch
+        )
+        return codec.made(data), frame.max_timestamp
+    rows = FrameRows(batch, offsets, start, last, frame.log_append_time, frame.delete_horizon_ms, frame.leader_epoch)
     data = encode_rows([rows], start, last, identity.topic_id, partition, identity.codec)
-    return _stamped(data, start, frame), earliest_of(batch)
-
-
-def _stamped(data: bytes, base_offset: int, of: Frame) -> Frame:
-    """Return a new frame with the leader epoch of the one that it was cut from."""
-    made = codec.parse(pa.py_buffer(data), 0)
-    assert made is not None
-    head, rest = codec.stamp(made, base_offset, of.leader_epoch)
-    stamped = codec.parse(pa.py_buffer(head + rest.to_pybytes()), 0)
-    assert stamped is not None
-    return stamped
+    return codec.made(data), earliest_of(batch)

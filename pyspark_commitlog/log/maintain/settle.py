@@ -273,7 +273,7 @@ def _settle_partition(
     frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, state.voids_of(partition))
     try:
         now_ms = topic.storage.clock.now_ms()
-        append_unsettled(writer, merger, frames, epoch=state.leader_epoch, now_ms=now_ms, enough=budget.spent)
+        append_unsettled(writer, merger, frames, now_ms=now_ms, enough=budget.spent)
         return writer.finish(base.sequence + 1, published_ms=base.info.modified_ms), writer.rebuilt
     finally:
         writer.close()

@@ -196,17 +196,13 @@ class _Merge:
             raise
 
     def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
-        """Yield the frames of neighbouring pieces, small ones joined; none with those of another leader epoch."""
+        """Yield the frames of neighbouring pieces, small ones joined."""
         frame_bytes = min(self._config.number("batch.size"), self._limits.segment_bytes)
         merger = Merger(frame_bytes, self._config.codec(), self._state.topic_id, partition)
-        epoch = 0
         for piece in pieces:
             for found in sources.frames(partition, piece):
-                if found.frame.leader_epoch != epoch:
-                    yield from merger.drain(epoch)
-                    epoch = found.frame.leader_epoch
-                yield from merger.offer(found, epoch)
-        yield from merger.drain(epoch)
+                yield from merger.offer(found)
+        yield from merger.drain()
 
     # --- own pieces --------------------------------------------------------------------------------------
 

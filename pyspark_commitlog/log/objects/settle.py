@@ -99,9 +99,7 @@ class _ObjectRun(SettleRun):
         sink = _Sink(topic, self._before, partition, self._writer.slice(partition, row.end_offset))
         now_ms = topic.storage.clock.now_ms()
         try:
-            append_unsettled(
-                sink, merger, frames, epoch=state.leader_epoch, now_ms=now_ms, enough=lambda: self._enough(sink)
-            )
+            append_unsettled(sink, merger, frames, now_ms=now_ms, enough=lambda: self._enough(sink))
         finally:
             sink.slice.finish()
             end = sink.slice.next_offset

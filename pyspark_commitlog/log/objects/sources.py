@@ -76,7 +76,7 @@ def read_frames(storage: Storage, span: Span, piece: Sealed) -> Iterator[Unsettl
     for located in walk(storage, span):
         payload, decoded = check_whole(located, span)
         offset = located.next_offset
-        yield Unsettled(located.frame, payload, located.base_offset, decoded)
+        yield Unsettled(located.frame, payload, located.base_offset, decoded, located.frame.leader_epoch)
     if offset != piece.end_offset:
         raise CorruptionError(f"{span.path} ends at offset {offset}, {piece.end_offset} was published")
 

@@ -40,16 +40,18 @@ class Source:
     entry: Entry
     extent: Extent
     chunk: ChunkRef | None
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets of a partition that no readable entry holds, and why."""
+    """Offsets of a partition that no readable entry holds, and why; the leader epoch is of what follows."""
 
     partition: int
     start: int
     end: int
     why: str
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +71,23 @@ class Pending:
     extents: tuple[Extent, ...] = ()
     chunks: tuple[ChunkRef, ...] = ()
     why: str = ""
+    leader_epoch: int = 0
 
 
 def load_pending(topic: TopicLog, entry: Entry) -> Pending:
     """Return an entry with its tables; without them, and with the reason, where they can't be read."""
-    ends = tuple(entry.body["state"]["logEnd"])
+    ends, epoch = tuple(entry.body["state"]["logEnd"]), entry.body["state"]["leaderEpoch"]
     try:
         extents, chunks = topic.extents(entry), topic.chunks(entry)
     except (FileNotFoundError, CorruptionError) as error:
         why = f"a table of journal entry {entry.sequence} is lost ({error})"
-        return Pending(entry.sequence, entry.write_id, entry.prev, ends, ends, why=why)
+        return Pending(entry.sequence, entry.write_id, entry.prev, ends, ends, why=why, leader_epoch=epoch)
     starts = list(ends)
     for extent in extents:
         starts[extent.partition] -= extent.rows
-    return Pending(entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), entry, extents, chunks)
+    return Pending(
+        entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), entry, extents, chunks, leader_epoch=epoch
+    )
 
 
 class Entries:
@@ -144,7 +149,8 @@ def read_many(
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
     """Return what the entry after a lost one says of it (pure)."""
     why = f"journal entry {sequence} is missing or damaged ({error}) and not settled yet"
-    return Pending(sequence, following.prev, "", following.starts, following.starts, why=why)
+    starts, epoch = following.starts, following.leader_epoch
+    return Pending(sequence, following.prev, "", starts, starts, why=why, leader_epoch=epoch)
 
 
 def read_pending(
@@ -223,21 +229,21 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
     ends = [settled.partition(partition).end_offset for partition in range(partitions)]
     why = "; ".join(entry.why for entry in pending if entry.why)
 
-    def reach(partition: int, offset: int) -> None:
+    def reach(partition: int, offset: int, epoch: int) -> None:
         if offset > ends[partition]:
-            sources.setdefault(partition, []).append(Hole(partition, ends[partition], offset, why))
+            sources.setdefault(partition, []).append(Hole(partition, ends[partition], offset, why, epoch))
             ends[partition] = offset
 
     for entry in pending:
         for extent in entry.extents:
             if extent.end_offset > ends[extent.partition]:
-                reach(extent.partition, extent.base_offset)
+                reach(extent.partition, extent.base_offset, entry.leader_epoch)
                 assert entry.entry is not None
                 chunk = None if extent.chunk == INLINE else entry.chunks[extent.chunk]
-                sources.setdefault(extent.partition, []).append(Source(entry.entry, extent, chunk))
+                sources.setdefault(extent.partition, []).append(Source(entry.entry, extent, chunk, entry.leader_epoch))
                 ends[extent.partition] = extent.end_offset
     for partition, end in enumerate(pending[-1].log_end if pending else ()):
-        reach(partition, end)
+        reach(partition, end, pending[-1].leader_epoch)
     return sources
 
 
@@ -245,12 +251,24 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
 
 
 class Unsettled(NamedTuple):
-    """A frame that was found whole, its payload, its real offset, and the bytes that it decodes to."""
+    """A frame that was found whole, its payload, its real offset, and the bytes that it decodes to.
+
+    Its leader epoch is that of the entry that committed it, whenever it is settled.
+    """
 
     frame: Frame
     payload: Payload
     base_offset: int
     decoded: int
+    leader_epoch: int
+
+
+class Gap(NamedTuple):
+    """Voided offsets [start, end) between unsettled frames."""
+
+    start: int
+    end: int
+    leader_epoch: int
 
 
 def unsettled_frames(
@@ -260,7 +278,7 @@ def unsettled_frames(
     from_offset: int,
     voids: Sequence[Void] = (),
     whole: Callable[[ChunkRef], pa.Buffer | None] = lambda _: None,
-) -> Iterator[Unsettled | Void]:
+) -> Iterator[Unsettled | Gap]:
     """Yield every unsettled frame of a partition, and voided ranges as such.
 
     Each frame is checked against CRC, identity and extent (rule R11).
@@ -280,7 +298,7 @@ def unsettled_frames(
                     f"topic {topic.name!r} partition {source.partition} offsets {start} to {source.end - 1}: "
                     f"{source.why}. {WAY_OUT}"
                 )
-            yield Void(source.partition, start, source.end)
+            yield Gap(start, source.end, source.leader_epoch)
         elif overlaps(voids, source.extent.base_offset, source.extent.end_offset):
             yield from _with_voids(topic, topic_id, source, from_offset, voids)
         else:
@@ -311,7 +329,7 @@ def _frames(
             offset = located.next_offset
             if located.base_offset >= from_offset:
                 payload, decoded = check_whole(located, span)
-                yield Unsettled(located.frame, payload, located.base_offset, decoded)
+                yield Unsettled(located.frame, payload, located.base_offset, decoded, source.leader_epoch)
     except FileNotFoundError as error:
         if topic.journal.await_election(0):
             raise ReplicaNotAvailableError(
@@ -330,13 +348,13 @@ def _frames(
 
 def _with_voids(
     topic: TopicLog, topic_id: str, source: Source, from_offset: int, voids: Sequence[Void]
-) -> Iterator[Unsettled | Void]:
+) -> Iterator[Unsettled | Gap]:
     for fragment in scan(topic, topic_id, source):
         start = max(fragment.start, from_offset)
         if start >= fragment.end:
             continue
         if covered(voids, start, fragment.end):
-            yield Void(source.extent.partition, start, fragment.end)
+            yield Gap(start, fragment.end, source.leader_epoch)
         elif fragment.located is None:
             raise CorruptionError(
                 f"topic {topic.name!r} partition {source.extent.partition} offsets {start} to {fragment.end - 1}: "
@@ -344,7 +362,7 @@ def _with_voids(
             )
         else:
             payload, decoded = check_whole(fragment.located, span_of(topic, topic_id, source))
-            yield Unsettled(fragment.located.frame, payload, start, decoded)
+            yield Unsettled(fragment.located.frame, payload, start, decoded, source.leader_epoch)
 
 
 def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Span:

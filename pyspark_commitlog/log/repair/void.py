@@ -68,7 +68,7 @@ def void(
     if force and not ranges:
         raise UsageError("force gives up records that can be read: say which, by partition and offsets")
     topic.forget_defaults()
-    with settling_stopped(topic, topic_id):
+    with settling_stopped(topic, topic_id, "voided"):
         stored, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         check_ranges(topic, state, ranges or {}, partial(_lowest, topic, settled))
@@ -141,7 +141,7 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
 
 
 @contextmanager
-def settling_stopped(topic: TopicLog, topic_id: str) -> Iterator[None]:
+def settling_stopped(topic: TopicLog, topic_id: str, done: str) -> Iterator[None]:
     for _ in range(_LOCK_TRIES):
         with topic.settling(topic_id) as held:
             if held:
@@ -149,7 +149,7 @@ def settling_stopped(topic: TopicLog, topic_id: str) -> Iterator[None]:
                 return
         topic.storage.clock.sleep(_LOCK_SECONDS)
     raise ConflictError(
-        f"topic {topic.name!r} is being settled or maintained all the time; nothing was changed: try again. The lock "
+        f"topic {topic.name!r} is being settled or maintained all the time; nothing was {done}: try again. The lock "
         f"of the settlers is held by {topic.busy}"
     )
 

@@ -82,7 +82,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """Rows of ``columns.SCHEMA`` with their offsets, and the frame they are of: its last offset, clock and horizon."""
+    """Rows of ``columns.SCHEMA`` with their offsets, and the frame they are of."""
 
     batch: pa.RecordBatch
     offsets: Ints
@@ -90,6 +90,7 @@ class FrameRows:
     last_offset: int
     log_append_time: bool
     horizon_ms: int | None
+    leader_epoch: int
 
 
 def rewrite(
@@ -158,19 +159,21 @@ def fill_slice(
     ``frames`` and ``latest_ms`` as in ``rewrite_frames``.
     """
 
-    def cover(end: int, at_ms: int) -> None:
+    def cover(end: int, at_ms: int, epoch: int) -> None:
         while into.next_offset < end:
             rows = min(end - into.next_offset, _MAX_DELTA + 1)
-            data = empty_frame(topic_id, partition, rules.compression, into.next_offset, rows, at_ms)
-            frame = codec.parse(pa.py_buffer(data), 0)
-            assert frame is not None
-            into.append(stamped(frame, at_ms))
+            start, compression = into.next_offset, rules.compression
+            data = empty_frame(topic_id, partition, compression, start, rows, at_ms, leader_epoch=epoch)
+            into.append(stamped(codec.made(data), at_ms))
 
+    epoch = None
     for frame, least_ms in frames:
-        cover(frame.base_offset, latest_ms if latest_ms >= 0 else frame.max_timestamp)
+        epoch = frame.leader_epoch if epoch is None else epoch
+        cover(frame.base_offset, latest_ms if latest_ms >= 0 else frame.max_timestamp, epoch)
+        epoch = frame.leader_epoch
         into.append(stamped(frame, least_ms))
         latest_ms = max(latest_ms, frame.max_timestamp)
-    cover(end_offset, latest_ms if latest_ms >= 0 else rules.now_ms)
+    cover(end_offset, latest_ms if latest_ms >= 0 else rules.now_ms, epoch or 0)
     into.finish()
 
 
@@ -204,7 +207,8 @@ class _Output:
 
     A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
     a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
-    never look further. Where nothing is before, it has that of the first frame taken; without any, the clock's.
+    never look further. Where nothing is before, it has that of the first frame taken; without any, the clock's. So
+    with leader epochs, which never go down; without any frame it is 0.
     """
 
     directory: SegmentDir
@@ -214,6 +218,7 @@ class _Output:
     rules: Rules
     latest_ms: int
     _first_ms: int = codec.NO_TIMESTAMP
+    _epoch: int | None = None
     _held: list[FrameRows] = field(default_factory=list)
     _held_bytes: int = 0
     _done: list[Sealed] = field(default_factory=list)
@@ -253,12 +258,14 @@ class _Output:
             end = start + part.num_rows
             last = frame.last_offset if end == batch.num_rows else int(offsets[end - 1])
             seen = horizon if part.column("value").null_count else None
-            yield FrameRows(part, offsets[start:end], base, last, frame.log_append_time, seen)
+            yield FrameRows(part, offsets[start:end], base, last, frame.log_append_time, seen, frame.leader_epoch)
             start, base = end, last + 1
 
     def _note(self, frame: Frame) -> None:
         if self._first_ms < 0:
             self._first_ms = frame.max_timestamp
+        if self._epoch is None:
+            self._epoch = frame.leader_epoch
 
     def _follows(self, frame: Frame) -> bool:
         """Return whether a copy of the frame could follow what is there, without an empty one between."""
@@ -281,7 +288,7 @@ class _Output:
         together = [*self._held, rows]
         return (
             len({held.horizon_ms for held in together} - {None}) <= 1
-            and len({held.log_append_time for held in together}) == 1
+            and len({(held.log_append_time, held.leader_epoch) for held in together}) == 1
             and sum(len(held.offsets) for held in together) <= MAX_ROWS
             and (not self._held or self._held_bytes + rows.batch.nbytes <= self.rules.frame_bytes)
             and rows.last_offset - self.covered <= _MAX_DELTA
@@ -307,10 +314,11 @@ class _Output:
             least_ms = min(earliest_of(rows.batch) for rows in held)
         else:
             least_ms = at_ms = next(ms for ms in (self.latest_ms, self._first_ms, self.rules.now_ms) if ms >= 0)
-            data = empty_frame(topic_id, partition, codec_name, self.covered, last_offset - self.covered + 1, at_ms)
-        frame = codec.parse(pa.py_buffer(data), 0)
-        assert frame is not None
-        self._append(frame, least_ms)
+            rows = last_offset - self.covered + 1
+            data = empty_frame(
+                topic_id, partition, codec_name, self.covered, rows, at_ms, leader_epoch=self._epoch or 0
+            )
+        self._append(codec.made(data), least_ms)
 
     def _append(self, frame: Frame, least_ms: int | None) -> None:
         if self._segment is not None and self._segment.full(frame):
@@ -319,7 +327,7 @@ class _Output:
         if self._segment is None:
             self._segment = new_segment(self.directory, self.number, frame.base_offset, self.rules.limits)
         self._segment.append(frame, least_ms)
-        self.covered = frame.next_offset
+        self.covered, self._epoch = frame.next_offset, frame.leader_epoch
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
 
     def finish(self) -> list[Sealed]:
@@ -359,4 +367,7 @@ def encode_rows(
         deltas = pa.array((offsets - base_offset).astype(np.int32))
         batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.SPARSE_SCHEMA)
     message = columns.encode(batch, compression)
-    return codec.encode(message, rows=covered, times=times, identity=identity, base_offset=base_offset)
+    epoch = held[0].leader_epoch
+    return codec.encode(
+        message, rows=covered, times=times, identity=identity, base_offset=base_offset, leader_epoch=epoch
+    )

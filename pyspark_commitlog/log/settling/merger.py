@@ -14,10 +14,9 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms
-from pyspark_commitlog.log.read.unsettled import Unsettled
+from pyspark_commitlog.log.read.unsettled import Gap, Unsettled
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.settle_state import earliest
-from pyspark_commitlog.log.state import Void
 
 # Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
 # compared after compression, which the header knows), and decode to no more than ``most_decoded``.
@@ -38,9 +37,8 @@ class FrameSink(Protocol):
 def append_unsettled(
     sink: FrameSink,
     merger: Merger,
-    frames: Iterable[Unsettled | Void],
+    frames: Iterable[Unsettled | Gap],
     *,
-    epoch: int,
     now_ms: int,
     enough: Callable[[], bool],
 ) -> None:
@@ -50,22 +48,21 @@ def append_unsettled(
         sink: where to.
         merger: of that partition.
         frames: from ``unsettled_frames``.
-        epoch: the leader epoch of the topic.
         now_ms: the timestamp of what stands for voided records where nothing is before or after it.
         enough: is asked after each frame.
     """
-    lost: list[Void] = []
+    lost: list[Gap] = []
     for unsettled in frames:
-        if isinstance(unsettled, Void):
-            _append(sink, merger.drain(epoch))
+        if isinstance(unsettled, Gap):
+            _append(sink, merger.drain())
             lost.append(unsettled)
         else:
-            _fill(sink, merger, lost, unsettled.frame.max_timestamp, epoch)
-            _append(sink, merger.offer(unsettled, epoch))
+            _fill(sink, merger, lost, unsettled.frame.max_timestamp)
+            _append(sink, merger.offer(unsettled))
         if enough():
             break
-    _append(sink, merger.drain(epoch))
-    _fill(sink, merger, lost, now_ms, epoch)
+    _append(sink, merger.drain())
+    _fill(sink, merger, lost, now_ms)
 
 
 def _append(sink: FrameSink, ready: Iterable[Stamped]) -> None:
@@ -73,19 +70,19 @@ def _append(sink: FrameSink, ready: Iterable[Stamped]) -> None:
         sink.append(stamped)
 
 
-def _fill(sink: FrameSink, merger: Merger, lost: list[Void], otherwise_ms: int, leader_epoch: int) -> None:
+def _fill(sink: FrameSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -> None:
     """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
 
     Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is
     none it is ``otherwise_ms``.
     """
-    for void in lost:
+    for gap in lost:
         latest = sink.latest_timestamp()
         at_ms = latest if latest >= 0 else otherwise_ms
-        for start in range(void.start, void.end, MAX_ROWS):
-            rows = min(MAX_ROWS, void.end - start)
-            data = empty_frame(merger.topic_id, void.partition, merger.codec, start, rows, at_ms)
-            sink.append(_stamped(_parsed(data), start, leader_epoch, at_ms))
+        for start in range(gap.start, gap.end, MAX_ROWS):
+            rows = min(MAX_ROWS, gap.end - start)
+            data = empty_frame(merger.topic_id, merger.partition, merger.codec, start, rows, at_ms)
+            sink.append(_stamped(codec.made(data), start, gap.leader_epoch, at_ms))
     lost.clear()
 
 
@@ -93,7 +90,7 @@ def _fill(sink: FrameSink, merger: Merger, lost: list[Void], otherwise_ms: int, 
 class Merger:
     """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
 
-    Only dense frames of one codec and one timestamp type join; anything else passes as it is, stamped.
+    Only dense frames of one codec, timestamp type and leader epoch join; anything else passes as it is, stamped.
     """
 
     frame_bytes: int
@@ -105,20 +102,19 @@ class Merger:
     _held_rows: int = 0
     _held_decoded: int = 0
 
-    def offer(self, unsettled: Unsettled, leader_epoch: int) -> Iterator[Stamped]:
+    def offer(self, unsettled: Unsettled) -> Iterator[Stamped]:
         """Take the next frame; yield what is ready to be appended, in order."""
         small = self._small(unsettled.frame, unsettled.payload)
         if self._held and not (small and self._joins(unsettled)):
-            yield from self.drain(leader_epoch)
+            yield from self.drain()
         if small:
             self._held.append(unsettled)
             self._held_bytes += unsettled.frame.length
             self._held_rows += unsettled.frame.last_offset_delta + 1
             self._held_decoded += unsettled.decoded
         else:
-            yield _stamped(
-                unsettled.frame, unsettled.base_offset, leader_epoch, earliest_ms(unsettled.frame, unsettled.payload)
-            )
+            least = earliest_ms(unsettled.frame, unsettled.payload)
+            yield _stamped(unsettled.frame, unsettled.base_offset, unsettled.leader_epoch, least)
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
         return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
@@ -129,19 +125,20 @@ class Merger:
         return (
             payload.identity.codec == first.payload.identity.codec
             and frame.log_append_time == first.frame.log_append_time
+            and unsettled.leader_epoch == first.leader_epoch
             and self._held_decoded + unsettled.decoded <= columns.most_decoded(self.frame_bytes)
             and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
             and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
         )
 
-    def drain(self, leader_epoch: int) -> Iterator[Stamped]:
+    def drain(self) -> Iterator[Stamped]:
         """Yield what is held: joined when there are several."""
         held, self._held = self._held, []
         self._held_bytes = self._held_rows = self._held_decoded = 0
         if held:
             frame = held[0].frame if len(held) == 1 else self._join(held)
             least = earliest(earliest_ms(unsettled.frame, unsettled.payload) for unsettled in held)
-            yield _stamped(frame, held[0].base_offset, leader_epoch, least)
+            yield _stamped(frame, held[0].base_offset, held[0].leader_epoch, least)
 
     def _join(self, held: Sequence[Unsettled]) -> Frame:
         batches = [columns.decode(unsettled.payload.message, sparse=False) for unsettled in held]
@@ -158,13 +155,7 @@ class Merger:
             log_append_time=held[0].frame.log_append_time,
             base_offset=held[0].base_offset,
         )
-        return _parsed(data.joined())
-
-
-def _parsed(data: bytes) -> Frame:
-    frame = codec.parse(pa.py_buffer(data), 0)
-    assert frame is not None
-    return frame
+        return codec.made(data.joined())
 
 
 def _stamped(frame: Frame, base_offset: int, leader_epoch: int, min_timestamp: int | None) -> Stamped:
