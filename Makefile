@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -129,8 +129,12 @@ test: install classes ## Run the tests that take seconds
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than 3 minutes on two idle cores
 	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
 
-test-long: install classes ## Run the tests that take minutes
-	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'long and not object_stores' $(ARGS)
+# The models first: each scene takes a core, so two at a time. The others wait for disks, children and Spark, and measure some.
+test-long: install classes test-models ## Run the tests that take minutes
+	$(WITH_JAVA) .venv/bin/python -m pytest tests --ignore tests/model -m 'long and not object_stores' $(ARGS)
+
+test-models: $(INSTALLED) ## Explore the larger scenes of the models of the protocols
+	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m long
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
