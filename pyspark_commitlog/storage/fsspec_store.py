@@ -9,8 +9,6 @@ are names alone.
 from __future__ import annotations
 
 import os
-import random
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, TypeVar
@@ -25,20 +23,17 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, Options, OutputFile, Storage
+from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, Options, OutputFile
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.fsspec_files import Instances, SpooledOutputFile
 from pyspark_commitlog.storage.fsspec_info import file_info
 from pyspark_commitlog.storage.fsspec_options import INSTEAD, Filesystem
 from pyspark_commitlog.storage.fsspec_trial import fault_of_files
-from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
 from pyspark_commitlog.storage.object_errors import first_line
+from pyspark_commitlog.storage.write_once import WriteOnceStorage
 
 _Result = TypeVar("_Result")
 
-#: Where files lie for a moment that storage's time is read from; one that lies there longer is a killed process's.
-CLOCK = "clock"
-_LEFT_MS = 3_600_000
 #: Tries of what may be repeated, and the longest pause between two, seconds.
 _TRIES = 5
 _FIRST_PAUSE = 0.1
@@ -47,7 +42,7 @@ _LONGEST_PAUSE = 2.0
 _LOOKS = 5
 
 
-class FsspecStorage(Storage):
+class FsspecStorage(WriteOnceStorage):
     """A root on a filesystem of fsspec.
 
     Args:
@@ -59,8 +54,6 @@ class FsspecStorage(Storage):
         UsageError: the URL holds a password.
         UnsupportedError: the filesystem is known not to be fit, or its package is not installed.
     """
-
-    can_append = False
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
         self.url = url.rstrip("/")
@@ -75,8 +68,7 @@ class FsspecStorage(Storage):
         """Begin in a process: nothing that another thread may have held when it was forked is taken along."""
         self._pid = os.getpid()
         self._instances = Instances(self._make)
-        self._time = StoreTime()
-        self._asked_at = float("-inf")
+        self._forget_time()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -295,19 +287,7 @@ class FsspecStorage(Storage):
         pairs = (str(path).rstrip("/").rpartition("/")[::2] for path in instance.ls(full, detail=False))
         return [name for parent, name in pairs if name and parent.strip("/") == full.strip("/")]
 
-    # --- directories, and what there is no need of --------------------------------------------------------
-
-    def make_directory(self, directory: str) -> None:
-        """Do nothing: a name makes its directories."""
-        self._path(directory)
-
-    def sync_file(self, path: str) -> None:
-        """See ``Storage.sync_file``: what is there is as durable as the filesystem makes it."""
-        self.info(path)
-
-    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """Do nothing: what is there is as durable as the filesystem makes it."""
-        self._path(directory)
+    # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
@@ -331,44 +311,6 @@ class FsspecStorage(Storage):
         for path in instance.find(full):
             with suppress(FileNotFoundError):
                 instance.rm_file(path)
-
-    def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Return 0: nothing is written under a temporary name."""
-        self._path(directory)
-        return 0
-
-    @contextmanager
-    def try_lock(self, path: str) -> Iterator[bool]:
-        """Yield False: there are no locks here."""
-        self._path(path)
-        yield False
-
-    def now_ms(self) -> int:
-        """See ``Storage.now_ms``: from replies; where none is near, a file is put and looked at."""
-        seconds = self.clock.monotonic()
-        if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
-            self._asked_at = seconds
-            with suppress(StorageError, FileNotFoundError):  # who may only read has what replies say
-                self._ask_time(f"{CLOCK}/{self.new_id()}")
-        return self._time.at_least(self.clock.monotonic())
-
-    def _ask_time(self, path: str) -> None:
-        self.write_once(path, b"time\n")
-        try:
-            now_ms = self.info(path).modified_ms
-        finally:
-            self.delete(path)
-        for name in self.names(CLOCK):
-            if self.info(f"{CLOCK}/{name}").modified_ms + _LEFT_MS < now_ms:
-                self.delete(f"{CLOCK}/{name}")
-
-    def new_id(self) -> str:
-        """See ``Storage.new_id``."""
-        return str(uuid.uuid4())
-
-    def jitter(self) -> float:
-        """See ``Storage.jitter``."""
-        return random.random()
 
 
 class _ChangedError(StorageError):

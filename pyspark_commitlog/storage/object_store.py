@@ -8,11 +8,9 @@ object has it.
 from __future__ import annotations
 
 import os
-import random
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,11 +24,9 @@ from pyspark_commitlog.storage.base import (
     FileInfo,
     NotPutError,
     Options,
-    Storage,
     write_whole,
 )
 from pyspark_commitlog.storage.clock import SystemClock
-from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
 from pyspark_commitlog.storage.object_errors import (
     explain,
     explained,
@@ -41,15 +37,12 @@ from pyspark_commitlog.storage.object_errors import (
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
 from pyspark_commitlog.storage.object_options import KINDS, Opener, parse_url
+from pyspark_commitlog.storage.write_once import WriteOnceStorage
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _Result = TypeVar("_Result")
-
-#: Where objects lie for a moment that storage's time is read from; one that lies there longer is a killed process's.
-CLOCK = "clock"
-_LEFT_MS = 3_600_000
 
 #: Tries of a request that may be repeated, and the longest pause between two, seconds.
 _TRIES = 8
@@ -76,7 +69,7 @@ class _Process:
 os.register_at_fork(after_in_child=_Process.forked)
 
 
-class ObjectStorage(Storage):
+class ObjectStorage(WriteOnceStorage):
     """A root below a prefix of a bucket or container.
 
     Args:
@@ -85,7 +78,6 @@ class ObjectStorage(Storage):
         clock: this process's time.
     """
 
-    can_append = False
     bills_requests = True
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
@@ -95,8 +87,7 @@ class ObjectStorage(Storage):
         self._opener = Opener(self.url, dict(options or {}))
         self.peer_options = Options(options or {})
         self._clients: dict[bool, ObjectStore] = {}
-        self._time = StoreTime()
-        self._asked_at = float("-inf")
+        self._forget_time()
         self._counting = Lock()
         #: Requests made, by verb (GET, HEAD, PUT, POST, LIST, DELETE); a repeated one counts again.
         self.requests: Counter[str] = Counter()
@@ -292,19 +283,7 @@ class ObjectStorage(Storage):
         names = (path.rstrip("/").rpartition("/")[2] for path in found)
         return sorted(name for name in names if name and not name.startswith(TEMPORARY))
 
-    # --- directories, and what object stores have no need of ---------------------------------------------
-
-    def make_directory(self, directory: str) -> None:
-        """Do nothing: a name makes its directories."""
-        self._path(directory)
-
-    def sync_file(self, path: str) -> None:
-        """See ``Storage.sync_file``: what is there is durable."""
-        self.info(path)
-
-    def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """Do nothing: what is there is durable."""
-        self._path(directory)
+    # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
@@ -331,44 +310,6 @@ class ObjectStorage(Storage):
                 self._count("POST" if self._kind == "s3" else "DELETE")
                 with suppress(FileNotFoundError):
                     obstore.delete(self._client(retries=True), paths)
-
-    def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Return 0: nothing is written under a temporary name."""
-        self._path(directory)
-        return 0
-
-    @contextmanager
-    def try_lock(self, path: str) -> Iterator[bool]:
-        """Yield False: there are no locks here."""
-        self._path(path)
-        yield False
-
-    def now_ms(self) -> int:
-        """See ``Storage.now_ms``: from replies; where none is near, an object is put and looked at."""
-        seconds = self.clock.monotonic()
-        if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
-            self._asked_at = seconds
-            with suppress(StorageError, FileNotFoundError):  # who may only read has what replies say
-                self._ask_time(f"{CLOCK}/{self.new_id()}")
-        return self._time.at_least(self.clock.monotonic())
-
-    def _ask_time(self, path: str) -> None:
-        self.write_once(path, b"")
-        try:
-            now_ms = self.info(path).modified_ms
-        finally:
-            self.delete(path)
-        for name in self.names(CLOCK):
-            if self.info(f"{CLOCK}/{name}").modified_ms + _LEFT_MS < now_ms:
-                self.delete(f"{CLOCK}/{name}")
-
-    def new_id(self) -> str:
-        """See ``Storage.new_id``."""
-        return str(uuid.uuid4())
-
-    def jitter(self) -> float:
-        """See ``Storage.jitter``."""
-        return random.random()
 
 
 def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:

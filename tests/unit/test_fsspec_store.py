@@ -25,8 +25,9 @@ from pyspark_commitlog.storage.base import FileInfo
 from pyspark_commitlog.storage.fsspec_files import Instances
 from pyspark_commitlog.storage.fsspec_info import file_info
 from pyspark_commitlog.storage.fsspec_options import Filesystem, creates_exclusively
-from pyspark_commitlog.storage.fsspec_store import CLOCK, FsspecStorage
+from pyspark_commitlog.storage.fsspec_store import FsspecStorage
 from pyspark_commitlog.storage.fsspec_trial import fault_of_files
+from pyspark_commitlog.storage.write_once import CLOCK
 from pyspark_commitlog.testing.clock import ManualClock
 from tests.support.filesystems import Failing, Modeless, Plain, Shelf, open_shelf
 from tests.support.name_node import NameNode

@@ -27,7 +27,8 @@ from pyspark_commitlog.storage import NotPutError, object_options, open_storage
 from pyspark_commitlog.storage.object_clock import StoreTime
 from pyspark_commitlog.storage.object_errors import first_line
 from pyspark_commitlog.storage.object_options import client_options, parse_url
-from pyspark_commitlog.storage.object_store import CLOCK, ObjectStorage, identity
+from pyspark_commitlog.storage.object_store import ObjectStorage, identity
+from pyspark_commitlog.storage.write_once import CLOCK
 from pyspark_commitlog.testing.clock import ManualClock
 
 BUSY = "Generic S3 error: Error performing PUT http://h/b/x in 1ms - Server returned non-2xx status code: {}: <?xml…"
