@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import os
 import resource
 import shutil
 import stat
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -38,6 +36,7 @@ from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.directory import RawDirectory
+from tests.support.peak import peak_of
 from tests.support.records import append, batch_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -173,25 +172,8 @@ def test_a_directory_that_was_removed_and_is_made_again_is_synced_again(
 
 def test_directories_that_come_and_go_are_not_remembered_for_ever(root: Path) -> None:
     (root / paths.ROOT_MARKER).touch()
-    made = LocalStorage(root)
-
-    def remembered(first: int, last: int) -> int:
-        """Return the bytes that so many more directories leave in memory."""
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(first, last):
-            made.make_directory(f"topics/t{number}/journal")
-            shutil.rmtree(root / f"topics/t{number}")
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0] - before
-
-    tracemalloc.start()
-    try:
-        remembered(0, 300)
-        more = remembered(300, 900)
-    finally:
-        tracemalloc.stop()
-
+    _, more = peak_of("tests.support.manydirectories", "remembered", root)
+    assert isinstance(more, int)
     assert more < 600 * 50  # each took 1 KB and more
 
 
