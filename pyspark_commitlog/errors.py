@@ -23,7 +23,7 @@
     │   └── NonEmptyGroupError               the group has live members: stop them first
     ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or name your principal
     ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
-    │   └── LogTruncationError               the root was restored from a copy: decide where to go on
+    │   └── LogTruncationError               records that were read are gone, in a restore or an election: decide
     ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
     │   └── NotEnoughReplicasAfterAppendError    decided, but on fewer roots in sync than min.insync.replicas
     ├── NotSentError                         certainly not in the log: send it again when the cause is gone
@@ -154,7 +154,10 @@ class OffsetOutOfRangeError(CommitLogError, LookupError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """A position belongs to records that are gone: the root was restored (Kafka: ``LogTruncationException``)."""
+    """A position belongs to records that are gone: the root was restored, or an unclean election lost them.
+
+    Kafka: ``LogTruncationException``.
+    """
 
 
 class OutcomeUnknownError(CommitLogError):

@@ -28,6 +28,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
+from pyspark_commitlog.log.lost import passed
 from pyspark_commitlog.log.parted import Parted, lost
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.topic import check_partition
@@ -78,7 +79,8 @@ class OffsetFetcher:
         Raises:
             UnknownTopicError: a topic was never there.
             TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing;
-                of a topic that was restored from a copy, this is a LogTruncationError.
+                of a topic that was restored from a copy, or of which an unclean election lost what was read, this is
+                a LogTruncationError.
             UsageError: a partition that does not exist.
         """
         views: dict[str, View] = {}
@@ -144,6 +146,8 @@ class OffsetFetcher:
                 self._buffer.forget([key])
                 if parted.loses(key.partition, state.position):
                     self._truncate(key, state, view, parted, refused)
+            elif state.position is not None:
+                self._tell_passed(key, state, view, refused)
             if not state.lost:
                 state.lineage = view.topic.lineage
         if refused:  # with all of them marked: one answer may seek in all
@@ -176,6 +180,30 @@ class OffsetFetcher:
         position = reset_position(self._config.reset, low, high) if end is None else max(low, min(end, high))
         log.warning("%s: the consumer goes on at %s", what, position)
         state.position = position
+
+    def _tell_passed(
+        self, key: TopicPartition, state: PartitionState, view: View, refused: list[LogTruncationError]
+    ) -> None:
+        """Tell of records before the position that an unclean election lost since it was reached.
+
+        The position stays: what is at and after it means the same, as no offset is used again.
+        """
+        assert state.position is not None
+        for gap in passed(view.topic, key.partition, state.position, state.lineage):
+            what = (
+                f"topic {key.topic!r} partition {key.partition}: {gap.what}; the position {state.position} is of "
+                "before that: the consumer may have read them"
+            )
+            if self._config.reset is Reset.NONE:
+                state.lost = True
+                refused.append(
+                    LogTruncationError(
+                        f"{what}; auto_offset_reset is 'none': seek, to {state.position} to go on as if "
+                        "nothing had happened"
+                    )
+                )
+                return
+            log.warning("%s: it goes on at %d", what, state.position)
 
     # --- positions ---------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pyspark_commitlog.log.home import make_home, settle_journal
 from pyspark_commitlog.log.shapes import Chunks, Extents, WriterRows
 from pyspark_commitlog.log.state import (
     Extent,
+    Lost,
     TopicState,
     Void,
     WriterRow,
@@ -27,9 +28,10 @@ from pyspark_commitlog.log.state import (
     read_chunks,
     read_extents,
     read_writer_rows,
+    with_lost,
 )
 from pyspark_commitlog.log.tables import side_tables
-from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide
+from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide, Uncleanly
 from pyspark_commitlog.storage import Storage
 
 _APPEND = "append"
@@ -117,16 +119,27 @@ class TopicFiles:
         extents = read_extents(self._table(entry, "extents", Extents, side))
         return all(_is_in(extent, voids) for extent in extents)
 
-    def elected(self, base: Entry, hw: int, above: Sequence[int], voids: Sequence[int], journal: Journal) -> Json:
+    def elected(
+        self,
+        base: Entry,
+        hw: int,
+        above: Sequence[int],
+        voids: Sequence[int],
+        journal: Journal,
+        uncleanly: Uncleanly | None = None,
+    ) -> Json:
         """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers."""
         state = TopicState.from_entry(base.topic_id, base.body, base.lineage)
         if voids:
             entries = _entries(journal, hw, base)
             side: ReadSide = journal.side
-            lost = [extent for n in voids for extent in read_extents(self._table(entries[n], "extents", Extents, side))]
-            ranges = [Void(extent.partition, extent.base_offset, extent.end_offset) for extent in lost]
+            gone = [extent for n in voids for extent in read_extents(self._table(entries[n], "extents", Extents, side))]
+            ranges = [Void(extent.partition, extent.base_offset, extent.end_offset) for extent in gone]
             rows = _rows_back(state, _Tables(self._name, journal, entries), hw, above, voids)
             state = replace(state, voids=merged([*state.voids, *ranges]), writers=rows)
+            if uncleanly is not None:
+                lost = with_lost(state.lost, Lost(*uncleanly, ranges=tuple(ranges)), state.log_start)
+                state = replace(state, lost=lost)
         return {"state": state.to_json()}
 
 

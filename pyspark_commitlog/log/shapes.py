@@ -75,6 +75,16 @@ class WritersTable(Shape):
     forgotten: Whole
 
 
+class LostRow(Row):
+    """Offsets that an entry made void and that may have been read: ``log.state.Lost``."""
+
+    entry: Whole
+    epoch: OrNone
+    at_ms: OrNone
+    root: Id
+    ranges: tuple[tuple[Partition, Whole, Whole], ...]
+
+
 class Topic(Shape):
     """``state`` of an entry of a topic's journal."""
 
@@ -92,6 +102,7 @@ class Topic(Shape):
     voids: tuple[tuple[Partition, Whole, Whole], ...]
     unsynced_from: Whole | None
     copied: Whole = 0
+    lost: tuple[LostRow, ...] = ()
     replicas: dict[str, object] | None = None
 
 
@@ -198,12 +209,21 @@ def check_topic_entry(body: Json, where: str) -> None:
     if any(map(gt, state.log_start, state.log_end)):
         at = next(n for n in range(partitions) if state.log_start[n] > state.log_end[n])
         raise damage(where, f"state.logStart[{at}]", state.log_start[at], f"at most logEnd, {state.log_end[at]}")
-    for number, (partition, start, end) in enumerate(state.voids):
-        if partition >= partitions or not start < end <= state.log_end[partition]:
-            raise damage(where, f"state.voids[{number}]", [partition, start, end], "offsets of a partition there is")
+    _check_voids(state.voids, state.log_end, "state.voids", where)
+    for number, row in enumerate(state.lost):
+        _check_voids(row.ranges, state.log_end, f"state.lost[{number}][4]", where)
+        if row.entry > body["sequence"]:
+            expected = f"at most the entry's own number, {body['sequence']}"
+            raise damage(where, f"state.lost[{number}][0]", row.entry, expected)
     if state.replicas is not None:
         check_replicas(state.replicas, body["sequence"], where, "state.replicas")
     check_topic_config(state.config, where)
+
+
+def _check_voids(rows: Sequence[tuple[int, int, int]], log_end: Sequence[int], field: str, where: str) -> None:
+    for number, (partition, start, end) in enumerate(rows):
+        if partition >= len(log_end) or not start < end <= log_end[partition]:
+            raise damage(where, f"{field}[{number}]", [partition, start, end], "offsets of a partition there is")
 
 
 def check_extents(rows: Sequence[Sequence[int]], chunks: int, where: str) -> None:

@@ -17,6 +17,8 @@ from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 INLINE = -1
 #: Entries that are remembered by storage time.
 _MARKS = 32
+#: Entries that lost something, of a topic with replicas, that are kept apart.
+MAX_LOST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,54 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets of a topic with replicas that readers had seen, or were promised, and that one entry made void.
+
+    ``entry`` is its number. Of an unclean election, and of ``recover``, ``epoch`` is the leader epoch, ``at_ms`` the
+    time by the new leader's storage clock and ``root`` its id; ``epoch`` is -1 for what an operator voided, or power
+    loss took of acks=0. What a clean election makes void was seen by nobody: it is in ``voids`` alone.
+    """
+
+    entry: int
+    epoch: int = -1
+    at_ms: int = -1
+    root: str = ""
+    ranges: tuple[Void, ...] = ()
+
+    @property
+    def by_election(self) -> bool:
+        """Return whether an election lost them."""
+        return self.epoch >= 0
+
+    def to_json(self) -> list[Any]:
+        """Return the row of the table."""
+        ranges = [[void.partition, void.start, void.end] for void in self.ranges]
+        return [self.entry, self.epoch, self.at_ms, self.root, ranges]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> Lost:
+        """Return the value of a row."""
+        entry, epoch, at_ms, root, ranges = row
+        return cls(entry, epoch, at_ms, root, tuple(Void(*void) for void in ranges))
+
+
+def with_lost(before: Sequence[Lost], lost: Lost, log_start: Sequence[int]) -> tuple[Lost, ...]:
+    """Return what is remembered of lost offsets with those of one more entry (pure).
+
+    What lies below the log start offset is forgotten; of more than ``MAX_LOST`` entries the oldest two become one,
+    under the later's name: where that was not reported yet, both are.
+    """
+    kept = []
+    for each in (*before, lost):
+        there = merged(void for void in each.ranges if void.end > log_start[void.partition])
+        kept += [replace(each, ranges=there)] if there else []
+    if len(kept) > MAX_LOST:
+        first, second, *later = kept
+        kept = [replace(second, ranges=merged([*first.ranges, *second.ranges])), *later]
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """What a topic IS after an entry: the same on every replica.
 
@@ -149,8 +199,9 @@ class TopicState:
     entry with records; ``copied`` that of the last entry that a copy put, 0 for a topic that is none. ``former_ids``
     are earlier incarnations with the storage time (ms) at which they ended, ``former_queries`` the streaming queries
     that wrote to those. ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for
-    none. ``is_replicated``: the topic lives on several roots (``replicas.state``), each of which settles for itself.
-    ``lineage`` is that of the entry that the state was read from.
+    none. ``lost`` says which ``voids`` of a topic with replicas may have been read. ``is_replicated``: the topic lives
+    on several roots (``replicas.state``), each of which settles for itself. ``lineage`` is that of the entry that the
+    state was read from.
     """
 
     topic_id: str
@@ -168,6 +219,7 @@ class TopicState:
     voids: tuple[Void, ...] = ()
     unsynced_from: int | None = None
     copied: int = 0
+    lost: tuple[Lost, ...] = ()
     is_replicated: bool = False
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
@@ -188,8 +240,10 @@ class TopicState:
     def to_json(self) -> Json:
         """Return the JSON form."""
         copied = {"copied": self.copied} if self.copied else {}
+        lost = {"lost": [each.to_json() for each in self.lost]} if self.lost else {}
         return {
             **copied,
+            **lost,
             "deleted": self.deleted,
             "config": dict(self.config),
             "logStart": list(self.log_start),
@@ -226,6 +280,7 @@ class TopicState:
             voids=tuple(Void(*void) for void in data["voids"]),
             unsynced_from=data["unsyncedFrom"],
             copied=data.get("copied", 0),
+            lost=tuple(Lost.from_json(row) for row in data.get("lost", ())),
             is_replicated="replicas" in data,
             lineage=lineage,
         )

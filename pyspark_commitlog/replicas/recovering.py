@@ -24,6 +24,7 @@ from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, copy_newest
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
+from pyspark_commitlog.replicas.unclean import said
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
@@ -231,7 +232,9 @@ def _put(left: Left, order: Order, found: Found) -> Found | None:
         )  # fmt: skip
         for root in set(state.replicas).difference(address.id for address in left.data):
             after = rules.left(after, root)
-        body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal)
+        # readers may have seen more than this journal says, and acks=all may have been acknowledged
+        uncleanly = said(after, slot.sequence)
+        body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal, uncleanly)
         return with_state(Draft("recover", base.entry.topic_id, body, result=True), after)
 
     if not replica.journal.append(plan).result:

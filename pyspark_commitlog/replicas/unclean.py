@@ -17,6 +17,7 @@ from pyspark_commitlog.replicas.learning import Replica, is_whole
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.rules import RefusedError
 from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.unit import Uncleanly
 
 #: The kind of the entry.
 UNCLEAN = "unclean"
@@ -63,8 +64,18 @@ def uncleanly(
     source = places.decider().journal
     start = _start(source.sequences(), chosen, state)
     living = sorted({*chosen.living, *(n for n in state.on if n > start)})
-    body = places.unit.files.elected(base.entry, start, living, voids, source)
+    body = places.unit.files.elected(base.entry, start, living, voids, source, said(after, number))
     return chosen.replica.id, body, after, voids
+
+
+def said(after: ReplicaState, number: int) -> Uncleanly:
+    """Return what is kept of an entry that may make void what was read.
+
+    Args:
+        after: the state of replicas in it.
+        number: its own.
+    """
+    return Uncleanly(number, after.leader_epoch, after.elected_ms, after.leader)
 
 
 def _start(there: list[int], chosen: _Candidate, state: ReplicaState) -> int:

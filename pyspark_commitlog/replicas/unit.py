@@ -29,6 +29,15 @@ class Limits(NamedTuple):
     unclean: bool = False
 
 
+class Uncleanly(NamedTuple):
+    """An entry that may make void what was read: its number, the leader epoch, when it is, and the root that leads."""
+
+    entry: int
+    epoch: int
+    at_ms: int
+    root: str
+
+
 class UnitFiles(Protocol):
     """What entries of a unit need on a root, and what they mean to it; the log's knowledge."""
 
@@ -41,7 +50,15 @@ class UnitFiles(Protocol):
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return whether ``newest`` calls an append void."""
 
-    def elected(self, base: Entry, hw: int, above: Sequence[int], voids: Sequence[int], journal: Journal) -> Json:
+    def elected(
+        self,
+        base: Entry,
+        hw: int,
+        above: Sequence[int],
+        voids: Sequence[int],
+        journal: Journal,
+        uncleanly: Uncleanly | None = None,
+    ) -> Json:
         """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers.
 
         Args:
@@ -50,6 +67,7 @@ class UnitFiles(Protocol):
             above: the numbers of the living appends above it.
             voids: those of them that become void.
             journal: where the entries are.
+            uncleanly: the entry itself, where what it makes void may have been read, or was promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:

@@ -92,6 +92,8 @@ JOURNAL, SETTLE, GROUP = "topics/t/journal/", "/settle/", "groups/g/journal/"
         (JOURNAL, lambda b: b["state"].pop("deleted"), r"\$.state", "deleted"),
         (JOURNAL, lambda b: b["state"].update(voids=[[10**9, 0, 1]]), r"\$.state.voids\[0\]\[0\] is 1000000000", "<"),
         (JOURNAL, lambda b: b["state"].update(voids=[[0, 5, 5]]), r"state.voids\[0\] is \[0, 5, 5\]", "offsets"),
+        (JOURNAL, lambda b: b["state"].update(lost=[[1, 0, 0, "r", [[0, 5, 5]]]]), r"lost\[0\]\[4\]\[0\] is", "offsets"),
+        (JOURNAL, lambda b: b["state"].update(lost=[[10**9, 0, 0, "r", []]]), r"lost\[0\]\[0\] is 1000000000", "own"),
         (JOURNAL, lambda b: b.update(extents=[[0, 10**9, 0, 0, 0, 0]]), r"\$.extents\[0\]\[1\] is 1000000000", "<"),
         (JOURNAL, lambda b: b.update(extents=[[0, 0, 0]]), r"\$.extents\[0\]", "length 6"),
         (JOURNAL, lambda b: b["chunks"][0].update(name="../../x"), r"\$.chunks\[0\].name is '../../x'", "regex"),

@@ -1,4 +1,4 @@
-"""A running query goes on when the root goes away that it reads from and writes to: no restart, each record once."""
+"""Queries of a topic with replicas: they go on when a root goes away, and say what an unclean election lost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
-from tests.spark.jobs import read, stream, values, write
+from tests.spark.jobs import Seen, read, stream, values, write
+from tests.support.replicas import CONFIG, Replicated
 
 RECORDS = 20_000
 _SECONDS = 120
@@ -38,6 +42,29 @@ def test_a_running_query_goes_on_when_the_leaders_root_goes_away(spark: SparkSes
         running.stop()
     assert sorted(values(read(spark, path, "copy")), key=int) == [str(n) for n in range(RECORDS)]
     assert CommitLog(places[2]).describe("copy").partitions == log.describe("copy").partitions
+
+
+def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSession, tmp_path: Path) -> None:
+    roots = Replicated(tmp_path)
+    roots.create(config={**CONFIG, "inline.max.bytes": 4096})
+    path, seen = ",".join(str(tmp_path / name) for name in "abc"), Seen(tmp_path / "checkpoint")
+    roots.write(b"0")
+    assert seen.run(stream(spark, path, "t")) == [["0"]]
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    roots.write(*[Random(1).randbytes(20_000)] * 2)
+    roots.take_away("a")
+    roots.log("b").elect("t", unclean=True)
+    roots.write(b"3", topic=roots.topic("b"))
+    lost = "t partition 0: offsets 1 to 2, 2 of them, were lost by the unclean election of root"
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=f"LogTruncationError.*{lost}.*'failOnDataLoss'"):
+            seen.run(stream(spark, path, "t"))
+    with pytest.raises(Exception, match=f"LogTruncationError.*{lost}.*'failOnDataLoss'"):
+        values(read(spark, path, "t", startingOffsets='{"t": {"0": 0}}'))
+    assert values(read(spark, path, "t")) == ["0", "3"]
+    assert seen.run(stream(spark, path, "t", failOnDataLoss="false")) == [["3"]]
+    assert seen.run(stream(spark, path, "t")) == []
 
 
 def _copied(log: CommitLog) -> int:

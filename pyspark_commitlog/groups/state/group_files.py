@@ -10,7 +10,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Checked, Entry, Json
 from pyspark_commitlog.journal import Draft, Journal
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide
+from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide, Uncleanly
 from pyspark_commitlog.storage import Storage
 
 
@@ -61,6 +61,14 @@ class GroupFiles:
         """Return False: an election makes no entry of a group void."""
         return False
 
-    def elected(self, base: Entry, hw: int, above: Sequence[int], voids: Sequence[int], journal: Journal) -> Json:
+    def elected(
+        self,
+        base: Entry,
+        hw: int,
+        above: Sequence[int],
+        voids: Sequence[int],
+        journal: Journal,
+        uncleanly: Uncleanly | None = None,
+    ) -> Json:
         """Return the body of an entry that names another leader: the group as it was."""
         return {"state": base.body["state"]}

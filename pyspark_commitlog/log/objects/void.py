@@ -49,7 +49,8 @@ def give_up(
 
     def plan(newest: Stored | None, slot: Slot) -> Answer:
         stored, state = topic.newest_at(newest, topic_id)
-        return voided(state, settled, look(topic, stored, state, settled, ranges, fragments, force=force))
+        lost = look(topic, stored, state, settled, ranges, fragments, force=force)
+        return voided(state, settled, lost, slot.sequence)
 
     given_up = topic.journal.append(plan).result
     left = [swap for swap in swaps if not publish(topic, topic_id, swap)]

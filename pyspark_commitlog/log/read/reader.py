@@ -2,8 +2,8 @@
 
 A reader resolves files when it runs, from the newest entries (rule R8), opens only what they name (rule R4), and reads
 the logical journal before the settle journal (rule R12). When a file turns out gone, short or damaged it looks again:
-it is an error only when the newest entries still name that very file. What an operator has voided is passed over, with
-a warning.
+it is an error only when the newest entries still name that very file. What an operator has voided, or an unclean
+election lost, is passed over with a warning; what a clean election lost was read by nobody: that is silent.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
+from pyspark_commitlog.log.lost import elected_away, gaps
 from pyspark_commitlog.log.parted import parted
 from pyspark_commitlog.log.read.coming import Coming, Lies
 from pyspark_commitlog.log.read.parts import part_of
@@ -42,7 +43,7 @@ from pyspark_commitlog.log.read.unsettled import (
     void_at,
 )
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Reported
@@ -149,7 +150,8 @@ class PartitionReader:
         self._view = read_view(topic, topic_id) if view is None else view
         self._warned = Reported()
         self._stored = entries or Entries(topic)
-        self._check_history(Lineage.of_position(planned))
+        self._planned = Lineage.of_position(planned)
+        self._check_history(self._planned)
 
     def read(self, start: int, end: int, *, careful: bool = False) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
@@ -161,7 +163,8 @@ class PartitionReader:
         Raises:
             OffsetOutOfRangeError: the range reaches outside [log start offset, high watermark).
             CorruptionError: stored bytes are damaged; nothing of the damaged frame is returned.
-            LogTruncationError: the topic was restored from a copy meanwhile.
+            LogTruncationError: the topic was restored from a copy meanwhile; or an unclean election has lost some of
+                what was planned, since it was.
             TopicChangedError: the topic was deleted or made again.
         """
         self._check_range(start, end)
@@ -171,10 +174,12 @@ class PartitionReader:
     def _read(self, start: int, end: int, coming: Coming) -> Iterator[Rows]:
         position, failed, looks = start, "", 0
         while position < end:
+            self._check_lost(position, end)
             position, stop = self._pass_voids(position, end)
             if position == end:
                 return
             span, before = self._resolve(position, stop, coming), position
+            self._check_lost(position, end)  # it may have looked again
             try:
                 for located in walk(self._topic.storage, span, coming.ahead):
                     if located.next_offset > position:
@@ -200,15 +205,22 @@ class PartitionReader:
         """
         voids = self._view.topic.voids_of(self._partition)
         while offset < end and offset >= self._row().end_offset and (void := void_at(voids, offset)):
-            if self._warned.is_new(void):
-                logger.warning(
-                    "topic %r partition %d: offsets %d to %d were lost, and voided by an operator: they are skipped",
-                    self._topic.name, self._partition, void.start, void.end - 1,
-                )  # fmt: skip
+            self._tell(void)
             offset = min(void.end, end)
         settled_end = self._row().end_offset
         stop = min((max(void.start, settled_end) for void in voids if void.end > max(offset, settled_end)), default=end)
         return offset, min(stop, end)
+
+    def _tell(self, void: Void) -> None:
+        """Warn once of offsets that are passed over, but for those that nobody can have read."""
+        if not self._warned.is_new(void):
+            return
+        state, where = self._view.topic, (self._topic.name, self._partition)
+        if not state.is_replicated:
+            what = f"offsets {void.start} to {void.end - 1} were lost, and voided by an operator"
+            logger.warning("topic %r partition %d: %s: they are skipped", *where, what)
+        for gap in gaps(state, self._partition, void.start, void.end):
+            logger.warning("topic %r partition %d: %s: they are skipped", *where, gap.what)
 
     @property
     def view(self) -> View:
@@ -263,6 +275,16 @@ class PartitionReader:
             raise LogTruncationError(
                 f"topic {self._topic.name!r} partition {self._partition}: {other.reason}. It happened while this was "
                 "read: read it again"
+            )
+
+    def _check_lost(self, start: int, end: int) -> None:
+        """Refuse to pass over what was lost after it was planned: its planner did not know."""
+        if self._planned is None:
+            return
+        for gap in elected_away(self._view.topic, self._partition, start, end, self._planned):
+            raise LogTruncationError(
+                f"topic {self._topic.name!r} partition {self._partition}: {gap.what}. It happened after offsets "
+                f"{start} to {end - 1} were planned: read them again"
             )
 
     # --- where an offset lies ----------------------------------------------------------------------------

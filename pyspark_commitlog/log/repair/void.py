@@ -18,7 +18,7 @@ from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, salvaged
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import TopicState, Void, merged
+from pyspark_commitlog.log.state import Lost, TopicState, Void, merged, with_lost
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -83,7 +83,8 @@ def void(
 
         def plan(newest: Stored | None, slot: Slot) -> Answer:
             stored, state = topic.newest_at(newest, topic_id)
-            return voided(state, settled, look(topic, stored, state, settled, ranges, fragments, force=force))
+            lost = look(topic, stored, state, settled, ranges, fragments, force=force)
+            return voided(state, settled, lost, slot.sequence)
 
         given_up = topic.journal.append(plan).result
         after = after.without_damage({lost.partition for lost in given_up})
@@ -116,7 +117,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
             return Unchanged(())
         _, settled = topic.settled(topic_id)
         lost = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)
-        return voided(state, settled, lost)
+        return voided(state, settled, lost, slot.sequence)
 
     given_up = topic.journal.append(plan).result
     for lost in given_up:
@@ -127,8 +128,11 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     return bool(given_up)
 
 
-def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]) -> Answer:
-    """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure)."""
+def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...], number: int) -> Answer:
+    """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure).
+
+    ``number`` is the entry's own.
+    """
     if not given_up:
         return Unchanged(())
     met = [
@@ -136,8 +140,11 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
         for partition, start in enumerate(state.log_start)
     ]
     kept = [void for void in state.voids if void.end > met[void.partition]]
-    voids = merged([*kept, *(Void(lost.partition, lost.start, lost.end) for lost in given_up)])
-    return Draft("void", state.topic_id, {"state": replace(state, voids=voids).to_json()}, result=given_up)
+    ranges = tuple(Void(lost.partition, lost.start, lost.end) for lost in given_up)
+    after = replace(state, voids=merged([*kept, *ranges]))
+    if state.is_replicated:  # where what a clean election made void is passed over in silence
+        after = replace(after, lost=with_lost(state.lost, Lost(number, ranges=ranges), state.log_start))
+    return Draft("void", state.topic_id, {"state": after.to_json()}, result=given_up)
 
 
 @contextmanager

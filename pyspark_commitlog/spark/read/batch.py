@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,15 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.read.timestamps import spans_outside
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
+from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
 from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
+from pyspark_commitlog.spark.read.progress import Loss
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
-from pyspark_commitlog.spark.read.source_reader import SourceReader, check_end
+from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
 from pyspark_commitlog.spark.read.trigger_limits import TriggerLimits
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
         states = self._states({})  # after the group: it may know entries that are newer than an earlier look
         starts = self._resolve(states, asked, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
+        self._tell_lost(states, asked, starts, ends)
         ranges: list[OffsetRange] = []
         for place, start in starts.items():
             name, partition, end = place.topic, place.partition, ends[place]
@@ -60,6 +64,20 @@ class CommitLogReader(SourceReader, DataSourceReader):
             wanted = OffsetRange(name, states[name].topic_id, partition, start, end, states[name].lineage.position)
             ranges += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
         return self._parts(ranges)
+
+    def _tell_lost(
+        self,
+        states: Mapping[str, TopicState],
+        asked: Starting,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Report what an election lost of a range that was asked for; a read of all there is gets what there is."""
+        with self._losses() as report:
+            for place, start in starts.items():
+                losses = lost_ahead([(place, start, ends[place])], states)
+                named = asked_for(asked, place) or asked_for(self._options.ending, place)
+                report_each(losses, report if named else _pass_over)
 
     def _kept(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
         """Return which offsets of a range may pass the filters that Spark pushed."""
@@ -71,3 +89,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
             outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
             kept = common(kept, without(united(outside)))
         return joined(kept)
+
+
+def _pass_over(loss: Loss) -> None:
+    log.warning("%s: a read of all there is passes over them", loss.what)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
     ConflictError,
+    LogTruncationError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     StorageError,
@@ -22,6 +23,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
+from pyspark_commitlog.log.lost import passed
 from pyspark_commitlog.log.parted import lost, parted, truncated
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
@@ -48,7 +50,8 @@ class GroupStart:
 
         Raises:
             OffsetOutOfRangeError: ``strict``, and the log begins after it, or ends before it; of a topic that was
-                restored from a copy, this is a LogTruncationError.
+                restored from a copy, or of which an unclean election lost what the group had read, this is a
+                LogTruncationError.
         """
         restored = parted(topic, self.state.lineage(state.topic_id), state)
         offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
@@ -64,6 +67,8 @@ class GroupStart:
                     self.group.name, lost(topic.name, partition, offset, restored), offsets[partition],
                 )  # fmt: skip
                 continue
+            if restored is None:
+                self._tell_passed(topic, state, partition, offset, strict=strict)
             if strict and not low <= offset <= high:
                 gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
                 raise OffsetOutOfRangeError(
@@ -72,6 +77,20 @@ class GroupStart:
                     "(commitlog groups reset ROOT GROUP)"
                 )
         return offsets
+
+    def _tell_passed(self, topic: TopicLog, state: TopicState, partition: int, offset: int, *, strict: bool) -> None:
+        """Report what an unclean election lost of what the group had read."""
+        for gap in passed(state, partition, offset, self.state.lineage(state.topic_id)):
+            what = (
+                f"group {self.group.name!r}: {topic.name} partition {partition}: {gap.what}; the group is at offset "
+                f"{offset} since before that: it may have read them"
+            )
+            if strict:
+                raise LogTruncationError(
+                    f"{what}. Reset it once you know what it made of them, to that offset or another (commitlog groups "
+                    "reset ROOT GROUP), or set the option 'failOnDataLoss' to 'false'"
+                )
+            log.warning("%s; failOnDataLoss is false: it goes on at offset %d", what, offset)
 
 
 class GroupProgress:

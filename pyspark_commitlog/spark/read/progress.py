@@ -21,13 +21,17 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a query will not see: which and why, what to do about it, and where it goes on if it may."""
+    """Records that a query will not see: which and why, what to do about it, and where it goes on if it may.
+
+    ``gap`` is what it is reported by, once, whatever it says of where the query is: partition, start, end.
+    """
 
     what: str
     advice: str
     next: str
     topic_changed: bool = False
     truncated: bool = False
+    gap: tuple[TopicPartition, int, int] | None = None
 
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:

@@ -165,7 +165,7 @@ class SourceReader:
             raise error_of(losses)
 
     def _warn(self, loss: Loss) -> None:
-        if self._reported.is_new(loss):
+        if self._reported.is_new(loss.gap or loss):
             log.warning("%s; failOnDataLoss is false: %s", loss.what, loss.next)
 
     def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:

@@ -20,6 +20,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.bounds import Bounds
+from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.progress import high_watermarks, lineages, ranges, topic_ids, unread, up_to
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, check_share
@@ -106,6 +107,8 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
             to_read = unread(begin, states, selection, report, over, restored)
+            before = lost_before(begin, states, restored)
+            report_each(before, report)
             mark = self._follow(begin)
         ends, ids = dict(to_read.ends), to_read.topic_ids
         if self._target is not None:
@@ -114,8 +117,11 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         ends = self._bounds.cut(to_read.starts, ends, states)
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(to_read, ends, may_wait=self._target is None)
+        with self._losses() as report:
+            spans = ((place, to_read.starts[place], end) for place, end in ends.items())
+            report_each(lost_ahead(spans, states), report)
         reached = SourceOffset(ends, ids, begin.group)
-        if reached == begin and not restored:  # of what was restored, the next offset has to say from where on
+        if reached == begin and not restored and not before:  # else the next offset has to say that it was reported
             self._answered = start, begin
             return start
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
@@ -148,6 +154,8 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             states = self._states(until.topic_ids)
             since = self._restored(until, states)
             readable = ranges(begin, until, states, report, self._restored(begin, states), since)
+            spans = ((TopicPartition(of.topic, of.partition), of.start, of.end) for of in readable)
+            report_each(lost_ahead(spans, states), report)
         return self._parts(readable)
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
