@@ -20,13 +20,18 @@ import pytest
 
 from pyspark_commitlog import Consumer, DefaultSource
 from pyspark_commitlog.consumer.consumer_config import Reset
-from pyspark_commitlog.errors import LogTruncationError
+from pyspark_commitlog.errors import LogTruncationError, UsageError
+from pyspark_commitlog.groups.reset_target import Target, Way
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.lossy import read_kept
 from pyspark_commitlog.log.read.reader import PartitionReader, read_range, read_view
 from pyspark_commitlog.log.state import Lost, Void
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint
+from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint
 from tests.spark.driver import Checkpoint, Driver
+from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, commit_offset, elect, no_device, poll
 
 PLACE = TopicPartition("t", 0)
@@ -163,6 +168,10 @@ def test_a_reader_warns_of_what_an_unclean_election_lost(roots: Replicated, capl
     assert roots.values("b") == [b"0", b"3"]
     (told,) = warnings(caplog)
     assert "by the unclean election of root" in told
+    roots.log("b").replicate("t")
+    assert settle(roots.at("b"), roots.at("b").newest()[1].topic_id).complete
+    assert roots.values("b") == [b"0", b"3"]
+    assert warnings(caplog) == [told], "in segments, too"
 
 
 def test_a_reader_warns_of_what_an_operator_voided_of_a_topic_with_replicas(
@@ -201,6 +210,14 @@ def test_a_query_with_the_gap_in_its_range_fails_or_is_warned_once(
     assert told.endswith("it goes on at offset 3")
     query.run()
     assert query.values == [b"0", b"3"]
+
+
+def test_a_query_reads_up_to_the_gap(roots: Replicated) -> None:
+    written_and_lost(roots)
+    query = Query(roots, maxOffsetsPerTrigger="1")
+    with pytest.raises(LogTruncationError, match=LOST):
+        query.run()
+    assert query.values == [b"0"]
 
 
 def test_a_query_that_read_the_records_is_told_once_that_they_are_gone(
@@ -344,13 +361,36 @@ def test_a_query_that_starts_where_a_group_is_is_told_what_the_group_read(
     assert again.values == [], "the group has passed it since"
 
 
+def test_a_checkpoint_is_set_as_a_whole_where_a_loss_was_not_reported_yet(roots: Replicated) -> None:
+    """It has one mark for all partitions of a topic: with a new one the other's loss would go unnoticed."""
+    roots.log().create_topic("u", 2, CONFIG)
+    roots.log().elect("u", str(roots.path / "a"))
+    for root in "bc":
+        roots.order(name="u").pusher.shrink(roots.id_of(root), "test")
+    topic = roots.topic(name="u")
+    staged = stage(topic, batch_of([LARGE, LARGE], partition=[0, 1]))
+    commit(topic, staged.topic_id, [staged], acks_all=True)
+    query = Query(roots, subscribe="u")
+    query.run()
+    roots.take_away("a")
+    roots.log("b").elect("u", unclean=True)
+    log, (planned,) = roots.log("b"), query.checkpoint.planned
+    checkpoint = QueryCheckpoint(0, True, ("v1", "{}", planned), "offsets/0")
+    target = Target(Way.SHIFT, 0)
+    with pytest.raises(UsageError, match=r"partition 1: offsets 0 to 0, .* set the offsets of all its partitions"):
+        moved_checkpoint(log, checkpoint, {"u": [0]}, target)
+    changed, _ = moved_checkpoint(log, checkpoint, None, target)
+    query.checkpoint.planned = [changed.lines[2]]
+    query.run()
+
+
 # --- consumers ----------------------------------------------------------------------------------------------------------
 
 
-def consumer(roots: Replicated, reset: Reset) -> Consumer:
-    """Return a consumer over all three roots, at the start of the topic."""
-    path = ",".join(str(roots.path / root) for root in "abc")
-    each = Consumer(path, auto_offset_reset=reset.value)
+def consumer(roots: Replicated, reset: Reset, at: str = "abc", **options: int) -> Consumer:
+    """Return a consumer over some roots, at the start of the topic."""
+    path = ",".join(str(roots.path / root) for root in at)
+    each = Consumer(path, auto_offset_reset=reset.value, **options)
     each.assign([PLACE])
     each.seek(PLACE, 0)
     return each
@@ -387,4 +427,28 @@ def test_a_consumer_that_has_not_read_them_passes_over_them(roots: Replicated) -
         assert poll(each, 1) == [b"0"]
         roots.write(LARGE, LARGE)
         lose(roots)
+        assert poll(each, 1) == [b"3"]
+
+
+def test_frames_that_a_process_keeps_are_not_handed_out_once_they_are_lost(roots: Replicated) -> None:
+    lead_alone(roots)
+    roots.write(LARGE, LARGE)
+    with consumer(roots, Reset.EARLIEST, "a") as each:
+        assert poll(each, 3) == [b"0", LARGE, LARGE]
+        lose(roots)
+        roots.give_back("a")
+        roots.log("b").replicate("t")
+        assert poll(each, 1) == [b"3"]
+        each.seek(PLACE, 0)
+        assert poll(each, 2) == [b"0", b"3"]
+
+
+def test_rows_that_a_consumer_has_fetched_are_not_handed_out_once_they_are_lost(roots: Replicated) -> None:
+    lead_alone(roots)
+    roots.write(LARGE, LARGE)
+    with consumer(roots, Reset.EARLIEST, "a", max_poll_records=2) as each:
+        assert [record.value for record in each.poll(10)] == [b"0", LARGE]
+        lose(roots)
+        roots.give_back("a")
+        roots.log("b").replicate("t")
         assert poll(each, 1) == [b"3"]

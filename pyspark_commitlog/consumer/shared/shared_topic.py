@@ -22,6 +22,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.read.unsettled import Entries, Pending
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Cache, Shelf
@@ -338,6 +339,7 @@ class SharedTopic:
         self._follow_history(stored)
         self._topic.journal.sync_exposed(stored)  # rule R5: consumers are about to see it
         state = self._topic.state_of(stored.entry)
+        self._follow_elections(state)
         view = None
         if not state.deleted:
             _, settled = self._topic.settled(state.topic_id)
@@ -360,6 +362,11 @@ class SharedTopic:
                 self.name, self.storage.url, self._stored.sequence,
             )  # fmt: skip
         if verdict is not Verdict.SAME:
+            self._forget()
+
+    def _follow_elections(self, state: TopicState) -> None:
+        """Forget what was read where an unclean election has lost some of it since: it is not handed out any more."""
+        if self._view is not None and state.lost != self._view.topic.lost:
             self._forget()
 
     def _forget(self) -> None:

@@ -174,12 +174,12 @@ class PartitionReader:
     def _read(self, start: int, end: int, coming: Coming) -> Iterator[Rows]:
         position, failed, looks = start, "", 0
         while position < end:
-            self._check_lost(position, end)
+            self._meet_lost(position, end)
             position, stop = self._pass_voids(position, end)
             if position == end:
                 return
             span, before = self._resolve(position, stop, coming), position
-            self._check_lost(position, end)  # it may have looked again
+            self._meet_lost(position, end)  # it may have looked again
             try:
                 for located in walk(self._topic.storage, span, coming.ahead):
                     if located.next_offset > position:
@@ -220,7 +220,8 @@ class PartitionReader:
             what = f"offsets {void.start} to {void.end - 1} were lost, and voided by an operator"
             logger.warning("topic %r partition %d: %s: they are skipped", *where, what)
         for gap in gaps(state, self._partition, void.start, void.end):
-            logger.warning("topic %r partition %d: %s: they are skipped", *where, gap.what)
+            if not gap.by.by_election:
+                logger.warning("topic %r partition %d: %s: they are skipped", *where, gap.what)
 
     @property
     def view(self) -> View:
@@ -277,15 +278,16 @@ class PartitionReader:
                 "read: read it again"
             )
 
-    def _check_lost(self, start: int, end: int) -> None:
-        """Refuse to pass over what was lost after it was planned: its planner did not know."""
-        if self._planned is None:
-            return
-        for gap in elected_away(self._view.topic, self._partition, start, end, self._planned):
-            raise LogTruncationError(
-                f"topic {self._topic.name!r} partition {self._partition}: {gap.what}. It happened after offsets "
-                f"{start} to {end - 1} were planned: read them again"
-            )
+    def _meet_lost(self, start: int, end: int) -> None:
+        """Warn once of what unclean elections lost, settled or not; refuse what its planner can't have known."""
+        for gap in elected_away(self._view.topic, self._partition, start, end):
+            what = f"topic {self._topic.name!r} partition {self._partition}: {gap.what}"
+            if self._planned is not None and gap.by.entry > self._planned.sequence:
+                raise LogTruncationError(
+                    f"{what}. It happened after offsets {start} to {end - 1} were planned: read them again"
+                )
+            if self._warned.is_new(gap):
+                logger.warning("%s: they are skipped", what)
 
     # --- where an offset lies ----------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.consumer_groups import moved_to
 from pyspark_commitlog.groups.reset_target import Target
+from pyspark_commitlog.log.lost import passed
 from pyspark_commitlog.log.parted import Parted, lost, parted
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
@@ -105,7 +107,8 @@ def moved_checkpoint(
         target: where to.
 
     Raises:
-        UsageError: the query is in the middle of a batch, does not read a topic, or a partition does not exist.
+        UsageError: the query is in the middle of a batch, does not read a topic, or a partition does not exist; or a
+            partition that is left has a loss that would not be reported any more.
         UnknownTopicError: a topic is not there.
         OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
     """
@@ -153,9 +156,12 @@ def _moved(
         raise UsageError(
             f"topic {name!r} was deleted and made again since this query read it: set the offsets of all its partitions"
         )
-    gone = parted(topic, Lineage.of_position(source.lineages.get(name, "")), state) if same else None
+    seen = Lineage.of_position(source.lineages.get(name, ""))
+    gone = parted(topic, seen, state) if same else None
     if gone is not None and partitions is not None:
         _check_left(name, partitions, source, gone)
+    if gone is None and partitions is not None:
+        _check_reported(name, partitions, source, state, seen)
     after = {}
     for partition in range(state.partitions) if partitions is None else partitions:
         place = TopicPartition(name, partition)
@@ -175,6 +181,24 @@ def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone
     for place, offset in sorted(source.offsets.items()):
         if place.topic == name and place.partition not in partitions and gone.loses(place.partition, offset):
             raise UsageError(f"{lost(*place, offset, gone)}: set the offsets of all its partitions")
+
+
+def _check_reported(
+    name: str, partitions: Sequence[int], source: SourceOffset, state: TopicState, seen: Lineage | None
+) -> None:
+    """Refuse to leave offsets under a later mark to which it was not reported yet what an unclean election lost.
+
+    Raises:
+        UsageError: names the first.
+    """
+    for place, offset in sorted(source.offsets.items()):
+        if place.topic != name or place.partition in partitions:
+            continue
+        for gap in passed(state, place.partition, offset, seen):
+            raise UsageError(
+                f"topic {name!r} partition {place.partition}: {gap.what}; the checkpoint is at offset {offset} since "
+                "before that: set the offsets of all its partitions, or run the query first, which reports it"
+            )
 
 
 def _numbers(storage: Storage, directory: str) -> list[int]:
