@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from pyspark_commitlog.anchor import Moment, OwnPut, Reference
 from pyspark_commitlog.errors import (
@@ -24,6 +25,16 @@ _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
 _TAIL_BYTES = 8192
 _MAX_LINE_BYTES = 4 * 2**20
+
+
+class Known(NamedTuple):
+    """What a handle knows of a journal: its anchor, and the write ids of what it has made durable."""
+
+    anchor: Stored
+    newest_at: Moment | None
+    own: OwnPut | None
+    synced: str
+    assured: str
 
 
 class JournalReader:
@@ -82,6 +93,20 @@ class JournalReader:
     def resume(self, sequence: int, identity: str) -> None:
         """Go on from an entry that another process remembers, while it is there as the file of that identity."""
         self._others = sequence, identity
+
+    def known(self) -> Known | None:
+        """Return what another handle of this process may go on from; None where that is nothing yet."""
+        if self._anchor is None:
+            return None
+        return Known(self._anchor, self._newest_at, self._own, self._synced, self._assured)
+
+    def go_on_from(self, known: Known) -> None:
+        """Go on from what another handle of this process knows of this journal: nothing is listed, nor synced again.
+
+        As ever the anchor counts while it is there as that very file. Nothing, where this one knows something already.
+        """
+        if self._anchor is None:
+            self._anchor, self._newest_at, self._own, self._synced, self._assured = known
 
     def _remembered(self, sequence: int, identity: str) -> Stored | None:
         """Return an entry, if it is that very file (the anchor rule)."""

@@ -132,7 +132,11 @@ class TopicLog:
             NotLeaderError, ReplicaNotAvailableError: there is none.
         """
         storage = self.journal.leader() if writing else self.journal.nearest()
-        return self if storage is self.storage else TopicLog(storage, self.name)
+        if storage is self.storage:
+            return self
+        placed = TopicLog(storage, self.name)
+        placed.journal.go_on_with(self.journal.known_everywhere())
+        return placed
 
     def readable(self) -> TopicLog:
         """Return a handle at a root that has the records: itself, but at a root that only decides."""

@@ -271,7 +271,8 @@ class Delivery:
         try:
             done = commit(topic, topic_id, staged, batch, durable=durable, acks_all=acks_all, hw_later=True)
         finally:
-            self._watermark.ends(committed=done is not None and topic.journal.is_replicated)
+            is_due = done is not None and topic.journal.is_replicated
+            self._watermark.ends(committed=is_due, known=topic.journal.known_everywhere() if is_due else None)
         return done
 
     def show(self, seconds: float) -> None:

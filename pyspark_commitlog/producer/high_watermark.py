@@ -7,10 +7,12 @@ commit states it on the way. Where none follows, this does, in an entry of its o
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event, Lock
 
 from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.journal import Known
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
@@ -36,6 +38,7 @@ class HighWatermark:
         self.root: object = storage.url
         self._storage, self._name = storage, name
         self._topic: TopicLog | None = None
+        self._handed: Mapping[str, Known] | None = None
         self._pool, self._lock = of_process().watermarks, Lock()
         self._is_due = self._stating = self._committing = False
         self._since, self._pause = 0.0, _FIRST_PAUSE
@@ -45,9 +48,11 @@ class HighWatermark:
         """Take that a commit begins: it states what is due."""
         self._committing = True
 
-    def ends(self, *, committed: bool) -> None:
-        """Take that it has ended; what it ``committed`` is due now."""
+    def ends(self, *, committed: bool, known: Mapping[str, Known] | None = None) -> None:
+        """Take that it has ended; what it ``committed`` is due now. ``known`` is what its handle knows of the topic."""
         self._is_due, self._since = self._is_due or committed, monotonic()
+        if self._topic is None:
+            self._handed = known
         self._committing = False
         if self._is_due:
             self._ask(LINGER_SECONDS)
@@ -90,6 +95,8 @@ class HighWatermark:
             with self._lock:
                 if self._topic is None:
                     self._topic = TopicLog(self._storage, self._name)
+                    self._topic.journal.go_on_with(self._handed or {})
+                    self._handed = None
                 self._topic.journal.order().state_hw()
             self._pause = _FIRST_PAUSE
         except (CommitLogError, OSError) as error:
@@ -104,6 +111,6 @@ class HighWatermark:
         """Let go of what is remembered of the topic, unless it is at work."""
         if self._lock.acquire(blocking=False):
             try:
-                self._topic = None
+                self._topic = self._handed = None
             finally:
                 self._lock.release()

@@ -7,7 +7,7 @@ import logging
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of, with_state
+from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.pushing import Pusher
 from pyspark_commitlog.replicas.rules import Reason, RefusedError
@@ -24,14 +24,16 @@ class Elections:
     def __init__(self, places: Places, pusher: Pusher) -> None:
         self._places, self._pusher, self._unit = places, pusher, places.unit
 
-    def leader(self) -> Storage:
+    def leader(self, newest: Stored | None = None) -> Storage:
         """Return the leader's root; one that does not answer is replaced by an election.
+
+        ``newest`` is the newest decided entry, for a caller that has just read it.
 
         Raises:
             NotLeaderError: nobody of the ISR can lead.
             ReplicaNotAvailableError: the metadata root does not answer.
         """
-        state = state_of(self._places.newest().entry)
+        state = state_of((newest or self._places.newest()).entry)
         if self._places.roots.answers(state.leader):
             return self._places.at(state.leader).storage
         return self._places.at(self.elect(gone=state.leader, why="the leader's root does not answer")).storage
@@ -75,11 +77,12 @@ class Elections:
         Raises:
             NotLeaderError: nobody of the ISR can lead: nothing was changed.
         """
-        lost = list[int]()
+        lost, is_all_shown = list[int](), False
 
         def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+            nonlocal is_all_shown
             base = self._places.standing(base)
-            state = state_of(base.entry)
+            state, is_all_shown = state_of(base.entry), states_hw_alone(base.entry)
             if leader == state.leader or gone not in (None, state.leader):
                 return Unchanged(state.leader)
             lost.clear()
@@ -104,7 +107,8 @@ class Elections:
                 "read; their offsets are passed over", self._unit.directory, chosen, len(lost),
             )  # fmt: skip
         self._pusher.push()
-        self._pusher.raise_hw(self._places.newest())
+        if not is_all_shown or stored.entry.kind == UNCLEAN:  # else readers see all there is: the next entry states it
+            self._pusher.raise_hw(self._places.newest())
         return chosen
 
     def _cleanly(self, base: Stored, slot: Slot, chosen: str, learned: int, why: str) -> Draft[str]:

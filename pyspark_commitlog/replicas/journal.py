@@ -7,12 +7,12 @@ metadata root, whatever a cache says: the newest entry alone names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas.collecting import collectable
 from pyspark_commitlog.replicas.entries import state_of
@@ -46,6 +46,21 @@ class ReplicatedJournal(Journal):
         self._unit = unit
         self._order: Order | None = None
         self._shown: tuple[int, Stored] | None = None
+        self._handed: Mapping[str, Known] | None = None
+
+    # --- handles of one process --------------------------------------------------------------------------
+
+    def known_everywhere(self) -> Mapping[str, Known]:
+        """Return what this handle knows of the unit's journals, by the URLs of their roots: to tell another one."""
+        known = dict(self._handed or {}) if self._order is None else self._order.places.known()
+        here = self.known()
+        return known if here is None else {self._storage.url: here, **known}
+
+    def go_on_with(self, known: Mapping[str, Known]) -> None:
+        """Go on from what another handle of this process knows, which has just done something with the unit."""
+        self._handed = known
+        if self._storage.url in known:
+            self.go_on_from(known[self._storage.url])
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -213,7 +228,7 @@ class ReplicatedJournal(Journal):
         decided = order.places.decided()
         if decided is None:
             return self._storage
-        return order.elections.leader() if decided.entry.features else self._alone_at(order)
+        return order.elections.leader(decided) if decided.entry.features else self._alone_at(order)
 
     def _alone_at(self, order: Order) -> Storage:
         """Return the root that decides, which alone has a unit without replicas."""
@@ -266,7 +281,8 @@ class ReplicatedJournal(Journal):
     def order(self) -> Order:
         """Return what decides the entries of a topic with replicas."""
         if self._order is None:
-            self._order = Order(Roots.of(self._storage), self._unit, self._check)
+            self._order = Order(Roots.of(self._storage), self._unit, self._check, self._handed)
+            self._handed = None
         return self._order
 
 

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.election import Elections
@@ -62,13 +62,16 @@ class Order:
         roots: those that belong together.
         unit: what is decided.
         check: see ``Journal``.
+        known: see ``Places``.
 
     Not safe for use by several threads at once.
     """
 
-    def __init__(self, roots: Roots, unit: Unit, check: Callable[[Json, str], object]) -> None:
+    def __init__(
+        self, roots: Roots, unit: Unit, check: Callable[[Json, str], object], known: Mapping[str, Known] | None = None
+    ) -> None:
         self._unit = unit
-        self.places = Places(roots, unit, check)
+        self.places = Places(roots, unit, check, known)
         self.pusher = Pusher(self.places)
         self.elections = Elections(self.places, self.pusher)
 

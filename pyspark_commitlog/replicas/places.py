@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas.acceptor import Acceptor, acceptor_of
 from pyspark_commitlog.replicas.entries import state_of
@@ -25,13 +25,17 @@ class Places:
         roots: those that belong together.
         unit: what is there.
         check: see ``Journal``.
+        known: what other handles of this process know of its journals, by the URLs of their roots.
 
     Not safe for use by several threads at once, but for ``at``.
     """
 
-    def __init__(self, roots: Roots, unit: Unit, check: Callable[[Json, str], object]) -> None:
+    def __init__(
+        self, roots: Roots, unit: Unit, check: Callable[[Json, str], object], known: Mapping[str, Known] | None = None
+    ) -> None:
         self.roots, self.unit, self._check = roots, unit, check
         self._at: dict[str, Replica] = {}
+        self._known = dict(known or {})
         self._quorum: Quorum | None = None
 
     def at(self, root: str) -> Replica:
@@ -41,8 +45,17 @@ class Places:
             ReplicaNotAvailableError: it does not answer, or is another root now.
         """
         if root not in self._at:
-            self._at[root] = Replica.at(root, self.roots.open(root), self.unit, self._check)
+            made = Replica.at(root, self.roots.open(root), self.unit, self._check)
+            known = self._known.pop(made.storage.url, None)  # once: a root that is opened again is asked again
+            if known is not None:
+                made.journal.go_on_from(known)
+            self._at[root] = made
         return self._at[root]
+
+    def known(self) -> dict[str, Known]:
+        """Return what is known of the unit's journals, by the URLs of their roots."""
+        found = {replica.storage.url: replica.journal.known() for replica in self._at.values()}
+        return {**self._known, **{url: known for url, known in found.items() if known is not None}}
 
     def decider(self) -> Replica:
         """Return the unit at the metadata root.
@@ -118,6 +131,7 @@ class Places:
                 raise
             self._quorum = None
             self._at.clear()
+            self._known.clear()
             return self._decided()
 
     def _decided(self) -> Stored | None:

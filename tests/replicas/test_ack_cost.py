@@ -13,7 +13,6 @@ The interleavings, entry n being acknowledged when all in sync have learned it, 
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
@@ -30,6 +29,7 @@ from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
 from tests.support.replicas import Replicated
+from tests.support.syscalls import synced
 
 ROOTS = "abc"
 
@@ -37,18 +37,6 @@ ROOTS = "abc"
 @pytest.fixture
 def roots(tmp_path: Path) -> Replicated:
     return Replicated(tmp_path)
-
-
-def synced(monkeypatch: pytest.MonkeyPatch, under: Path) -> list[str]:
-    """Return a list that gets the root of each file or directory that is synced, in order."""
-    seen, fsync = list[str](), os.fsync
-
-    def counted(fd: int) -> None:
-        fsync(fd)
-        seen.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{under}/").split("/")[0])
-
-    monkeypatch.setattr(os, "fsync", counted)
-    return seen
 
 
 def test_a_producers_commit_syncs_a_file_and_a_name_at_each_root(

@@ -84,6 +84,13 @@ def test_the_config_has_whoever_finds_the_leader_gone_elect(roots: Replicated) -
     assert roots.values(roots.leader()) == [b"0", b"2"]
 
 
+def test_what_is_lost_is_shown_as_a_gap_at_once(roots: Replicated) -> None:
+    roots.create()
+    leave_behind(roots, LARGE)
+    unclean(roots)
+    assert roots.at("b").newest()[1].voids, "no reader has to find a chunk missing first"
+
+
 def test_records_in_entries_live(roots: Replicated) -> None:
     roots.create(config={**CONFIG, "inline.max.bytes": 4096})
     leave_behind(roots, b"1", LARGE, b"3")

@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from pyspark_commitlog.testing.faults import kill_now
 
@@ -79,3 +82,15 @@ def recording() -> Iterator[list[tuple[str, str]]]:
     calls: list[tuple[str, str]] = []
     with telling(lambda name, path: calls.append((name, path))):
         yield calls
+
+
+def synced(monkeypatch: pytest.MonkeyPatch, under: Path) -> list[str]:
+    """Return a list that gets the root, below a directory, of each file or directory that is synced, in order."""
+    seen, fsync = list[str](), os.fsync
+
+    def counted(fd: int) -> None:
+        fsync(fd)
+        seen.append(path_of(fd).removeprefix(f"{under}/").split("/")[0])
+
+    monkeypatch.setattr(os, "fsync", counted)
+    return seen
