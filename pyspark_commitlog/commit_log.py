@@ -632,8 +632,9 @@ class CommitLog(ReplicatedRoot):
         return maintain_topic(self.topic(name, Operation.ADMIN), progress)
 
     def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
-        done, failed = [], list[Exception]()
-        for name in self.every_name():
+        done, failed, names = [], list[Exception](), self.every_name()
+        self._replace_leaders(names)
+        for name in names:
             try:
                 done.append(self._maintain(name, progress))
             except Exception as error:

@@ -35,11 +35,14 @@ from pyspark_commitlog.replicas.joining import (
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
-from pyspark_commitlog.replicas.replicating import hand_over, replicate, replicate_first
+from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
+
+#: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.
+_NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
 
 
 class ReplicatedRoot(Root):
@@ -142,7 +145,7 @@ class ReplicatedRoot(Root):
         All replicas learn what is decided, those that answer again are taken back into the ISR, the high watermark is
         stated, and a leader that does not answer is replaced. Safe at any time, from any process, twice at once.
         Nothing is settled or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and
-        root-wide defaults and access rules are copied to all roots.
+        root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time.
 
         Args:
             name: of the topic; None for all of them, deleted ones too.
@@ -159,24 +162,26 @@ class ReplicatedRoot(Root):
         self._check_several()
         for settings in JOURNALS:
             spread(Roots.of(self._storage), settings)
-        done, failed = [], list[Exception]()
-        for each in self._names():
-            try:
-                done.append(self._replicate(each, self._order(each)))
-            except (UnknownTopicError, UsageError, NotReplicatedError):  # it is being made, is none, or is on one root
-                continue
-            except (CommitLogError, OSError) as error:
-                failed.append(error)
-        for group in self._group_names():
-            try:
-                self._replicate_group(group)
-            except NotReplicatedError:
-                continue
-            except (CommitLogError, OSError) as error:
-                failed.append(error)
+        found = of_each(lambda each: self._replicate(each, self._order(each)), self._names())
+        done = [each for each in found if isinstance(each, Replicated)]
+        failed = [each for each in found if isinstance(each, Exception) and not isinstance(each, _NOT_REPLICATED)]
+        groups = of_each(self._replicate_group, self._group_names())
+        failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
+
+    def _replace_leaders(self, names: Sequence[str]) -> None:
+        """Elect another leader of each topic whose leader's root does not answer: what takes long comes after it.
+
+        What fails is reported by what is done with the topic then.
+        """
+        self._check_root()
+        if not self._is_one_of_several:
+            return
+        roots = Roots.of(self._storage)
+        if not all(roots.answers(address.id) for address in roots.listed().data):
+            of_each(lambda name: self._order(name).elections.leader(), names)
 
     def repair(self, name: str) -> Repaired:
         """Fetch what is damaged, or missing, of a topic at this root from others that have it.

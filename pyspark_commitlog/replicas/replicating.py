@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
@@ -11,8 +13,15 @@ from pyspark_commitlog.replicas.catching_up import Segments, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.storage.process import share_out
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
+
+#: Units of which something is done at a time: what takes long is to wait for disks.
+AT_ONCE = 4
 
 
 @dataclass
@@ -88,6 +97,21 @@ def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments |
         except (CommitLogError, OSError) as error:
             places.forget(root)
             done.failed[root] = str(error)
+
+
+def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
+    """Return what ``act`` does for each of many units, or why it failed, in their order: ``AT_ONCE`` at a time."""
+    found = dict[int, _Result | CommitLogError | OSError]()
+
+    def one(numbered: tuple[int, _Item]) -> None:
+        number, item = numbered
+        try:
+            found[number] = act(item)
+        except (CommitLogError, OSError) as error:
+            found[number] = error
+
+    share_out(one, enumerate(items), AT_ONCE)
+    return [found[number] for number in sorted(found)]
 
 
 def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
