@@ -14,11 +14,11 @@ from pyspark_commitlog.storage.process import after_fork
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Of the threads that the limits allow, less some for others: a third commits, an eighth each settle and encode."""
+    """Of the threads that the limits allow, less some for others: a third commits, an eighth each does the others."""
 
     senders: Pool = field(default_factory=lambda: Pool("commitlog-producer", 3))
     settlers: Pool = field(default_factory=lambda: Pool("commitlog-settler", 8))
-    watermarks: Pool = field(default_factory=lambda: Pool("commitlog-watermark", 16))
+    watermarks: Pool = field(default_factory=lambda: Pool("commitlog-watermark", 8))
     encoders: Aside = field(default_factory=lambda: Aside("commitlog-encoder", 8))
 
 

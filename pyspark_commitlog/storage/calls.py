@@ -144,7 +144,14 @@ class Calls:
                 if not self._changed.wait(max(0.0, until - time.monotonic())):
                     raise self.hangs(f"one of {MOST_CALLS} calls before {call.what}")
             self._running[call.nested] += 1
-        _idle.give(call)
+        if _idle.give(call):
+            return
+        with self._changed:
+            if self._left:  # the caller's own thread could not be given up: it does not try the root again
+                self._running[call.nested] -= 1
+                self._changed.notify_all()
+                raise self.hangs(next(iter(self._left)).what)
+        _make(call)
 
     def _wait(self, call: _Call) -> object:
         try:
@@ -202,17 +209,18 @@ class _Idle:
         self._lock = threading.Lock()
         self._threads: list[_Thread] = []
 
-    def give(self, call: _Call) -> None:
-        """Have a call made by a thread that is free, or a new one; by this one where the process gets no more."""
+    def give(self, call: _Call) -> bool:
+        """Have a call made by a thread that is free, or a new one; False where the process gets no more."""
         with self._lock:
             thread = self._threads.pop() if self._threads else None
         if thread is not None:
             thread.give(call)
-            return
+            return True
         try:
             start_thread("commitlog-root", _Thread(self, call).work)
         except RuntimeError:
-            _make(call)
+            return False
+        return True
 
     def take(self, thread: _Thread) -> None:
         """Take that a thread is free."""

@@ -26,6 +26,7 @@ from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
+from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
 from tests.support.replicas import Replicated
@@ -277,3 +278,22 @@ def test_a_flush_waits_for_what_is_being_stated(monkeypatch: pytest.MonkeyPatch,
     go_on.set()
     flush.join(10)
     assert (flush.is_alive(), topic.stated) == (False, 1)
+
+
+def test_the_high_watermarks_of_two_topics_are_stated_at_the_same_time(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CommitLog(path).create_topic("u", 1)
+    together, state_hw = threading.Barrier(2), Order.state_hw
+
+    def met(order: Order) -> None:
+        together.wait(30)  # breaks, where one waits for the other
+        state_hw(order)
+
+    monkeypatch.setattr(Order, "state_hw", met)
+    with Producer(path, linger_ms=0) as producer:
+        for topic in "tu":
+            producer.send(topic, b"1")
+        assert producer.flush() == 0
+    assert not together.broken
+    assert [[record.value for record in CommitLog(path).read(topic, 0, 0, 10)] for topic in "tu"] == [[b"1"]] * 2

@@ -142,3 +142,22 @@ def test_without_threads_a_call_is_made_by_its_caller(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_idle", module._Idle())
     monkeypatch.setattr(module, "start_thread", lambda *_, **__: _raise(RuntimeError("no more")))
     assert Calls("root").run("a look", threading.current_thread, 10) is threading.current_thread()
+
+
+def test_without_threads_a_root_that_hangs_is_not_tried_again_by_the_caller(
+    hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, made = Calls("root"), list[int]()
+    with pytest.raises(ReplicaNotAvailableError):
+        calls.run("a look", hang.wait, SHORT)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_idle", module._Idle())
+    monkeypatch.setattr(module, "start_thread", lambda *_, **__: _raise(RuntimeError("no more")))
+    for _ in range(2 * MOST_CALLS):  # none of them takes a place
+        with pytest.raises(ReplicaNotAvailableError, match="hangs: a look"):
+            calls.run("another", lambda: made.append(1), 10)
+    assert made == []
+    hang.set()
+    until(lambda: not calls._left)
+    calls.run("another", lambda: made.append(1), 10)
+    assert made == [1]
