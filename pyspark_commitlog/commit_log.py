@@ -633,7 +633,7 @@ class CommitLog(ReplicatedRoot):
 
     def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
         done, failed, names = [], list[Exception](), self.every_name()
-        self._replace_leaders(names)
+        self.replace_leaders(names)
         for name in names:
             try:
                 done.append(self._maintain(name, progress))

@@ -171,17 +171,22 @@ class ReplicatedRoot(Root):
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
 
-    def _replace_leaders(self, names: Sequence[str]) -> None:
-        """Elect another leader of each topic whose leader's root does not answer: what takes long comes after it.
+    def replace_leaders(self, names: Sequence[str]) -> None:
+        """Elect another leader of each topic whose leader's root does not answer: before what takes long.
 
-        What fails is reported by what is done with the topic then.
+        Four topics at a time; none is looked at while all roots answer. What fails is no error here: what is done with
+        the topic then reports it.
+
+        Args:
+            names: of topics.
         """
-        self._check_root()
-        if not self._is_one_of_several:
-            return
-        roots = Roots.of(self._storage)
-        if not all(roots.answers(address.id) for address in roots.listed().data):
-            of_each(lambda name: self._order(name).elections.leader(), names)
+        with suppress(CommitLogError, OSError):
+            self._check_root()
+            if not self._is_one_of_several:
+                return
+            roots = Roots.of(self._storage)
+            if not all(roots.answers(address.id) for address in roots.listed().data):
+                of_each(lambda name: self._order(name).elections.leader(), names)
 
     def repair(self, name: str) -> Repaired:
         """Fetch what is damaged, or missing, of a topic at this root from others that have it.

@@ -186,6 +186,7 @@ class _Round:
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error)
             return self
+        self._log.replace_leaders(names)
         for name, show in _progress(names):
             if self._stop.is_set() or not self._maintain(name, show):
                 return self

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pyspark_commitlog import replication
+from pyspark_commitlog import CommitLog, replication
+from pyspark_commitlog.cli.app import _Round
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.replicas import replicating
 from pyspark_commitlog.replicas.replicating import AT_ONCE, of_each
@@ -94,6 +96,21 @@ def test_maintain_moves_all_topics_of_a_lost_root_before_it_maintains_the_first(
     left = list[list[str]]()
     roots.log("b").maintain(progress=lambda *_: left.append(led_by_a(roots)))
     assert left[0] == []
+
+
+def test_the_command_moves_all_topics_of_a_lost_root_before_it_maintains_the_first(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost(roots)
+    left, maintain = list[list[str]](), CommitLog.maintain
+
+    def looked(log: CommitLog, name: str, **given: Any) -> Any:
+        left.append(led_by_a(roots))
+        return maintain(log, name, **given)
+
+    monkeypatch.setattr(CommitLog, "maintain", looked)
+    assert _Round(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
+    assert left == [[]] * len(NAMES)
 
 
 def test_maintain_asks_for_no_leader_while_all_roots_answer(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
