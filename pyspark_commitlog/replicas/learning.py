@@ -6,9 +6,10 @@ lie there whole and durable. So each root's journal is a beginning of the one or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 import google_crc32c
 import pyarrow as pa
@@ -71,7 +72,7 @@ class Replica:
 
 
 def learn(
-    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], newest: Stored, least: int = 0
+    source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], newest: Stored, least: int = 0
 ) -> int:
     """Have ``target`` learn all up to an entry that is known to be decided; return the number that it has learned.
 
@@ -147,7 +148,7 @@ def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
 
 
 def _complete(
-    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], last: Stored, newest: Stored
+    source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], last: Stored, newest: Stored
 ) -> None:
     """Have the target's own appends whole that live by the newest entry.
 
@@ -220,12 +221,12 @@ def _first(source: Replica) -> int:
 
 
 def _provide(
-    source: Replica, target: Replica, unit: Unit, donors: Sequence[Storage], entry: Entry, newest: Entry
+    source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], entry: Entry, newest: Entry
 ) -> None:
     """Have all that an entry needs at the target, durable."""
     unit.files.prepare(target.storage, entry)
     for needed in unit.files.tables(entry):
-        bring(needed, target.storage, [source.storage, *donors])
+        bring(needed, target.storage, chain([source.storage], donors))
 
     def side(topic_id: str, named: Json) -> bytes:
         return source.journal.side(topic_id, named)
@@ -234,7 +235,7 @@ def _provide(
         bring(needed, target.storage, donors)
 
 
-def bring(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
+def bring(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
     """Have a file at a root, durable, copied from the first of others that has it whole.
 
     Raises:
@@ -251,7 +252,7 @@ def bring(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
     replace(needed, target, donors)
 
 
-def replace(needed: Needed, target: Storage, donors: Sequence[Storage]) -> None:
+def replace(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
     """Copy a file to a root from the first of others that has it whole, whatever is there; raises as ``bring``."""
     failures = []
     for donor in donors:

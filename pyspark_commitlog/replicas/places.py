@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
@@ -16,6 +16,21 @@ from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
+
+
+class Donors:
+    """Roots that may have files. They are asked whether they answer when a file is looked for: mostly none is."""
+
+    def __init__(self, places: Places, roots: Sequence[str]) -> None:
+        self._places, self._roots = places, roots
+
+    def __iter__(self) -> Iterator[Storage]:
+        for root in self._roots:
+            try:
+                storage = self._places.at(root).storage
+            except (CommitLogError, OSError):
+                continue
+            yield storage
 
 
 class Places:
@@ -202,15 +217,9 @@ class Places:
         """Open a root again when it is asked next: it did not answer."""
         self._at.pop(root, None)
 
-    def donors(self, state: ReplicaState) -> list[Storage]:
+    def donors(self, state: ReplicaState) -> Donors:
         """Return the roots that may have files, the leader first; those that answer."""
-        found = []
-        for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
-            try:
-                found.append(self.at(root).storage)
-            except (CommitLogError, OSError):
-                continue
-        return found
+        return Donors(self, tuple(dict.fromkeys((state.leader, *state.isr, *state.replicas))))
 
     def staged_at(self) -> list[Storage]:
         """Return the roots where acks=all stages: all that are in sync or join, the leader first; those that answer."""

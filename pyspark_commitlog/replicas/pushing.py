@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -71,7 +71,7 @@ class Pusher:
         return pushed
 
     def _learning(
-        self, root: str, decider: Replica, donors: Sequence[Storage], newest: Stored, least: int
+        self, root: str, decider: Replica, donors: Iterable[Storage], newest: Stored, least: int
     ) -> Callable[[], int]:
         """Have a root begin to learn; return what waits for it."""
         try:
