@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 
+from pyspark_commitlog.storage.process import after_fork
+
 #: Units that are remembered, those used last.
 _MOST = 1024
 
@@ -14,7 +16,6 @@ class Lag:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._lock = Lock()
 
     @classmethod
     def of(cls, unit: str) -> Lag:
@@ -28,19 +29,28 @@ class Lag:
 
     def failed(self, root: str, now: float) -> None:
         """Remember that a push failed at a time, in seconds."""
-        with self._lock:
+        with _lock:
             self._since.setdefault(root, now)
 
     def answered(self, root: str) -> None:
         """Forget it: the root has learned all."""
-        with self._lock:
+        with _lock:
             self._since.pop(root, None)
 
     def seconds(self, root: str, now: float) -> float:
         """Return for how long all pushes to a root have failed."""
-        with self._lock:
+        with _lock:
             return now - self._since.get(root, now)
 
 
 _known: OrderedDict[str, Lag] = OrderedDict()
 _lock = Lock()
+
+
+def _begin_again() -> None:
+    """In a forked child nobody lets go of a lock that another thread held."""
+    global _lock
+    _lock = Lock()
+
+
+after_fork(_begin_again)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Annotated
+from weakref import WeakSet
 
 from msgspec import Meta
 
@@ -20,6 +21,7 @@ from pyspark_commitlog.format.shape import Id, Shape, Text, check, checked_json,
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
+from pyspark_commitlog.storage.process import after_fork
 
 #: Roots that may belong together.
 MAX_ROOTS = 16
@@ -96,6 +98,7 @@ class Roots:
         self._own: str | None = None
         self._opened: dict[str, Storage] = {}
         self._lock = Lock()
+        _every.add(self)
 
     @classmethod
     def of(cls, storage: Storage) -> Roots:
@@ -119,7 +122,7 @@ class Roots:
                         f"{self._storage.url}/{paths.REPLICAS_JOURNAL}: the list of the roots that belong together is "
                         "missing: copy that directory from another of them"
                     )
-                self._number, self._listed = stored.sequence, Listed.from_json(stored.entry.body)
+                return self._know(stored.sequence, Listed.from_json(stored.entry.body))
             return self._listed
 
     def compare(self, *, again: bool = False) -> bool:
@@ -153,7 +156,13 @@ class Roots:
                 "Nothing is decided here any more; delete it, or add it as an empty root"
             )
         with self._lock:
-            self._number, self._listed = number, listed
+            self._know(number, listed)
+
+    def _know(self, number: int, listed: Listed) -> Listed:
+        """Take a list, holding the lock; the number last: a child that is forked in between reads it again."""
+        self._listed = listed
+        self._number = number
+        return listed
 
     def change(self, listed: Listed) -> None:
         """Have this root list other roots from now on, if it does not yet."""
@@ -166,7 +175,7 @@ class Roots:
 
         number = self._journal.append(plan).result
         with self._lock:
-            self._number, self._listed = number, listed
+            self._know(number, listed)
 
     def write(self, listed: Listed) -> None:
         """Write the list at this root, for the first time."""
@@ -214,7 +223,7 @@ class Roots:
         with self._lock:
             stored = self._journal.newest()
             if stored is not None and stored.sequence > self._number:
-                self._number, self._listed = stored.sequence, Listed.from_json(stored.entry.body)
+                self._know(stored.sequence, Listed.from_json(stored.entry.body))
         return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
@@ -295,3 +304,15 @@ def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:
 
 
 _lock = Lock()
+_every: WeakSet[Roots] = WeakSet()
+
+
+def _begin_again() -> None:
+    """In a forked child nobody lets go of a lock that another thread held: that of a Roots is held while it reads."""
+    global _lock
+    _lock = Lock()
+    for roots in list(_every):
+        roots._lock = Lock()
+
+
+after_fork(_begin_again)

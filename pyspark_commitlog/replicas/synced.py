@@ -9,6 +9,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from pyspark_commitlog.storage import FileInfo, Storage
+from pyspark_commitlog.storage.process import after_fork
 
 #: Files that are remembered, the newest ones: a commit's, until its entry is learned. To forget one costs a sync.
 _MOST = 4096
@@ -33,3 +34,12 @@ def has(root: Storage, path: str, found: FileInfo) -> bool:
 
 _known: OrderedDict[tuple[str, str], str] = OrderedDict()
 _lock = Lock()
+
+
+def _begin_again() -> None:
+    """In a forked child nobody lets go of a lock that another thread held."""
+    global _lock
+    _lock = Lock()
+
+
+after_fork(_begin_again)

@@ -82,6 +82,9 @@ class Calls:
     @classmethod
     def of(cls, url: str) -> Calls:
         """Return the calls of a root of this process."""
+        found = _known.get(url)
+        if found is not None:
+            return found
         with _lock:
             return _known.setdefault(url, cls(url))
 
@@ -272,15 +275,18 @@ def _make(call: _Call) -> None:
         call.failure = failure
     finally:
         if before is None:
-            del _making[me]
+            _making.pop(me, None)  # a child that was forked within the call has forgotten it
         else:
             _making[me] = before
         call.calls.ended(call)
 
 
 def _begin_again() -> None:
-    """A forked child has none of these threads."""
-    global _idle
+    """A forked child has none of these threads; a lock that one of them held is let go of by nobody."""
+    global _idle, _lock
+    _lock = threading.Lock()
+    for calls in _known.values():
+        calls._changed = Condition()  # for those that wait for a call of the parent's
     _known.clear()
     _making.clear()
     _idle = _Idle()

@@ -40,7 +40,6 @@ class LimitedStorage(Storage):
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
         self.url, self.clock = inner.url, inner.clock
-        self.calls = Calls.of(inner.url)
         self._appends: bool | None = None
         self._client: str | None = None
 
@@ -50,6 +49,11 @@ class LimitedStorage(Storage):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["inner"])  # type: ignore[misc]
         self.others = state["others"]
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of this root in this process: a forked child has others."""
+        return Calls.of(self.url)
 
     def _run(
         self,

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.replicas import lag as lag_module
+from pyspark_commitlog.replicas import roots as roots_module
+from pyspark_commitlog.replicas import synced
+from pyspark_commitlog.replicas.lag import Lag
+from pyspark_commitlog.replicas.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module
 from pyspark_commitlog.storage.calls import MOST_CALLS, Calls
+from pyspark_commitlog.storage.limited import limited
+from pyspark_commitlog.storage.local import LocalStorage
 
 SHORT = 0.05
 
@@ -161,3 +173,82 @@ def test_without_threads_a_root_that_hangs_is_not_tried_again_by_the_caller(
     until(lambda: not calls._left)
     calls.run("another", lambda: made.append(1), 10)
     assert made == [1]
+
+
+# --- forked children -----------------------------------------------------------------------------------------------
+
+
+def in_a_child(act: Callable[[], object]) -> None:
+    """Do something in a forked child, which has as long as it takes on a busy machine, and must not fail."""
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # if it waits for a thread of its parent's
+        try:
+            act()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_forked_child_knows_of_no_call_that_its_parent_left_behind(tmp_path: Path, hang: threading.Event) -> None:
+    storage = limited(LocalStorage(tmp_path))
+    with pytest.raises(ReplicaNotAvailableError):
+        storage.calls.run("a look", hang.wait, SHORT)
+    in_a_child(lambda: storage.names(""))
+
+
+def test_a_forked_child_does_not_wait_for_calls_that_its_parent_makes(tmp_path: Path, hang: threading.Event) -> None:
+    storage = limited(LocalStorage(tmp_path))
+    waits = [storage.calls.begin("a look", hang.wait) for _ in range(MOST_CALLS)]
+    in_a_child(lambda: storage.names(""))
+    hang.set()
+    assert all(wait() for wait in waits)
+
+
+def test_a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    (tmp_path / "file").write_bytes(b"1")
+    roots = Roots.of(storage)
+    roots._listed = Listed((Address("id", storage.url),), ())
+    lag = Lag.of("a unit")
+
+    def ask() -> None:
+        limited(storage).calls.run("a look", lambda: 1, 30)
+        assert Roots.of(storage) is roots
+        assert roots.listed()
+        assert lag.seconds("root", 1.0) == Lag.of("a unit").seconds("root", 1.0) == 0
+        assert not synced.has(storage, "file", storage.info("file"))
+
+    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, synced._lock
+    with contextlib.ExitStack() as held:
+        for lock in locks:
+            held.enter_context(lock)
+        in_a_child(ask)
+
+
+def test_a_forked_child_leaves_a_call_that_its_parent_began(hang: threading.Event) -> None:
+    calls, begun = Calls.of("forked"), threading.Event()
+    wait = calls.begin("learning", lambda: calls.run("a step", lambda: (begun.set(), hang.wait()), SHORT))
+    assert begun.wait(10)
+
+    def leave() -> None:
+        with pytest.raises(ReplicaNotAvailableError, match="a step"):
+            wait()
+
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with calls._changed:
+            held.set()
+            forked.wait(60)
+
+    holding = threading.Thread(target=hold)  # the lock knows its owner, so this is not the one that forks
+    holding.start()
+    assert held.wait(10)
+    try:
+        in_a_child(leave)
+    finally:
+        forked.set()
+        holding.join()
