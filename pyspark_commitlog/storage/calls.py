@@ -34,14 +34,22 @@ class _Call:
     """What a thread does for somebody: one step, or several that each have a limit."""
 
     def __init__(
-        self, calls: Calls, what: str, act: Callable[[], object], undo: Callable[[Any], object] | None = None
+        self,
+        calls: Calls,
+        what: str,
+        act: Callable[[], object],
+        undo: Callable[[Any], object] | None = None,
+        *,
+        changes: bool = True,
     ) -> None:
-        self.calls, self.what, self.act, self.undo = calls, what, act, undo
+        self.calls, self.what, self.act, self.undo, self.changes = calls, what, act, undo, changes
         self.nested = _here() is not None
         self.done = threading.Lock()
         self.done.acquire()
         self.until: float | None = None
         self.left = False
+        #: What is done once it and others have ended. Kept here: its thread holds it, also while the process ends.
+        self.handed: list[tuple[set[_Call], Callable[[], object]]] = []
         self.result: object = None
         self.failure: BaseException | None = None
 
@@ -77,6 +85,7 @@ class Calls:
         self._changed = Condition()
         self._running = {False: 0, True: 0}
         self._left: set[_Call] = set()
+        self._late: set[_Call] = set()
         self._left_at = 0.0
 
     @classmethod
@@ -101,6 +110,8 @@ class Calls:
         act: Callable[[], _Result],
         seconds: float,
         undo: Callable[[_Result], object] | None = None,
+        *,
+        changes: bool = True,
     ) -> _Result:
         """Return, or raise, what ``act`` does.
 
@@ -109,6 +120,7 @@ class Calls:
             act: one call of the root.
             seconds: how long it may take.
             undo: what is done with a result that comes after its caller has left.
+            changes: whether it may change what others read, so that it matters when it is done late.
 
         Raises:
             ReplicaNotAvailableError: it takes longer; it may be done all the same, later. Or the root hangs already.
@@ -116,7 +128,7 @@ class Calls:
         call = _here()
         if call is not None and call.calls is self:
             return call.step(what, act, seconds)
-        made = _Call(self, what, act, undo)
+        made = _Call(self, what, act, undo, changes=changes)
         made.until = time.monotonic() + seconds
         self._begin(made, made.until)
         return cast(_Result, self._wait(made))
@@ -133,6 +145,31 @@ class Calls:
         made = _Call(self, what, act)
         self._begin(made, time.monotonic() + _BEGIN_SECONDS)
         return lambda: cast(_Result, self._wait(made))
+
+    def late(self) -> frozenset[_Call]:
+        """Return the calls that were left behind, may change something, and have not ended."""
+        with self._changed:
+            return frozenset(self._late)
+
+    def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
+        """Do what ends a lock; if calls were left behind under it, at the end of the last of them.
+
+        Args:
+            what, act, seconds: as of ``run``.
+            before: what ``late`` returned before the lock was taken.
+
+        Raises:
+            ReplicaNotAvailableError: as ``run``; or one of these calls hangs.
+        """
+        with self._changed:
+            waits = set(self._late - before)
+            for call in waits:
+                call.handed.append((waits, act))
+            hanging = next((call.what for call in waits if call in self._left), None)
+        if not waits:
+            self.run(what, act, seconds, changes=False)
+        elif hanging is not None:
+            raise self.hangs(hanging)
 
     # --- the caller --------------------------------------------------------------------------------------
 
@@ -180,6 +217,8 @@ class Calls:
             if call.act is _nothing:
                 return False
             call.left = True
+            if call.changes:
+                self._late.add(call)
             if hangs:
                 self._left.add(call)
                 self._left_at = time.monotonic()
@@ -199,6 +238,20 @@ class Calls:
         if left and call.failure is None and call.undo is not None:
             with suppress(Exception):
                 call.undo(call.result)
+        if left:
+            self._hand_on(call)
+
+    def _hand_on(self, call: _Call) -> None:
+        """Do what was left to the last of several calls, if this is it."""
+        with self._changed:
+            self._late.discard(call)
+            for waits, _ in call.handed:
+                waits.discard(call)
+            due = [act for waits, act in call.handed if not waits]
+            call.handed = []
+        for act in due:
+            with suppress(Exception):
+                act()
 
 
 def _nothing() -> None:

@@ -64,11 +64,21 @@ class LimitedStorage(Storage):
     ) -> _Result:
         return self.calls.run(what, act, LOOK_SECONDS if seconds is None else seconds, undo)
 
+    def _look(
+        self,
+        what: str,
+        act: Callable[[], _Result],
+        seconds: float | None = None,
+        undo: Callable[[_Result], object] | None = None,
+    ) -> _Result:
+        """Do as ``_run`` what changes nothing: no lock is kept until it has ended."""
+        return self.calls.run(what, act, LOOK_SECONDS if seconds is None else seconds, undo, changes=False)
+
     @property
     def can_append(self) -> bool:  # type: ignore[override]
         """As the inner one: asked once."""
         if self._appends is None:
-            self._appends = self._run("a look at the mount", lambda: self._inner.can_append)
+            self._appends = self._look("a look at the mount", lambda: self._inner.can_append)
         return self._appends
 
     @property
@@ -80,7 +90,7 @@ class LimitedStorage(Storage):
     def client(self) -> str:  # type: ignore[override]
         """As the inner one: asked once."""
         if self._client is None:
-            self._client = self._run("a look at the mount", lambda: self._inner.client)
+            self._client = self._look("a look at the mount", lambda: self._inner.client)
         return self._client
 
     @property
@@ -94,11 +104,11 @@ class LimitedStorage(Storage):
 
     def place(self) -> object:
         """As the inner one."""
-        return self._run("a look", self._inner.place)
+        return self._look("a look", self._inner.place)
 
     def device(self) -> object:
         """As the inner one."""
-        return self._run("a look", self._inner.device)
+        return self._look("a look", self._inner.device)
 
     def fault(self, directory: str) -> str | None:
         """As the inner one."""
@@ -152,21 +162,22 @@ class LimitedStorage(Storage):
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """As the inner one."""
+        """As the inner one; what was left behind under it, and may change something, keeps it until it has ended."""
         lock = self._inner.try_lock(path)
+        before = self.calls.late()
 
         def leave(_: bool = False) -> None:
             lock.__exit__(None, None, None)
 
-        held = self._run(f"a lock of {path}", lock.__enter__, undo=leave)
+        held = self._look(f"a lock of {path}", lock.__enter__, undo=leave)
         try:
             yield held
         finally:
-            self._run(f"a lock of {path}", leave)
+            self.calls.let_go(f"a lock of {path}", leave, LOOK_SECONDS, before)
 
     def holder(self, path: str) -> Holder:
         """As the inner one."""
-        return self._run(f"a read of {path}", lambda: self._inner.holder(path))
+        return self._look(f"a read of {path}", lambda: self._inner.holder(path))
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
@@ -176,47 +187,49 @@ class LimitedStorage(Storage):
         def leave(_: bool = False) -> None:
             turn.__exit__(None, None, None)
 
-        came = self._run(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
+        came = self._look(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
         try:
             yield came
         finally:
-            self._run(f"a turn at {directory}", leave)
+            self._look(f"a turn at {directory}", leave)
 
     def follow(self, events: Events, directory: str) -> int | None:
         """As the inner one."""
-        return self._run(f"a look at {directory}", lambda: self._inner.follow(events, directory))
+        return self._look(f"a look at {directory}", lambda: self._inner.follow(events, directory))
 
     def now_ms(self) -> int:
         """As the inner one."""
-        return self._run("a look at its time", self._inner.now_ms, DATA_SECONDS)
+        return self._look("a look at its time", self._inner.now_ms, DATA_SECONDS)
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """As the inner one."""
-        return self._run(f"a read of {path}", lambda: self._inner.read(path, start, length))
+        return self._look(f"a read of {path}", lambda: self._inner.read(path, start, length))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """As the inner one."""
-        return self._run(f"a read of {path}", lambda: self._inner.fetch(path, length))
+        return self._look(f"a read of {path}", lambda: self._inner.fetch(path, length))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """Return a copy: a page of a mapped file may hang any thread that touches it."""
         import pyarrow as pa
 
-        return self._run(f"a read of {path}", lambda: pa.py_buffer(self._inner.read(path, start, length)), DATA_SECONDS)
+        return self._look(
+            f"a read of {path}", lambda: pa.py_buffer(self._inner.read(path, start, length)), DATA_SECONDS
+        )
 
     def info(self, path: str) -> FileInfo:
         """As the inner one."""
-        return self._run(f"a look at {path}", lambda: self._inner.info(path))
+        return self._look(f"a look at {path}", lambda: self._inner.info(path))
 
     def exists(self, path: str) -> bool:
         """As the inner one."""
-        return self._run(f"a look at {path}", lambda: self._inner.exists(path))
+        return self._look(f"a look at {path}", lambda: self._inner.exists(path))
 
     def names(self, directory: str) -> list[str]:
         """As the inner one."""
-        return self._run(f"a listing of {directory}", lambda: self._inner.names(directory))
+        return self._look(f"a listing of {directory}", lambda: self._inner.names(directory))
 
     def new_id(self) -> str:
         """As the inner one."""

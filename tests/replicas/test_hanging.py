@@ -1,15 +1,18 @@
 """A root that hangs in a system call is one that fails: nobody waits for it longer than a call may take.
 
 The interleavings: a put that was left behind is done later (its entry is decided, or a number is lost: the writer's id
-says which); one that learns is left behind, wakes, and does nothing more; a lock that comes late is let go of.
+says which); one that learns is left behind, wakes, and does nothing more; a lock that comes late is let go of; a write of
+a settler that was left behind is done later, while its lock is still held.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,13 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.storage import limited
+from pyspark_commitlog.log.maintain.settle import Settled, settle
+from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import silent
+from pyspark_commitlog.storage import calls, limited
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local_files import LocalAppendFile
 from tests.support.replicas import Replicated, poll
 
 LIMIT = 0.3
@@ -135,6 +143,65 @@ def test_a_put_that_was_left_behind_and_is_done_later_loses_and_repeats_nothing(
         except CommitLogError:
             assert time.monotonic() < until
     assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
+
+
+class LateWrite:
+    """The next write of a segment: it is given up soon, and done when ``go_on`` is set. All else has time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on, self.under_way = threading.Event(), threading.Event()
+        for name in ("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"):
+            monkeypatch.setattr(limited, name, 60.0)
+        asked, done = limited._Append.write_at, LocalAppendFile.write_at
+
+        def ask(append: Any, position: int, pieces: Any) -> int:
+            with monkeypatch.context() as patch:
+                if append._path.endswith(".log"):
+                    patch.setattr(limited, "DATA_SECONDS", LIMIT)
+                return asked(append, position, pieces)
+
+        def do(append: Any, position: int, pieces: Any) -> int:
+            if str(append._path).endswith(".log") and not self.under_way.is_set():
+                self.under_way.set()
+                self.go_on.wait(60)
+            return done(append, position, pieces)
+
+        monkeypatch.setattr(limited._Append, "write_at", ask)
+        monkeypatch.setattr(LocalAppendFile, "write_at", do)
+
+
+def settle_at(roots: Replicated, root: str, *, limits: bool) -> Settled:
+    storage = LocalStorage(roots.path / root, clock=roots.clock)
+    topic = TopicLog(limited.limited(storage) if limits else storage, "t")
+    return settle(topic, topic.newest()[1].topic_id)
+
+
+def test_a_write_that_was_left_behind_holds_the_settlers_lock(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R3, I2: done later, it would overwrite what the next settler has published."""
+    roots.create()
+    roots.write(b"1")
+    settle_at(roots, "b", limits=False)
+    roots.write(b"2" * 300)
+    late = LateWrite(monkeypatch)
+    with suppress(CommitLogError):  # no error is kept: its traceback would keep the lock
+        settle_at(roots, "b", limits=True)
+    gc.collect()
+    try:
+        assert late.under_way.is_set()
+        calls._known.clear()  # from here on another process, which knows of no call that hangs
+        roots.write(b"3" * 500)
+        roots.write(b"4" * 500)
+        roots.order().state_hw()
+        assert settle_at(roots, "b", limits=False).sequence is None, "the lock is held for the write"
+    finally:
+        late.go_on.set()
+    until = time.monotonic() + 30
+    while settle_at(roots, "b", limits=False).sequence is None:
+        assert time.monotonic() < until, "the end of the write lets go of the lock"
+    assert verify(roots.at("b"), silent).faults == ()
+    assert roots.values("b") == [b"1", b"2" * 300, b"3" * 500, b"4" * 500]
 
 
 # --- the root that clients use -------------------------------------------------------------------------------------

@@ -175,6 +175,56 @@ def test_without_threads_a_root_that_hangs_is_not_tried_again_by_the_caller(
     assert made == [1]
 
 
+# --- what ends a lock ----------------------------------------------------------------------------------------------
+
+
+def leave_behind(calls: Calls, what: str, hang: threading.Event, *, changes: bool = True) -> None:
+    with pytest.raises(ReplicaNotAvailableError, match=what):
+        calls.run(what, hang.wait, SHORT, changes=changes)
+
+
+def test_a_lock_is_let_go_of_when_the_last_call_has_ended_that_was_left_behind_under_it(
+    hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, first, gone = Calls("root"), threading.Event(), threading.Event()
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    before = calls.late()
+    leave_behind(calls, "a write", first)
+    leave_behind(calls, "a removal", hang)
+    with pytest.raises(ReplicaNotAvailableError, match=r"hangs: a (write|removal) has not returned"):
+        calls.let_go("a lock", gone.set, 10, before)
+    first.set()
+    until(lambda: len(calls._late) == 1)
+    assert not gone.is_set(), "the removal may still be done, under another settler's hands"
+    hang.set()
+    assert gone.wait(10)
+
+
+def test_a_call_that_ctrl_c_left_behind_keeps_the_lock_too(
+    hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, gone = Calls("root"), threading.Event()
+    before = calls.late()
+    monkeypatch.setattr(calls, "_patience", lambda _: _raise(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        calls.run("a write", hang.wait, 600)
+    monkeypatch.undo()
+    calls.let_go("a lock", gone.set, 10, before)  # no error of its own stands in the place of Ctrl-C
+    assert not gone.is_set()
+    hang.set()
+    assert gone.wait(10)
+
+
+@pytest.mark.parametrize("case", ["a look", "before the lock"])
+def test_what_can_do_no_harm_keeps_no_lock(case: str, hang: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, gone = Calls("root"), threading.Event()
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    before = calls.late()
+    leave_behind(calls, case, hang, changes=case != "a look")
+    calls.let_go("a lock", gone.set, 10, before if case == "a look" else calls.late())
+    assert gone.is_set()
+
+
 # --- forked children -----------------------------------------------------------------------------------------------
 
 
@@ -185,7 +235,7 @@ def in_a_child(act: Callable[[], object]) -> None:
         signal.alarm(30)  # if it waits for a thread of its parent's
         try:
             act()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 a child never goes on as its parent does
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
