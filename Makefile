@@ -104,9 +104,10 @@ bench-object-latency: install ## Measure how late a record is read from an objec
 bench-replicas: java $(BENCH_INSTALLED) ## Measure three replicas next to Kafka with three brokers (after make bench-peers)
 	$(WITH_JAVA) PYTHONPATH=$(CURDIR) $(PYSPARK_PYTHON) benchmarks/replicas.py $(ARGS)
 
-bench-root-loss: install ## Measure how long topics are away when the root is lost, or hangs, that leads 1,000 of them
+bench-root-loss: install ## Measure how long topics and groups are away when the root is lost, or hangs, that leads 1,100 of them
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py $(ARGS)
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --how hangs $(ARGS)
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --by replicate $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, S3A, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
