@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple
 
 from pyspark_commitlog.anchor import Moment, OwnPut, Reference
@@ -63,6 +64,7 @@ class JournalReader:
         self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
         self.listings = 0
+        self._complete = -1  # the listing after which no entry was missing
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -180,6 +182,35 @@ class JournalReader:
         """Return the numbers that are stored now, ascending."""
         parsed = (paths.parse_entry(name) for name in self._storage.names(self._directory))
         return [sequence for sequence in parsed if sequence is not None]
+
+    def missing(self) -> int | None:
+        """Return the last number that is missing between entries which are there; None for none.
+
+        Looked at once after each listing: what is reached from an entry that is there, and stays there, follows it.
+        """
+        if self._complete == self.listings:
+            return None
+        found, sequences = None, self.sequences()
+        for before, after in pairwise(sequences):
+            if after == before + 1:
+                continue
+            with suppress(FileNotFoundError):  # collected while it was listed, and what came after it perhaps
+                following = self.read(before).entry.following
+                found = after - 1 if following < after and not self._storage.exists(self._path(following)) else found
+        if found is None:
+            self._complete = self.listings
+        return found
+
+    def stays(self, stored: Stored, seen: Moment) -> bool:
+        """Return whether an entry that was seen at a moment is there as the very file that it was (the anchor rule).
+
+        Where a look is a request none is made soon after that one.
+        """
+        if self._storage.bills_requests and seen.is_fresh(Moment.now(self._storage.clock)):
+            return True
+        if stored.info.modified_ms < 0:  # its put's reply lacks a part of its identity
+            return self._storage.exists(self._path(stored.sequence))
+        return self._still_there(stored)
 
     def read(self, sequence: int) -> Stored:
         """Return the entry at a number.

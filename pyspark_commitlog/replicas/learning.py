@@ -14,6 +14,7 @@ from itertools import chain
 import google_crc32c
 import pyarrow as pa
 
+from pyspark_commitlog.anchor import Moment
 from pyspark_commitlog.errors import (
     CorruptionError,
     ReplicaNotAvailableError,
@@ -38,29 +39,43 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A unit at one root: the root's id and storage, and the unit's journal there."""
+    """A unit at one root: the root's id and storage, the unit, and its journal there."""
 
     id: str
     storage: Storage
+    unit: Unit
     journal: Journal
 
     @classmethod
     def at(cls, root: str, storage: Storage, unit: Unit, check: Callable[[Json, str], object]) -> Replica:
         """Return a unit at a root."""
-        return cls(root, storage, Journal(storage, unit.directory, unit.kind, unit.sides, check))
+        return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check))
 
     def learned(self) -> Stored | None:
         """Return the newest entry that this root has learned, made safe from power loss: what counts it has to.
 
         Raises:
+            ReplicaNotAvailableError: it lacks entries before that one.
             CommitLogError, OSError: the root does not answer, or the entry is damaged.
         """
         newest = self.journal.newest()
         if newest is None:  # a disk that is not mounted is an empty directory
             self.check()
         else:
+            self._refuse_gap(newest)
             self.journal.assure(newest)
         return newest
+
+    def _refuse_gap(self, newest: Stored) -> None:
+        """Refuse a root that lacks what it has not settled: a process put an entry there while it was restored."""
+        missing = None if self.unit.whole else self.journal.missing()
+        if missing is None or missing <= self.unit.files.settled(self.storage, newest.entry.topic_id):
+            return
+        raise ReplicaNotAvailableError(
+            f"{self.storage.url}/{self.unit.directory}: entry {missing} is missing, and not settled, below entry "
+            f"{newest.sequence}: the root was restored from a copy while others wrote there, or has lost files. "
+            f"Nothing of it counts: run `commitlog repair {self.storage.url}`"
+        )
 
     def check(self) -> None:
         """Refuse what is not the root that it was.
@@ -89,7 +104,7 @@ def learn(
             it was restored from a copy; or the source was.
         CommitLogError, OSError: what it has learned by then stays.
     """
-    last = target.learned()
+    last, seen = target.learned(), Moment.now(target.storage.clock)
     learned = 0 if last is None else last.sequence
     if learned < least:
         raise ReplicaNotAvailableError(
@@ -114,6 +129,12 @@ def learn(
         learned = stored.sequence
     if oldest is not None:
         _drop_below(oldest, target)
+    elif last is not None and not target.journal.stays(last, seen):
+        target.journal.forget()
+        raise ReplicaNotAvailableError(
+            f"root {target.id} at {target.storage.url} was restored from a copy, or collected, while it learned: entry "
+            f"{last.sequence}, on which entry {learned} follows, is not there as it was. Run it again"
+        )
     return learned
 
 

@@ -101,7 +101,7 @@ class Places:
             if self._quorum is None or len(self._quorum.seats) < len(seats):
                 self._quorum = Quorum(seats, len(ids), self.unit, self._check)
         first = self._quorum.first
-        return Replica(first.id, first.storage, self._quorum)
+        return Replica(first.id, first.storage, self.unit, self._quorum)
 
     def deciding(self) -> tuple[str, ...]:
         """Return the ids of the roots that decide: groups, which are read at the first one, are decided there alone."""

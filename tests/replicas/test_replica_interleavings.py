@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from pyspark_commitlog.errors import NotEnoughReplicasError, OutcomeUnknownError, ReplicaNotAvailableError
+from pyspark_commitlog.errors import (
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ReplicaNotAvailableError,
+)
+from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
@@ -231,6 +238,53 @@ def test_a_follower_that_was_restored_from_a_copy_counts_for_nothing_until_it_is
     assert roots.isr() == "ab", "after the lag"
     assert roots.order().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1", b"2"]
+
+
+def _set_back(roots: Replicated, root: str) -> None:
+    shutil.rmtree(roots.path / root)
+    shutil.copytree(roots.path / f"copy-{root}", roots.path / root)
+
+
+def _copied_before(roots: Replicated, root: str) -> None:
+    roots.create()
+    roots.write(b"0")
+    shutil.copytree(roots.path / root, roots.path / f"copy-{root}")
+    roots.write(b"1")
+
+
+def test_a_root_that_is_set_back_while_it_learns_has_not_learned(roots: Replicated) -> None:
+    """The entry is put above what was there before: the root ends where it should, and lacks what is below."""
+    _copied_before(roots, "c")
+    roots.hooks["c"] = once_at("put_if_absent", "/journal/", lambda: _set_back(roots, "c"))
+    roots.write(b"2")
+    assert roots.isr() == "ab", "after the lag"
+    roots.log("c").repair("t")
+    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.values("c") == [b"0", b"1", b"2"]
+
+
+def test_what_stands_above_a_gap_is_not_learned(roots: Replicated) -> None:
+    """As it is left by a process that put it there and was killed; it does not lead, and counts for no high watermark."""
+    _copied_before(roots, "c")
+    journal = roots.path / "c" / "topics" / "t" / "journal"
+    newest = max(journal.glob("*.json"))
+    data = newest.read_bytes()
+    _set_back(roots, "c")
+    newest.write_bytes(data)
+    with pytest.raises(NotLeaderError, match="is missing"):
+        elect(roots, "c")
+    roots.write(b"2")
+    assert roots.isr() == "ab", "after the lag"
+
+
+def test_a_gap_in_what_is_settled_is_none(roots: Replicated) -> None:
+    """A process that copied segments, and put the entry where they end, was killed before it let go of older ones."""
+    _copied_before(roots, "c")
+    settle(roots.at("c"), roots.at("c").newest()[1].topic_id)
+    through = roots.at("c").settled(roots.at("c").newest()[1].topic_id)[1].through[0]
+    (roots.path / "c" / "topics" / "t" / "journal" / f"{through - 1:020d}.json").unlink()
+    roots.write(b"2")
+    assert roots.isr() == "abc"
 
 
 def test_a_metadata_root_that_was_restored_from_a_copy_acknowledges_nothing(roots: Replicated) -> None:
