@@ -82,18 +82,18 @@ def changed(reads: Iterable[Read], final: Iterable[Read]) -> list[str]:
 
 
 def went_back(histories: Iterable[Sequence[Event]]) -> list[str]:
-    """The high watermark of a root never goes back, in the eyes of any one reader."""
+    """The high watermark of a root never goes back, in the eyes of any one reader, while it has all that it had."""
     found = []
     for history in histories:
-        last: dict[str, Shown] = {}
+        last: dict[tuple[str, int], Shown] = {}
         for event in history:
             if not isinstance(event, Shown):
                 continue
-            before = last.get(event.root, event)
+            before = last.get((event.root, event.life), event)
             ends = any(then > now for then, now in zip(before.ends, event.ends, strict=False))
             if event.number < before.number or ends or len(event.ends) < len(before.ends):
                 found.append(f"the high watermark went back: {before}, then {event}")
-            last[event.root] = event
+            last[event.root, event.life] = event
     return found
 
 

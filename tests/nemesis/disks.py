@@ -1,8 +1,12 @@
-"""Disks that can be taken away, filled and made read-only: file systems in memory, in a mount namespace of one's own."""
+"""Disks that can be taken away, filled, made read-only, set back and damaged.
+
+They are file systems in memory, in a mount namespace of one's own.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -50,8 +54,9 @@ class Disk:
         self._backing = home / "disks" / name
         self._filler = self._backing / "filler"
         self._whole = self._backing / "whole"
-        for directory in (self.place, self._backing):
-            directory.mkdir(parents=True)
+        self._copy = home / "copies" / name
+        for directory in (self.place, self._backing, self._copy.parent):
+            directory.mkdir(parents=True, exist_ok=True)
         _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(self._backing))
         self._whole.mkdir()
         self.give_back()
@@ -88,6 +93,52 @@ class Disk:
     def make_writable(self) -> None:
         """Undo ``make_read_only``."""
         _run("mount", "-o", "remount,bind,rw", str(self.place))
+
+    # --- what it holds -------------------------------------------------------------------------------
+
+    def copy(self) -> None:
+        """Keep a copy of what is on it; nothing may change meanwhile."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+        _run("cp", "-a", str(self._whole), str(self._copy))
+
+    def set_back(self) -> bool:
+        """Have it hold what was copied, in files of their own; False where there is no copy. It is to be away."""
+        if not self._copy.exists():
+            return False
+        self._clear()
+        _run("cp", "-a", str(self._copy), str(self._whole))
+        return True
+
+    def clear(self) -> bool:
+        """Have an empty one in its place, of which there is no copy. It is to be away."""
+        self._clear()
+        shutil.rmtree(self._copy, ignore_errors=True)
+        self._whole.mkdir()
+        return True
+
+    def _clear(self) -> None:
+        """Remove what is on it; who has files open goes on with those."""
+        gone = self._backing / "gone"
+        self._whole.rename(gone)
+        shutil.rmtree(gone)
+
+    def files(self, *patterns: str) -> list[str]:
+        """Return the files with content whose names, from the root on, are of one of these patterns."""
+        found = {path for pattern in patterns for path in self._whole.glob(pattern)}
+        return sorted(str(path.relative_to(self._whole)) for path in found if path.is_file() and path.stat().st_size)
+
+    def newest(self) -> int:
+        """Return the number of the newest entry of the topics on it; 0 where there is none."""
+        return max(
+            (int(path.stem) for path in self._whole.glob("topics/*/journal/*.json") if path.stem.isdigit()), default=0
+        )
+
+    def flip(self, file: str, chance: random.Random) -> None:
+        """Flip a bit of a file, in place."""
+        with open(self._whole / file, "r+b") as opened:
+            at = chance.randrange(os.fstat(opened.fileno()).st_size)
+            (byte,) = os.pread(opened.fileno(), 1, at)
+            os.pwrite(opened.fileno(), bytes([byte ^ 1 << chance.randrange(8)]), at)
 
     def save(self, target: Path) -> None:
         """Copy what is on it."""

@@ -25,11 +25,15 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A root showed its readers what stands up to entry ``number`` (its high watermark), with these log ends."""
+    """A root showed its readers what stands up to entry ``number`` (its high watermark), with these log ends.
+
+    ``life`` counts how often it came back with other contents, old ones or none.
+    """
 
     root: str
     number: int
     ends: tuple[int, ...]
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,12 @@ from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.nemesis.history import Acked, Failed, Read, Recorder, Shown
+from tests.nemesis.operating import DATA, TOPIC, Requests
 from tests.support.records import batch_of, read_partition, stage
 from tests.support.syscalls import CHANGING, telling
 
-TOPIC = "t"
-DATA = ("a", "b", "c")
-METADATA = "m"
 _SLOW_SECONDS = 0.05
 #: Looks of a reader until it reads all again, from the first record on.
 _WHOLE_EVERY = 25
@@ -59,6 +58,11 @@ class Play:
         """The one root."""
         return str(self.home / self.root)
 
+    def life(self) -> int:
+        """Return how often its root came back with other contents than it had."""
+        path = self.home / "lives" / self.root
+        return path.stat().st_size if path.exists() else 0
+
     def begin(self) -> None:
         """Open the file of what happens; only in the process that plays."""
         object.__setattr__(self, "recorder", Recorder(self.home / "histories" / self.name))
@@ -73,10 +77,11 @@ class Play:
 
 
 def play(role: str, asked: Play) -> None:
-    """Play a role in this process, with its clock and on disks that may be slow."""
+    """Play a role in this process, with its clock and on disks that may be slow, or hang."""
     asked.begin()
     logging.basicConfig(filename=asked.home / "said" / asked.name, format="%(asctime)s %(message)s")
-    with _skewed(asked.skew_ms), telling(lambda name, path: _wait_where_slow(asked.home, path), CHANGING):
+    slow = telling(lambda name, path: _wait_where_slow(asked.home, path), CHANGING)
+    with _skewed(asked.skew_ms), _hanging(asked.home), slow:
         ROLES[role](asked, random.Random(asked.seed))
 
 
@@ -90,6 +95,25 @@ def _skewed(by_ms: int) -> Iterator[None]:
 def _wait_where_slow(home: Path, path: str) -> None:
     name = path.removeprefix(f"{home}/").partition("/")[0]
     if len(name) == 1 and os.access(home / f"slow-{name}", os.F_OK):
+        time.sleep(_SLOW_SECONDS)
+    _wait_while_hanging(home, name)  # also in the middle of what was begun
+
+
+@contextmanager
+def _hanging(home: Path) -> Iterator[None]:
+    """Have all that is asked of a local root wait while its disk hangs: what was asked is done when it goes on."""
+    name = LocalStorage._name
+
+    def named(self: LocalStorage, path: str) -> str:
+        _wait_while_hanging(home, self.url.rpartition("/")[2])
+        return name(self, path)
+
+    with mock.patch.object(LocalStorage, "_name", named):
+        yield
+
+
+def _wait_while_hanging(home: Path, name: str) -> None:
+    while len(name) == 1 and os.access(home / f"hang-{name}", os.F_OK):
         time.sleep(_SLOW_SECONDS)
 
 
@@ -169,8 +193,10 @@ def read(asked: Play, chance: random.Random) -> None:
         try:
             if topic is None or looks % _WHOLE_EVERY == 0:
                 topic, ends = TopicLog(open_storage(asked.own), TOPIC), {}
+            life = asked.life()
             stored, state = topic.newest()
-            asked.recorder.add(Shown(asked.root, stored.sequence, state.log_end))
+            if asked.life() == life:
+                asked.recorder.add(Shown(asked.root, stored.sequence, state.log_end, life))
             for partition, end in enumerate(state.log_end):
                 if ends.get(partition, 0) < end:
                     asked.recorder.add(read_at(asked.root, topic, partition, ends.get(partition, 0), end))
@@ -201,10 +227,23 @@ def keep(asked: Play, chance: random.Random) -> None:
             asked.failed(f"{what} at {asked.root}", error)
 
 
+def operate(asked: Play, chance: random.Random) -> None:
+    """Do what an operator is asked to: ``operating`` has what that is."""
+    requests = Requests(asked.home)
+    while not asked.ended():
+        time.sleep(chance.uniform(0.1, 0.5))
+        for request in requests.waiting():
+            try:
+                requests.work(request)
+            except (CommitLogError, OSError) as error:
+                asked.failed(request, error)
+
+
 #: Roles by their names; threads of a role end with its process.
 ROLES: dict[str, Callable[[Play, random.Random], None]] = {
     "produce": produce,
     "transact": transact,
     "read": read,
     "keep": keep,
+    "operate": operate,
 }

@@ -64,6 +64,8 @@ def test_the_high_watermark_goes_back() -> None:
     assert "went back" in told(Shown("a", 4, (3,)), Shown("a", 4, (2,)))
     assert "went back" in told(Shown("a", 4, (3, 1)), Shown("a", 4, (3,)))
     assert told(Shown("a", 4, (3,)), Shown("b", 3, (2,))) == "", "another root may lag"
+    assert told(Shown("a", 4, (3,)), Shown("a", 3, (2,), 1)) == "", "one that came back with old contents may"
+    assert "went back" in told(Shown("a", 4, (3,), 1), Shown("a", 3, (3,), 1)), "but not again"
 
 
 def test_out_of_order() -> None:

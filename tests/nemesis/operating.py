@@ -1,0 +1,105 @@
+"""What an operator does after faults that nothing mends by itself: repair damaged files, replace a root that was emptied.
+
+What is asked for is a file, so that whoever plays the operator may be killed at any point. The stage is named here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import CommitLogError, RootNotFoundError
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.storage import open_storage
+
+TOPIC = "t"
+DATA = ("a", "b", "c")
+METADATA = "m"
+REPAIR, REPLACE, EMPTY = "repair", "replace", "empty"
+#: What is left after so many repairs no other root has: the root starts over.
+_REPAIRS = 10
+
+
+class UnrepairedError(CommitLogError):
+    """Something is left to be done."""
+
+
+class Requests:
+    """What is asked of the operator, in files of a directory: ``repair-<root>``, ``replace-<root>``.
+
+    ``empty-<root>`` the operator asks of who has the disks.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._directory = home, home / "requests"
+        self._directory.mkdir(exist_ok=True)
+        self._repairs = 0
+
+    def add(self, what: str, root: str, gone: str = "") -> None:
+        """Ask for something; ``gone`` is the id of a root that is to be replaced."""
+        (self._directory / f"{what}-{root}").write_text(gone)
+
+    def waiting(self) -> list[str]:
+        """Return what is not done yet."""
+        return sorted(path.name for path in self._directory.iterdir())
+
+    def work(self, request: str) -> None:
+        """Do what is asked of the operator; it is withdrawn when all of it is done.
+
+        Raises:
+            CommitLogError, OSError: it is to be tried again.
+        """
+        what, _, root = request.partition("-")
+        if what == EMPTY:
+            return
+        (self._repair if what == REPAIR else self._replace)(root)
+        self.done(request)
+
+    def done(self, request: str) -> None:
+        """Withdraw what was asked for."""
+        (self._directory / request).unlink()
+
+    def _repair(self, root: str) -> None:
+        log = CommitLog(str(self._home / root))
+        done = log.repair(TOPIC)
+        if done.left and not done.away and root != METADATA:
+            self._repairs += 1
+            if self._repairs >= _REPAIRS:
+                self.add(EMPTY, root)
+                self._repairs = 0
+                return
+        if done.left or done.away:
+            raise UnrepairedError(f"{root}: left: {done.left}, away: {done.away}")
+        if root != METADATA and (faults := log.verify(TOPIC).faults):
+            raise UnrepairedError(f"{root}: {faults}")
+
+    def _replace(self, root: str) -> None:
+        """Take a root out that was emptied, and add the empty place as another one."""
+        gone = (self._directory / f"{REPLACE}-{root}").read_text()
+        log, url = self._other(root), self._url(root)
+        if gone in self._listed(url):
+            log.remove_replicas([gone])
+        log = self._other(root)
+        if not self._listed(url):
+            log.add_replicas([url])
+        done = log.set_replication_factor(TOPIC, len(DATA))
+        if done.failed:
+            raise UnrepairedError(f"{root} has not caught up: {done.failed}")
+
+    def _listed(self, url: str) -> list[str]:
+        """Return the id of the root that is listed at a place, where one is."""
+        listed = Roots(open_storage(self._url(METADATA))).listed()
+        return [address.id for address in listed.data if address.url == url]
+
+    def _other(self, root: str) -> CommitLog:
+        """Return the log at the first root that is there, but for one."""
+        for other in DATA:
+            if other != root:
+                try:
+                    return CommitLog(self._url(other))
+                except RootNotFoundError:
+                    continue
+        raise UnrepairedError(f"no root answers but {root}")
+
+    def _url(self, root: str) -> str:
+        return str(self._home / root)
