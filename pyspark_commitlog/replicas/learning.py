@@ -129,12 +129,10 @@ def learn(
         learned = stored.sequence
     if oldest is not None:
         _drop_below(oldest, target)
-    elif last is not None and not target.journal.stays(last, seen):
+    elif last is not None and not target.journal.stays(last, seen):  # restored meanwhile, or settled and collected
         target.journal.forget()
-        raise ReplicaNotAvailableError(
-            f"root {target.id} at {target.storage.url} was restored from a copy, or collected, while it learned: entry "
-            f"{last.sequence}, on which entry {learned} follows, is not there as it was. Run it again"
-        )
+        now = target.learned()
+        return 0 if now is None else now.sequence
     return learned
 
 

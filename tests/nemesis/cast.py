@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.nemesis.roles import DATA, Play, play
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.nemesis.roles"])  # a life does not begin with a second of imports
 #: Milliseconds by which clocks of processes are wrong.
 _SKEWS_MS = (0, 0, -3_000, 3_000)
 #: Seconds in which all end that were told to.
