@@ -84,6 +84,7 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
 
 def other_places(places: Places) -> tuple[list[Replica], list[str]]:
     """Return the unit at the other roots that answer, those that decide first; and why others do not."""
+    places.roots.compare()  # a root that was set back lists those of before
     listed = places.roots.listed()
     found, away = [], []
     for root in dict.fromkeys((*(each.id for each in listed.metadata), *(each.id for each in listed.data))):

@@ -42,6 +42,8 @@ _CONFIG = {
 }
 #: How long what is settled stays, by chance: a root that is away for long has to catch up from segments, or learns.
 _DELAYS_MS = (4_000, 4_000, 60_000)
+#: The roots that decide, by chance: one, or three by majority.
+_DECIDING = (METADATA[:1], METADATA)
 #: Whether records are in entries or in chunks, by chance.
 _INLINE_BYTES = (0, 4096)
 
@@ -93,12 +95,12 @@ def run(seconds: float, seed: int, home: Path) -> list[str]:
     chance = random.Random(seed)
     for name in ("histories", "said", "lives"):
         (home / name).mkdir(parents=True)
-    disks = {name: Disk(home, name) for name in (*DATA, METADATA)}
-    roots = [str(disks[name].place) for name in DATA]
     drawn = {"file.delete.delay.ms": chance.choice(_DELAYS_MS), "inline.max.bytes": chance.choice(_INLINE_BYTES)}
-    print(drawn, flush=True)
-    config = {**_CONFIG, **drawn}
-    CommitLog.create_root(roots, [str(disks[METADATA].place)]).create_topic(TOPIC, _PARTITIONS, config)
+    deciding = chance.choice(_DECIDING)
+    print(drawn, "decided by", *deciding, flush=True)
+    disks = {name: Disk(home, name) for name in (*DATA, *deciding)}
+    roots, metadata = ([str(disks[name].place) for name in names] for names in (DATA, deciding))
+    CommitLog.create_root(roots, metadata).create_topic(TOPIC, _PARTITIONS, {**_CONFIG, **drawn})
     cast = Cast(home, chance)
     nemesis = Nemesis(home, cast, disks, chance)
     try:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_SIZE_BYTES = 384 * 2**20
+_SIZE_BYTES = 256 * 2**20
 _ZEROS = bytes(2**20)
 #: A disk that a process writes to can't be made read-only at that moment.
 _TRIES = 50

@@ -14,7 +14,7 @@ from pyspark_commitlog.storage import open_storage
 
 TOPIC = "t"
 DATA = ("a", "b", "c")
-METADATA = "m"
+METADATA = ("m", "n", "o")
 REPAIR, REPLACE, EMPTY = "repair", "replace", "empty"
 #: What is left after so many repairs no other root has: the root starts over.
 _REPAIRS = 10
@@ -62,7 +62,7 @@ class Requests:
     def _repair(self, root: str) -> None:
         log = CommitLog(str(self._home / root))
         done = log.repair(TOPIC)
-        if done.left and not done.away and root != METADATA:
+        if done.left and not done.away and root in DATA:
             self._repairs += 1
             if self._repairs >= _REPAIRS:
                 self.add(EMPTY, root)
@@ -70,7 +70,7 @@ class Requests:
                 return
         if done.left or done.away:
             raise UnrepairedError(f"{root}: left: {done.left}, away: {done.away}")
-        if root != METADATA and (faults := log.verify(TOPIC).faults):
+        if root in DATA and (faults := log.verify(TOPIC).faults):
             raise UnrepairedError(f"{root}: {faults}")
 
     def _replace(self, root: str) -> None:
@@ -88,7 +88,7 @@ class Requests:
 
     def _listed(self, url: str) -> list[str]:
         """Return the id of the root that is listed at a place, where one is."""
-        listed = Roots(open_storage(self._url(METADATA))).listed()
+        listed = Roots(open_storage(self._url(METADATA[0]))).listed()
         return [address.id for address in listed.data if address.url == url]
 
     def _other(self, root: str) -> CommitLog:

@@ -123,8 +123,8 @@ class Nemesis:
         struck = {each.whose for each in self._pending}
         free = [name for name in self._disks if name not in struck and name != self._warden()]
         name = self._chance.choice([*free, ""])
-        # without it everything waits
-        return "" if name == METADATA and self._chance.random() < 0.5 else name
+        # without one that decides everything waits, or depends on two
+        return "" if name in METADATA and self._chance.random() < 0.5 else name
 
     def _break(self, what: str, disk: Disk) -> bool:
         lasts = _LASTS
@@ -158,7 +158,7 @@ class Nemesis:
 
     def _lose(self, what: str) -> str:
         """Have a disk lose or damage what it held, where another root keeps it; return which, or nothing."""
-        name = self._chance.choice(DATA)
+        name = self._chance.choice((*DATA, METADATA[0]) if what == "flipped" else DATA)
         if self._warden() or not self._at_peace(name) or self._disks[name].newest() < _LEAST_ENTRIES:
             return ""
         with self._cast.standing_still():
@@ -167,13 +167,14 @@ class Nemesis:
                 wardens = [root for root in wardens if self._disks[root].newest() >= self._disks[name].newest()]
             if not wardens or not self._lost(what, self._disks[name]):
                 return ""
-        self._watched = _Watched(name, self._chance.choice(wardens), self._disks[METADATA].newest())
+        at = max(disk.newest() for disk in self._disks.values())
+        self._watched = _Watched(name, self._chance.choice(wardens), at)
         return name
 
     def _in_sync(self) -> list[str]:
         """Return the roots in sync; none while the disk that decides is away."""
         try:
-            order = TopicLog(open_storage(str(self._home / METADATA)), TOPIC).journal.order()
+            order = TopicLog(open_storage(str(self._home / METADATA[0])), TOPIC).journal.order()
             state, listed = state_of(order.places.newest().entry), order.places.roots.listed()
         except (CommitLogError, OSError):
             return []
@@ -184,7 +185,7 @@ class Nemesis:
 
     def _lost(self, what: str, disk: Disk) -> bool:
         if what == "flipped":
-            files = disk.files(*_SHARED)
+            files = disk.files(*_SHARED)  # of a root that decides the entries alone
             if not files:
                 return False
             file = self._chance.choice(files)
@@ -216,7 +217,7 @@ class Nemesis:
         if self._watched is None:
             return ""
         name = self._watched.name
-        back = name in self._in_sync() and self._disks[name].newest() >= self._watched.at
+        back = name in (*self._in_sync(), METADATA[0]) and self._disks[name].newest() >= self._watched.at
         if back and not self._requests.waiting():
             self._watched = None
             return ""

@@ -306,3 +306,16 @@ def test_a_root_that_was_emptied_or_is_of_before_starts_over(roots: Replicated, 
     assert roots.isr() == "abc"
     roots.write(b"2", everywhere=True)
     assert [roots.values(root) for root in "abc"] == [[b"0", b"1", b"2"]] * 3
+
+
+def test_a_root_that_lists_those_of_before_asks_those_of_now(roots: Replicated) -> None:
+    """It was set back to a copy of before another one was replaced."""
+    roots.create(config=SMALL)
+    shutil.copytree(roots.path / "b", roots.path / "copy")
+    roots.log().remove_replicas([str(roots.path / "c")])
+    shutil.rmtree(roots.path / "c")
+    roots.log().add_replicas([str(roots.path / "c")])
+    assert roots.log().set_replication_factor("t", 3).failed == {}
+    shutil.rmtree(roots.path / "b")
+    (roots.path / "copy").rename(roots.path / "b")
+    assert roots.log("b").repair("t").away == ()
