@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     ProducerClosedError,
     StagedExpiredError,
+    StaleBatchError,
     StorageDeniedError,
     StorageError,
     StorageFullError,
@@ -430,7 +431,8 @@ class Delivery:
         log.warning(NOT_COMMITTED, self._topic.name, counted(bundle.rows, "record"), outcome)
         if self._identity.durable:
             self.failed = outcome
-        elif bundle.doubt:  # under another id the next batch can't be taken for this one
+        elif bundle.doubt or isinstance(error, StaleBatchError):
+            # Under another id the next batch can't be taken for this one, nor is one missed that was lost.
             self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
         return outcome
 

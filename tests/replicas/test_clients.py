@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
+from pyspark_commitlog.errors import StaleBatchError
 from tests.support.replicas import poll
 
 LAG_MS = 300
@@ -64,3 +65,22 @@ def test_settings_are_those_of_all_roots(path: str, tmp_path: Path) -> None:
     assert CommitLog(str(tmp_path / "a"), principal="ann").describe("t").config["retention.ms"] == "12345"
     assert [rule.principal for rule in CommitLog(str(tmp_path / "a")).access.rules()] == ["ann"]
     assert not CommitLog(str(tmp_path / "a")).verify_root().unnamed
+
+
+def test_a_producer_with_acks_1_goes_on_after_an_election_lost_what_it_had_sent(tmp_path: Path) -> None:
+    """Its row went back with the records: it is told once, and begins again under another id."""
+    places = [tmp_path / name for name in "abc"]
+    log = CommitLog.create_root([str(place) for place in places], [str(tmp_path / "m")])
+    log.create_topic("t", 1, {"replica.lag.time.max.ms": 3_600_000, "inline.max.bytes": 0})
+    with Producer(",".join(map(str, places)), acks="1", linger_ms=0) as producer:
+        producer.send("t", b"1").result(30)
+        for place in places[1:]:
+            place.rename(f"{place}-away")
+        producer.send("t", b"lost").result(30)
+        for place in places[1:]:
+            Path(f"{place}-away").rename(place)
+        places[0].rename(tmp_path / "lost")
+        with pytest.raises(StaleBatchError, match="are not in the log any more"):
+            producer.send("t", b"2").result(30)
+        producer.send("t", b"3").result(30)
+    assert [record.value for record in CommitLog(str(places[1])).read("t", 0, 0, 10)] == [b"1", b"3"]

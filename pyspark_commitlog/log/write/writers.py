@@ -46,6 +46,11 @@ FORMER_QUERIES = 200
 #: Characters of a writer id at most: what entries may hold (``shape.Text``).
 MAX_WRITER_ID = 4096
 _REMEMBERED_RANGES = 5
+#: What is said of records that were acknowledged.
+_LOST = (
+    "are not in the log any more: an election lost what was written with acks=1, or the root was restored from a copy. "
+    "Send them again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +197,9 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
     if any(first <= batch.first and batch.last <= last for first, last in row.ranges):
         return Decision.SKIP
     if batch.first != row.last + 1:
+        lost = f"; {row.last + 1} to {batch.first - 1} {_LOST}" if batch.first > row.last + 1 else ""
         raise StaleBatchError(
-            f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}"
+            f"topic {topic!r}: producer {batch.writer_id} sends sequence {batch.first}, expected {row.last + 1}{lost}"
         )
     return Decision.COMMIT
 
