@@ -282,12 +282,21 @@ class Quorum(Journal):
     def _decide(
         self, base: Stored | None, entry: Entry, data: bytes, own: dict[int, dict[str, Result]], result: Result
     ) -> bool:
-        """Return whether an entry was decided on its base, by a ballot of its own."""
+        """Return whether an entry was decided on its base, by a ballot of its own.
+
+        One that goes on from there and that an acceptor took alone, as its writer died, is decided anew first: while
+        that acceptor answers nothing else may be.
+        """
         shown = self._ask(lambda seat: seat.acceptor.read())
         ballot = ballots.above(shown.values(), self._storage.new_id())
         promised = self._promised(ballot)
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
-        if promised is None or ballots.highest(promised.values()).value != expected:
+        if promised is None:
+            return False
+        highest = ballots.highest(promised.values())
+        if highest.value != expected:
+            if highest.value.number > expected.number:
+                self._accepted(ballot, highest.value, self._data(highest, promised), promised)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
         return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised)

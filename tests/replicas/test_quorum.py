@@ -149,6 +149,11 @@ def test_what_one_acceptor_alone_has_accepted_is_not_decided(
     with pytest.raises(OutcomeUnknownError):
         touch(roots, "e1")
     assert promised == {"n", "o"}
+    roots.hooks.clear()
+    before = roots.order("a").places.newest().sequence
+    monkeypatch.setattr(quorum, "_TRIES", 5)
+    touch(roots, "e2")
+    assert [name for name, *_ in chain(roots.order("a").places)[before:]] == ["e1", "e2"], "others decide it anew"
 
 
 def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accepted(
