@@ -284,7 +284,7 @@ class Quorum(Journal):
     ) -> bool:
         """Return whether an entry was decided on its base, by a ballot of its own.
 
-        One that goes on from there and that an acceptor took alone, as its writer died, is decided anew first: while
+        One that goes on from there and that an acceptor took alone, as its writer died, is decided first: while
         that acceptor answers nothing else may be.
         """
         shown = self._ask(lambda seat: seat.acceptor.read())

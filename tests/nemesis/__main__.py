@@ -14,6 +14,7 @@ import argparse
 import logging
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -143,6 +144,7 @@ def main() -> int:
     parser.add_argument("--keep", help="where to put histories, and the roots where a promise was broken")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes end with this one
     home = Path(asked.keep or tempfile.mkdtemp(prefix="nemesis-")).absolute()
     wrong = run(asked.minutes * 60, asked.seed, home)
     if not wrong and not asked.keep:

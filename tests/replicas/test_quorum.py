@@ -153,7 +153,7 @@ def test_what_one_acceptor_alone_has_accepted_is_not_decided(
     before = roots.order("a").places.newest().sequence
     monkeypatch.setattr(quorum, "_TRIES", 5)
     touch(roots, "e2")
-    assert [name for name, *_ in chain(roots.order("a").places)[before:]] == ["e1", "e2"], "others decide it anew"
+    assert [name for name, *_ in chain(roots.order("a").places)[before:]] == ["e1", "e2"], "others decide it first"
 
 
 def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accepted(
