@@ -351,8 +351,9 @@ class ReplicatedRoot(Root):
     def add_replicas(self, roots: Sequence[str]) -> tuple[RootDescription, ...]:
         """Have new roots belong together with this one, which may have stood alone: then it decides from now on.
 
-        Its topics stay where they are until ``set_replication_factor`` gives them replicas. Readers and writers go on.
-        What was cut off is finished when it is run again.
+        Its topics stay where they are until ``set_replication_factor`` gives them replicas; its consumer groups, access
+        rules and defaults are copied at once. Readers and writers go on. What was cut off is finished when it is run
+        again, or by ``replicate`` or ``maintain``.
 
         Args:
             roots: directories or URLs of empty places, each on a disk, machine or bucket of its own.
@@ -376,6 +377,8 @@ class ReplicatedRoot(Root):
             self._become_one_of_several()
         for settings in JOURNALS:
             spread(Roots.of(self._storage), settings)
+        for group in self._group_names():
+            self._replicate_group_first(group)
         return self.replicas()
 
     def remove_replicas(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:

@@ -15,7 +15,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.learning import learn
-from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.order import DEFAULT_FACTOR, Order
 from pyspark_commitlog.replicas.roots import (
     MAX_ROOTS,
     Address,
@@ -145,10 +145,7 @@ def candidates(order: Order, many: int) -> list[str]:
     Raises:
         UsageError: there are fewer, or one has something else by that name.
     """
-    listed, newest = order.places.roots.listed(), order.places.newest()
-    deciding = order.places.deciding()  # their journals have it already, without the records
-    held = state_of(newest.entry).replicas if newest.entry.features else deciding
-    free = [address.id for address in listed.data if address.id not in (*held, *deciding)]
+    held, free = _held_and_free(order)
     if len(free) < many:
         raise UsageError(
             f"{len(held) + many} replicas need as many roots for data, and this log has {len(held) + len(free)} that "
@@ -157,6 +154,43 @@ def candidates(order: Order, many: int) -> list[str]:
     for root in free[:many]:
         check_free(order, root)
     return free[:many]
+
+
+def _held_and_free(order: Order) -> tuple[Sequence[str], list[str]]:
+    """Return the roots that hold a unit, and those for data that do not."""
+    newest, deciding = order.places.newest(), order.places.deciding()
+    held = state_of(newest.entry).replicas if newest.entry.features else deciding
+    taken = (*held, *deciding)  # the journals of those that decide have it already, without the records
+    return held, [address.id for address in order.places.roots.listed().data if address.id not in taken]
+
+
+def give_default(order: Order) -> dict[str, str]:
+    """Have a unit live on as many roots as if it were made now: one of which nobody says on how many, a group.
+
+    It may have been made when its root stood alone, or when there were fewer. They are not in sync yet, as by
+    ``add_replicas``.
+
+    Returns:
+        The roots that could not be taken, and why, where there are too few others.
+
+    Raises:
+        ReplicaNotAvailableError: the metadata root does not answer.
+    """
+    held, free = _held_and_free(order)
+    many = min(DEFAULT_FACTOR, len(order.places.roots.listed().data)) - len(held)
+    chosen, failed = list[str](), dict[str, str]()
+    for root in free:
+        if len(chosen) >= many:
+            break
+        try:
+            check_free(order, root)
+            chosen.append(root)
+        except (CommitLogError, OSError) as error:
+            order.places.forget(root)
+            failed[root] = str(error)
+    if chosen:
+        add_replicas(order, chosen)
+    return failed if len(chosen) < many else {}
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas.collecting import collectable
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import visible
@@ -84,8 +84,10 @@ class ReplicatedJournal(Journal):
 
     @property
     def is_replicated(self) -> bool:
-        """Return whether the topic was seen to have replicas."""
-        return self._order is not None or (self._anchor is not None and bool(self._anchor.entry.features))
+        """Return whether the topic was seen to have replicas, or to be decided elsewhere."""
+        if self._anchor is None:
+            return self._order is not None
+        return bool(self._anchor.entry.features) or (self._order is not None and not self._decides_alone())
 
     def head(self) -> Stored | None:
         """Return the newest entry that this root has learned: its log end offsets are the LEO."""
@@ -191,8 +193,9 @@ class ReplicatedJournal(Journal):
         """
         if not self.is_replicated or len(self.order().places.deciding()) > 1:
             return None
-        decider, state = self.order().places.decider(), state_of(self.order().places.newest().entry)
-        return None if decider.id in state.replicas else decider.storage
+        decider, newest = self.order().places.decider(), self.order().places.newest()
+        alone = not newest.entry.features or decider.id in state_of(newest.entry).replicas
+        return None if alone else decider.storage
 
     # --- appending ---------------------------------------------------------------------------------------
 
@@ -205,10 +208,18 @@ class ReplicatedJournal(Journal):
         """
         if not self.is_replicated:
             try:
-                return super().append(_alone(plan, self._decides_alone), repeatable=repeatable)
+                return self._append_alone(plan, repeatable)
             except _DecidedElsewhereError:
                 self.forget()
-        return self.order().append(plan, repeatable=repeatable)
+        try:
+            return self.order().append(plan, repeatable=repeatable)
+        except NotReplicatedError:  # it was only looked for among the roots
+            if not self._decides_alone():
+                raise
+        return self._append_alone(plan, repeatable)
+
+    def _append_alone(self, plan: Plan[Result], repeatable: bool) -> Appended[Result]:
+        return super().append(_alone(plan, self._decides_alone), repeatable=repeatable)
 
     def _decides_alone(self) -> bool:
         """Return whether entries without replicas may be put here: not at a root that learns them of another."""

@@ -40,7 +40,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 #: How often what an election made void is appended again.
 _TRIES = 20
 #: Replicas of a unit, where nobody says how many.
-_DEFAULT_FACTOR = 3
+DEFAULT_FACTOR = 3
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Order:
         listed = self.places.roots.listed()
         decider = self.places.decider()
         data = [address.id for address in listed.data]
-        factor = min(len(data), _DEFAULT_FACTOR) if factor is None else factor
+        factor = min(len(data), DEFAULT_FACTOR) if factor is None else factor
         if not 1 <= factor <= len(data):
             raise UsageError(f"replication.factor={factor} is not allowed: this log has {len(data)} roots for data")
         leading = {root: ordinal // len(data) + (place < ordinal % len(data)) for place, root in enumerate(data)}

@@ -11,6 +11,7 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import Segments, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.joining import give_default
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.storage.process import share_out
@@ -44,14 +45,16 @@ def replicate(order: Order, segments: Segments | None = None) -> Outcome:
 
     A leader that does not answer is replaced. A root in sync that this process has not reached for
     ``replica.lag.time.max.ms`` is taken out. A root that is out of sync learns first, and joins then: one that can't
-    learn holds up no writer. One that lags too far is given the ``segments`` of another first.
+    learn holds up no writer. One that lags too far is given the ``segments`` of another first. A group that has fewer
+    replicas than one that is made now gets more.
 
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer.
     """
     places, pusher = order.places, order.pusher
+    lacking = give_default(order) if places.unit.whole else {}
     before = state_of(places.newest().entry)
-    done = Outcome(before)
+    done = Outcome(before, failed=lacking)
     if not places.roots.answers(before.leader):
         try:
             done.elected = order.elections.elect(gone=before.leader, why="the leader's root does not answer")

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import OffsetOutOfRangeError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.journal import Draft
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.replicas.joining import add_replicas
 from pyspark_commitlog.replicas.learning import learn
@@ -84,6 +86,27 @@ def test_before_it_has_replicas_a_topic_is_read_and_written_at_its_root_alone(fa
         ("b", False, ()),
         ("c", False, ()),
     ]
+
+
+@pytest.mark.parametrize("root", ["a", "b"])
+def test_before_it_has_replicas_a_topic_is_altered_and_maintained(fast_path: Path, root: str) -> None:
+    roots = alone(fast_path)
+    add(roots)
+    log = roots.log(root)
+    log.alter_topic("t", {"retention.ms": 1})
+    log.add_partitions("t", 2)
+    roots.clock.advance(10)
+    roots.log("a").maintain()
+    assert roots.log("a").describe("t").partitions[0].log_start_offset == 2
+    log.delete_records("t", {0: 2})
+    roots.write(b"2", topic=log.topic("t", Operation.WRITE))
+    assert [roots.log(each).describe("t").partitions[0].high_watermark for each in "abc"] == [3, 3, 3]
+    handle, alike = roots.topic("a"), roots.at("a").newest()[0].entry
+    handle.journal.append(
+        lambda base, slot: Draft("alter", alike.topic_id, {"state": alike.body["state"]}, result=None)
+    )
+    log.delete_topic("t")
+    assert roots.log("c").topics() == []
 
 
 def test_a_name_that_another_root_has_is_refused(fast_path: Path) -> None:
