@@ -20,6 +20,8 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
+from pyspark_commitlog.replicas.decided import decided_settings
+from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.storage import Storage, environment
 
 MAX_RULES = 1000
@@ -69,10 +71,17 @@ class Access:
         storage: the root.
         principal: the one that asks; None for what ``COMMITLOG_PRINCIPAL`` says.
         changed: is called when rules have changed.
+        roots: those that belong together, where several of them decide: all is asked there.
     """
 
-    def __init__(self, storage: Storage, principal: str | None, changed: Callable[[], None] | None = None) -> None:
-        self._storage, self._changed = storage, changed
+    def __init__(
+        self,
+        storage: Storage,
+        principal: str | None,
+        changed: Callable[[], None] | None = None,
+        roots: Roots | None = None,
+    ) -> None:
+        self._storage, self._changed, self._roots = storage, changed, roots
         self.principal = principal if principal is not None else environment(PRINCIPAL_VARIABLE)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -149,7 +158,7 @@ class Access:
             after = tuple(sorted(change(set(before))))
             if not clear:
                 _check_all(after)
-            if base is None:
+            if base is None and self._roots is None:
                 self._storage.make_directory(paths.ACCESS_JOURNAL)
             rows = [[rule.principal, rule.operation.value, rule.topic] for rule in after]
             return Unchanged(None) if after == before else Draft("alter", "", {"rules": rows}, result=None)
@@ -181,6 +190,8 @@ class Access:
         return self._journal().faults()
 
     def _journal(self) -> Journal:
+        if self._roots is not None:
+            return decided_settings(self._roots, paths.ACCESS_JOURNAL, "access", _check_entry)
         return Journal(self._storage, paths.ACCESS_JOURNAL, "access", no_sides, _check_entry)
 
 

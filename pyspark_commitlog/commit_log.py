@@ -195,9 +195,13 @@ class CommitLog(ReplicatedRoot):
         """
         self._check_root()
         self._access.check(Operation.ADMIN, ALL)
-        RootDefaults(self.deciding).alter(config)
-        if self._is_one_of_several:
-            spread(Roots.of(self._storage), paths.CONFIG_JOURNAL)
+        if not self._is_one_of_several:
+            RootDefaults(self._storage).alter(config)
+            return
+        roots = Roots.of(self._storage)
+        decided = RootDefaults(self.deciding) if self._deciders is None else RootDefaults(self._storage, roots)
+        decided.alter(config)
+        spread(roots, paths.CONFIG_JOURNAL)
 
     @property
     def groups(self) -> Groups:
@@ -207,7 +211,9 @@ class CommitLog(ReplicatedRoot):
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        return Groups(self.deciding, self._access, replicated=self._is_one_of_several)
+        deciders = self._deciders
+        storage = self.deciding if deciders is None else self._storage
+        return Groups(storage, self._access, replicated=self._is_one_of_several, deciders=deciders)
 
     # --- topics ------------------------------------------------------------------------------------------
 
@@ -685,7 +691,8 @@ class CommitLog(ReplicatedRoot):
         unnamed = [name for name in storage.names("") if name not in known]
         for path in journals:
             home, journal = path.split("/")
-            unnamed += [f"{home}/{name}" for name in storage.names(home) if name != journal]
+            there = (name for name in storage.names(home) if not paths.is_acceptor(name))
+            unnamed += [f"{home}/{name}" for name in there if name != journal]
             unnamed += [f"{path}/{name}" for name in storage.names(path) if paths.parse_entry(name) is None]
         return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
 

@@ -316,7 +316,7 @@ class ReplicatedRoot(Root):
 
     def _group_names(self) -> list[str]:
         """Return the groups of which something is stored where it is decided."""
-        names = (paths.parse_group(name) for name in self.deciding.names(paths.GROUPS))
+        names = (paths.parse_group(name) for name in (self._deciders or self.deciding).names(paths.GROUPS))
         return sorted(name for name in names if name is not None)
 
     def _replicate_group(self, group: str) -> None:
@@ -332,7 +332,7 @@ class ReplicatedRoot(Root):
 
     def _collect_group(self, group: str) -> None:
         """Remove the old entries of a group that this root has learned, where another decides."""
-        if self._is_one_of_several and self.deciding is not self._storage:
+        if self._deciders is not None or (self._is_one_of_several and self.deciding is not self._storage):
             GroupLog(self._storage, group).collect_old()
 
     def _order(self, name: str) -> Order:

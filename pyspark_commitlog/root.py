@@ -16,6 +16,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import check_seal, check_version
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
@@ -153,14 +154,17 @@ class Root:
             RootNotFoundError, UnsupportedError: the root can't be used.
         """
         self._check_root()
-        deciding = self.deciding
-        if deciding is self._storage and not self._is_one_of_several:
+        if not self._is_one_of_several:
             return self._access
-        return Access(deciding, self._principal, partial(spread, Roots.of(self._storage), paths.ACCESS_JOURNAL))
+        roots = Roots.of(self._storage)
+        spreads = partial(spread, roots, paths.ACCESS_JOURNAL)
+        if self._deciders is not None:
+            return Access(self._storage, self._principal, spreads, roots)
+        return Access(self.deciding, self._principal, spreads)
 
     @property
     def deciding(self) -> Storage:
-        """The root where groups and settings are put: of several that belong together the metadata root.
+        """The root where groups and settings are put, where one decides: of several roots the metadata root.
 
         Raises:
             ReplicaNotAvailableError: it does not answer.
@@ -180,7 +184,16 @@ class Root:
         from pyspark_commitlog.groups.state.group_log import GroupLog
 
         self._check_root()
-        return GroupLog(self.deciding, name, replicated=self._is_one_of_several)
+        deciders = self._deciders
+        storage = self.deciding if deciders is None else self._storage
+        return GroupLog(storage, name, replicated=self._is_one_of_several, deciders=deciders)
+
+    @property
+    def _deciders(self) -> Deciders | None:
+        """The metadata roots, where several decide."""
+        if not self._is_one_of_several or len(Roots.of(self._storage).listed().metadata) == 1:
+            return None
+        return Deciders(Roots.of(self._storage))
 
     def listed(self) -> list[str]:
         """Return what is named in the topics' directory, sorted: one listing; none need be a topic.

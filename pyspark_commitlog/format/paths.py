@@ -40,6 +40,7 @@ GROUPS = "groups"
 _MAX_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_ACCEPTOR = "acceptor-"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 _MEMBER = re.compile(rf"({_UUID})\.json")
 _CHUNK = re.compile(rf"([0-9]{{20}})-({_UUID})\.chunk")
@@ -225,6 +226,16 @@ def parse_entry(name: str) -> int | None:
     """Return the sequence in an entry's name; None for any other name."""
     match = _ENTRY.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def acceptor_of(directory: str, generation: int = 0) -> str:
+    """Return where the register of a journal is, at a metadata root that decides with others."""
+    return f"{directory.rpartition('/')[0]}/{_ACCEPTOR}{generation}"
+
+
+def is_acceptor(name: str) -> bool:
+    """Return whether a directory beside a journal is named as its register is."""
+    return name.startswith(_ACCEPTOR) and name[len(_ACCEPTOR) :].isdigit()
 
 
 def chunk_name(sequence: int, unique: str) -> str:

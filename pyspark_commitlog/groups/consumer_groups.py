@@ -37,6 +37,7 @@ from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog.groups")
@@ -49,10 +50,18 @@ class Groups:
     """The consumer groups of a root. Opening touches nothing.
 
     Where the root has access rules, the principal needs READ on the topics to commit, reset or delete.
+
+    Args:
+        storage: the root.
+        access: its rules.
+        replicated: whether it belongs together with others.
+        deciders: the metadata roots, where there are several.
     """
 
-    def __init__(self, storage: Storage, access: Access, *, replicated: bool = False) -> None:
-        self._storage, self._access, self._replicated = storage, access, replicated
+    def __init__(
+        self, storage: Storage, access: Access, *, replicated: bool = False, deciders: Deciders | None = None
+    ) -> None:
+        self._storage, self._access, self._replicated, self._deciders = storage, access, replicated, deciders
 
     def _check(self, topics: Iterable[str]) -> None:
         self._access.check(Operation.READ, *topics)
@@ -65,7 +74,10 @@ class Groups:
         Raises:
             UsageError: a name that is not allowed.
         """
-        return GroupLog(self._storage, group, lambda topic: self._check([topic]), replicated=self._replicated)
+        return GroupLog(
+            self._storage, group, lambda topic: self._check([topic]),
+            replicated=self._replicated, deciders=self._deciders,
+        )  # fmt: skip
 
     def list(self) -> tuple[str, ...]:
         """Return the names of all groups, sorted."""
@@ -73,7 +85,8 @@ class Groups:
 
     def every_name(self) -> tuple[str, ...]:
         """Return the names of all groups of which something is stored, deleted ones too, sorted."""
-        names = (paths.parse_group(name) for name in self._storage.names(paths.GROUPS))
+        stored = (self._deciders or self._storage).names(paths.GROUPS)
+        names = (paths.parse_group(name) for name in stored)
         return tuple(sorted(name for name in names if name is not None))
 
     def _is_live(self, group: str) -> bool:
@@ -110,7 +123,7 @@ class Groups:
         except CorruptionError as error:
             return GroupDescription(group, 0, (), {}, DAMAGED, faults=(str(error),))
         rows, metadata = [], {}
-        faults = MemberFiles(self._storage, group).faults()
+        faults = MemberFiles(self._storage, group, self._deciders).faults()
         for name in self._access.among(Operation.DESCRIBE, sorted({*state.names(), *state.members.topics})):
             try:
                 topic = _live(handle, name)
@@ -249,7 +262,7 @@ class Groups:
         except CorruptionError as error:
             self._check([ALL])
             log.warning("group %r is deleted unread: %s", group, error)
-            MemberFiles(self._storage, group).clear()
+            MemberFiles(self._storage, group, self._deciders).clear()
             handle.end_damaged()
             return
         self._check(state.names())
@@ -310,7 +323,8 @@ class Groups:
                 continue
             home = f"{paths.GROUPS}/{directory}"
             ours = {"journal", "side", "members"}
-            unnamed += [f"{home}/{file}" for file in self._storage.names(home) if file not in ours]
+            there = (file for file in self._storage.names(home) if not paths.is_acceptor(file))
+            unnamed += [f"{home}/{file}" for file in there if file not in ours]
             journal, sides = paths.group_journal(name), paths.group_side(name)
             named = _sides(self.open(name))
             unnamed += [f"{journal}/{file}" for file in self._storage.names(journal) if paths.parse_entry(file) is None]
@@ -408,7 +422,7 @@ def _faults(handle: GroupLog) -> Iterable[str]:
                 yield str(missing(error))
         except CommitLogError as error:
             yield str(error)
-    files = MemberFiles(handle.storage, handle.name)
+    files = MemberFiles.of(handle)
     for member_id in files.members():
         if files.read(member_id) is None and member_id in files.members():  # else it left meanwhile
             member = f"{paths.group_members(handle.name)}/{paths.member_name(member_id)}"

@@ -14,15 +14,26 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.log.shapes import check_topic_config
+from pyspark_commitlog.replicas.decided import decided_settings
+from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.storage import Storage
 
 
 class RootDefaults:
-    """A handle on a root's defaults. Opening touches nothing; every answer comes from the newest entry."""
+    """A handle on a root's defaults. Opening touches nothing; every answer comes from the newest entry.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._journal = Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides, _check_entry)
+    Args:
+        storage: the root.
+        roots: those that belong together, where several of them decide: all is asked there.
+    """
+
+    def __init__(self, storage: Storage, roots: Roots | None = None) -> None:
+        self._storage, self._roots = storage, roots
+        self._journal = (
+            Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides, _check_entry)
+            if roots is None
+            else decided_settings(roots, paths.CONFIG_JOURNAL, "config", _check_entry)
+        )
 
     def faults(self) -> list[str]:
         """Return what is wrong with the entries that are still there."""
@@ -47,7 +58,8 @@ class RootDefaults:
             ConfigError: nothing was changed.
         """
         removed, checked = check_defaults(config)
-        self._storage.make_directory(paths.CONFIG_JOURNAL)
+        if self._roots is None:
+            self._storage.make_directory(paths.CONFIG_JOURNAL)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             before = _config(base)

@@ -56,6 +56,7 @@ from pyspark_commitlog.log.state import (
     read_writer_rows,
 )
 from pyspark_commitlog.log.tables import side_files
+from pyspark_commitlog.replicas.decided import DecidedJournal
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.staging import StagedOutput
 from pyspark_commitlog.replicas.unit import Unit
@@ -96,14 +97,19 @@ class TopicLog:
     """One topic of a root. Opening touches nothing; every answer comes from the newest entries.
 
     Not safe for use by several threads at once.
+
+    Args:
+        storage: the root.
+        name: of the topic.
+        decided: look at what several metadata roots have decided, whatever this root has of it.
     """
 
-    def __init__(self, storage: Storage, name: str) -> None:
-        self.storage = storage
+    def __init__(self, storage: Storage, name: str, *, decided: bool = False) -> None:
+        self.storage, self._decided = storage, decided
         self.name = paths.check_topic_name(name)
         self._side = partial(side_path, name)  # no method: journals would hold their handle, and it them, as a cycle
         unit = Unit(paths.journal(name), "topic", self._side, TopicFiles(storage, name))
-        self.journal = ReplicatedJournal(storage, unit, check_topic_entry)
+        self.journal = (DecidedJournal if decided else ReplicatedJournal)(storage, unit, check_topic_entry)
         self._settles: dict[str, Journal] = {}
         self._tables: Shelf[_Table, Mapping[str, WriterRow] | Segments | Footer | list[list[Any]]] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
@@ -132,10 +138,11 @@ class TopicLog:
             NotLeaderError, ReplicaNotAvailableError: there is none.
         """
         storage = self.journal.leader() if writing else self.journal.nearest()
-        if storage is self.storage:
+        if storage is self.storage and not self._decided:
             return self
         placed = TopicLog(storage, self.name)
-        placed.journal.go_on_with(self.journal.known_everywhere())
+        if not self._decided:
+            placed.journal.go_on_with(self.journal.known_everywhere())
         return placed
 
     def readable(self) -> TopicLog:

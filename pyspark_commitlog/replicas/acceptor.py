@@ -38,11 +38,6 @@ def _check_record(body: Json, where: str) -> None:
     check(body, _RecordShape, where)
 
 
-def acceptor_of(directory: str, generation: int = 0) -> str:
-    """Return where the register of a unit is, by the directory of its journal."""
-    return f"{directory.rpartition('/')[0]}/acceptor-{generation}"
-
-
 class RefusedBallotError(Exception):
     """A higher ballot was promised."""
 

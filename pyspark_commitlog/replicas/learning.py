@@ -128,7 +128,7 @@ def learn(
         put_same(source, target, unit, stored)
         learned = stored.sequence
     if oldest is not None:
-        _drop_below(oldest, target)
+        drop_below(oldest, target)
     elif last is not None and not target.journal.stays(last, seen):  # restored meanwhile, or settled and collected
         target.journal.forget()
         now = target.learned()
@@ -143,7 +143,7 @@ def _begins(source: Replica, last: Stored | None) -> int | None:
     return sequences[0] if sequences and sequences[0] > first else None
 
 
-def _drop_below(oldest: int, target: Replica) -> None:
+def drop_below(oldest: int, target: Replica) -> None:
     """Delete, ascending, what a root had before what it went on with: readers that go by one look again.
 
     What is put first is whole; where this is cut off, the older ones are collected as all are.

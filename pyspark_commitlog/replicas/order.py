@@ -165,7 +165,9 @@ class Order:
         return decided
 
     def _catch_up_home(self, state: ReplicaState, base: Stored) -> None:
-        """Have the root that is asked learn the base: a plan reads its side files there."""
+        """Have the root that is asked learn the base: a plan reads its side files there, but those of groups."""
+        if self._unit.whole:  # they are read where it is decided
+            return
         home = self.places.roots.own_id()
         if home in state.replicas and home not in state.set.roots:
             self.pusher.learned[home] = learn(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
-from pyspark_commitlog.replicas.acceptor import Acceptor, acceptor_of
+from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum, Seat
@@ -90,7 +91,7 @@ class Places:
             for root in ids:
                 try:
                     replica = self.at(root)
-                    seats.append(Seat(Acceptor(root, replica.storage, acceptor_of(self.unit.directory)), replica))
+                    seats.append(Seat(Acceptor(root, replica.storage, paths.acceptor_of(self.unit.directory)), replica))
                 except (CommitLogError, OSError) as error:
                     failures.append(str(error))
             if len(seats) <= len(ids) // 2:
@@ -104,9 +105,8 @@ class Places:
         return Replica(first.id, first.storage, self.unit, self._quorum)
 
     def deciding(self) -> tuple[str, ...]:
-        """Return the ids of the roots that decide: groups, which are read at the first one, are decided there alone."""
-        listed = self.roots.listed().metadata
-        return tuple(address.id for address in (listed[:1] if self.unit.whole else listed))
+        """Return the ids of the roots that decide."""
+        return tuple(address.id for address in self.roots.listed().metadata)
 
     def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
         """Put one entry, at the metadata root that the newest entry names; see ``Journal.append``.

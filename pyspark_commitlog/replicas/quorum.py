@@ -7,7 +7,7 @@ that of its own root has the one before it, so no entry is ever in a register al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from pyspark_commitlog.journal import Appended, Draft, Journal, Plan, Result, Sl
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import Acceptor, RefusedBallotError
 from pyspark_commitlog.replicas.ballots import NO_VALUE, Ballot, Register, Value
-from pyspark_commitlog.replicas.learning import Replica, bring, put_bytes
+from pyspark_commitlog.replicas.learning import Replica, bring, drop_below, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import share_out
@@ -194,23 +194,52 @@ class Quorum(Journal):
         if last is None:
             seat.replica.storage.make_directory(self._directory)
         while last is None or last.entry.following < until:
-            entry, data = self._following(last, write_id)
+            entry, data = self._following(last, write_id) or self._newest_alone(Value(until - 1, write_id))
             for needed in self._unit.files.tables(entry):
                 bring(needed, seat.replica.storage, self._storages())
             put_bytes(seat.replica, self._unit, entry, data)
+            if last is not None and entry.sequence > last.entry.following:
+                drop_below(entry.sequence, seat.replica)
             last = seat.replica.journal.read(entry.sequence)
         if last.entry.write_id != write_id and last.entry.following == until:
             raise ReplicaNotAvailableError(
                 f"{seat.replica.storage.url}/{self._directory}: entry {last.sequence} is another than was decided"
             )
 
-    def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes]:
+    def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
         """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
+
+        None: none of those that answer has one of its number.
 
         Args:
             write_id: of the entry that is known to be decided: what else a register holds may never be.
+
+        Raises:
+            ReplicaNotAvailableError: what they have there follows another.
         """
         number, prev = (1, "") if last is None else (last.entry.following, last.entry.write_id)
+        found = list(self._held(number, write_id))
+        linked = next((each for each in found if each[0].prev == prev), None)
+        if linked is None and found:
+            raise ReplicaNotAvailableError(f"{self._directory}: entry {number} does not follow the one that a root has")
+        return linked
+
+    def _newest_alone(self, value: Value) -> tuple[Entry, bytes]:
+        """Return a decided entry for a seat that can't learn those before it: they are collected.
+
+        Each entry of such a unit says all there is. It alone is known to be decided, and none that lies before it.
+
+        Raises:
+            ReplicaNotAvailableError: the unit's entries are not whole, or none has it.
+        """
+        found = self._held(*value) if self._unit.whole else iter(())
+        for entry, data in found:
+            if entry.write_id == value.write_id:
+                return entry, data
+        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
+
+    def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
+        """Yield what the seats have as an entry of a number: in their journals, or as decided in their registers."""
         for seat in self.seats:
             with suppress(CommitLogError, OSError):
                 journal = seat.replica.journal
@@ -223,9 +252,13 @@ class Quorum(Journal):
                         continue
                     data = seat.acceptor.data()
                     entry = self._decoded(data, value)
-                if entry.prev == prev:
-                    return entry, data
-        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {number}")
+                yield entry, data
+
+    def trim(self) -> None:
+        """Remove all entries but the newest two at each root that answers, of a unit whose entries say all there is."""
+        for seat in self.seats if self._unit.whole else ():
+            with suppress(CommitLogError, OSError):  # they go with the next change
+                seat.replica.journal.trim()
 
     # --- deciding ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format.entry import Checked, Entry, Json
 from pyspark_commitlog.journal import Draft, Journal
 from pyspark_commitlog.storage import Storage
@@ -87,6 +88,57 @@ class UnitFiles(Protocol):
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make what a root has to have before it learns an entry: the directories of a topic that is created."""
+
+
+class NoAppends:
+    """What a unit says that has no appends, and no files but those that its entries name: settings, a group."""
+
+    def limits(self, entry: Entry) -> Limits:
+        """Return the built-in configs."""
+        return Limits(1, TopicConfig({}).number("replica.lag.time.max.ms"))
+
+    def tables(self, entry: Entry) -> Sequence[Needed]:
+        """Return nothing: all stands in the entry."""
+        return []
+
+    def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
+        """Return nothing, as ``chunks``."""
+        return []
+
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+        """Return nothing: there are no appends."""
+        return []
+
+    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+        """Return nothing, as ``chunks``."""
+        return []
+
+    def settled(self, storage: Storage, topic_id: str) -> int:
+        """Return 0: nothing is settled."""
+        return 0
+
+    def prepare(self, storage: Storage, entry: Entry) -> None:
+        """Make nothing."""
+
+    def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return False: there are no appends."""
+        return False
+
+    def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
+        """Return False: an election makes nothing void."""
+        return False
+
+    def elected(
+        self,
+        base: Entry,
+        hw: int,
+        above: Sequence[int],
+        voids: Sequence[int],
+        journal: Journal,
+        uncleanly: Uncleanly | None = None,
+    ) -> Json:
+        """Return the body of an entry that names another leader: all as it was."""
+        return {"state": base.body["state"]}
 
 
 class Unit(NamedTuple):

@@ -192,13 +192,6 @@ def test_when_all_metadata_is_lost_it_goes_on_by_hand(roots: Replicated) -> None
     assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
 
 
-def test_groups_are_decided_at_the_first_metadata_root(roots: Replicated) -> None:
-    roots.create()
-    group = roots.log("b").group("g")
-    assert group.storage.url == str(roots.path / "m")
-    assert group.journal.order().places.deciding() == (roots.id_of("m"),)
-
-
 def test_data_and_metadata_are_places_of_their_own(tmp_path: Path) -> None:
     from pyspark_commitlog.commit_log import CommitLog
 

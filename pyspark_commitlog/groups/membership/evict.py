@@ -21,7 +21,7 @@ def remove_silent(handle: GroupLog) -> None:
 
     Returns at the first sign of life, which comes within a heartbeat interval: then they stay (rule R10).
     """
-    files, watch, clock = MemberFiles(handle.storage, handle.name), Watch(), handle.storage.clock
+    files, watch, clock = MemberFiles.of(handle), Watch(), handle.storage.clock
     silent: dict[str, int] = {}
     while True:
         members = handle.newest().members

@@ -74,7 +74,7 @@ class GroupMember:
     ) -> None:
         self._handle, self._config = handle, config or MemberConfig()
         self._clock = handle.storage.clock
-        self._files = MemberFiles(handle.storage, handle.name)
+        self._files = MemberFiles.of(handle)
         self._watch = Watch(handle.storage.jitter())
         self._held_lock, self._process = threading.RLock(), process_id()
         self._profile = Profile(
@@ -286,7 +286,7 @@ class GroupMember:
     def _match(self) -> None:
         """Look which topics there are that the pattern finds; what it finds goes out with the next heartbeat: now."""
         if self._pattern is not None:
-            topics = self._pattern.among(self._handle.storage.names(paths.TOPICS))
+            topics = self._pattern.among(self._handle.topic_names())
             if topics != self._profile.topics:
                 self._profile, self._beaten = replace(self._profile, topics=topics), None
 

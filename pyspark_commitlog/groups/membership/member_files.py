@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from pyspark_commitlog.errors import CorruptionError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
+from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.storage import Storage
+
+_Result = TypeVar("_Result")
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -30,40 +34,98 @@ class _Read:
 
 
 class MemberFiles:
-    """The directory of one group's members; what lies there and is no member's file counts as not there."""
+    """The directory of one group's members; what lies there and is no member's file counts as not there.
 
-    def __init__(self, storage: Storage, group: str) -> None:
-        self._storage, self._group = storage, group
+    Where several metadata roots decide it lies at each of them: what a member writes to a majority, all see that reach
+    one. What lies at one that was away may be old, and is written again with the next heartbeat.
+
+    Args:
+        storage: the root.
+        group: its name.
+        deciders: the metadata roots, where there are several.
+    """
+
+    def __init__(self, storage: Storage, group: str, deciders: Deciders | None = None) -> None:
+        self._storage, self._group, self._deciders = storage, group, deciders
         self._directory = paths.group_members(group)
         self._read: dict[str, _Read] = {}
+
+    @classmethod
+    def of(cls, handle: GroupLog) -> MemberFiles:
+        """Return those of a group."""
+        return cls(handle.storage, handle.name, handle.deciders)
+
+    def _each(self, act: Callable[[Storage], _Result]) -> list[_Result]:
+        """Do something wherever the directory lies; return what came of it where that did not fail.
+
+        Raises:
+            StorageError: it failed; of several roots no majority is left.
+        """
+        if self._deciders is None:
+            return [act(self._storage)]
+        found, failures = list[_Result](), list[str]()
+        for storage in self._deciders.there():
+            try:
+                done = act(storage)
+                if not done and not storage.exists(paths.ROOT_MARKER):  # a disk that is not mounted has no files
+                    raise ReplicaNotAvailableError(f"{storage.url} does not answer")
+                found.append(done)
+            except OSError as error:
+                failures.append(str(error))
+        if len(found) < self._deciders.majority:
+            raise ReplicaNotAvailableError(
+                f"{self._directory}: {len(found)} metadata roots answer, {self._deciders.majority} have to"
+                f"{': ' if failures else ''}{'; '.join(failures)}"
+            )
+        return found
 
     def _path(self, member_id: str) -> str:
         return f"{self._directory}/{paths.member_name(member_id)}"
 
     def write(self, member_id: str, file: MemberFile) -> None:
         """Put a file in the place of the one there is; it need not survive power loss."""
-        output = self._storage.create(self._path(member_id))
-        try:
-            output.write(file.encode())
-            output.close(durable=False)
-        except BaseException:
-            output.discard()
-            raise
+
+        def put(storage: Storage) -> bool:
+            output = storage.create(self._path(member_id))
+            try:
+                output.write(file.encode())
+                output.close(durable=False)
+            except BaseException:
+                output.discard()
+                raise
+            return True
+
+        self._each(put)
 
     def read(self, member_id: str) -> MemberFile | None:
-        """Return what a member says; None where there is no such file, or none that a member wrote: warned of once."""
-        path, before = self._path(member_id), self._read.get(member_id)
-        file = None
-        try:
-            file = MemberFile.decode(self._storage.read(path, 0, _MAX_BYTES), path)
+        """Return what a member says; None where there is no such file, or none that a member wrote: warned of once.
+
+        Of several the one that has come furthest: another is of before its root was away.
+        """
+        before = self._read.get(member_id)
+        found = self._each(lambda storage: self._at(storage, member_id))
+        files = [each for each in found if isinstance(each, MemberFile)]
+        damaged = next((each for each in found if isinstance(each, CorruptionError)), None)
+        if files:
             self._read[member_id] = _Read(valid=True)
-        except FileNotFoundError:
+            return max(files, key=lambda file: file.generation)
+        if damaged is None:
             self._read.pop(member_id, None)
+            return None
+        if before is None or before.valid:
+            log.warning("group %r: member %s counts as gone: %s", self._group, member_id, damaged)
+        self._read[member_id] = _Read(valid=False)
+        return None
+
+    def _at(self, storage: Storage, member_id: str) -> MemberFile | CorruptionError | None:
+        """Return a member's file at a root, what is wrong with it, or None where there is none."""
+        path = self._path(member_id)
+        try:
+            return MemberFile.decode(storage.read(path, 0, _MAX_BYTES), path)
+        except FileNotFoundError:
+            return None
         except CorruptionError as error:
-            if before is None or before.valid:
-                log.warning("group %r: member %s counts as gone: %s", self._group, member_id, error)
-            self._read[member_id] = _Read(valid=False)
-        return file
+            return error
 
     def sign(self, member_id: str, *, closely: bool = False) -> str | None:
         """Return a member's sign of life: what differs from the file before; None where there is none.
@@ -82,8 +144,12 @@ class MemberFiles:
         if known is None or not known.valid:
             return None
         known.looks += 1
+        signs = self._each(lambda storage: self._identity(storage, member_id))
+        return " ".join(sign or "-" for sign in signs) if any(signs) else None
+
+    def _identity(self, storage: Storage, member_id: str) -> str | None:
         try:
-            return self._storage.info(self._path(member_id)).identity
+            return storage.info(self._path(member_id)).identity
         except FileNotFoundError:
             return None
 
@@ -94,29 +160,26 @@ class MemberFiles:
 
     def delete(self, member_id: str) -> None:
         """Remove a file; its member, if it lives, writes it again."""
-        self._storage.delete(self._path(member_id))
+        self._each(lambda storage: storage.delete(self._path(member_id)))
 
     def faults(self) -> list[str]:
         """Return what is wrong with files that are no members'."""
-        faults = []
-        for member_id in self.members():
-            path = self._path(member_id)
-            try:
-                MemberFile.decode(self._storage.read(path, 0, _MAX_BYTES), path)
-            except FileNotFoundError:  # its member has left meanwhile
-                continue
-            except CorruptionError as error:
-                faults.append(str(error))
-        return faults
+        found = [self._each(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
+        return [str(each) for of_member in found for each in of_member if isinstance(each, CorruptionError)]
 
     def clear(self) -> None:
         """Remove all files that there are."""
-        for name in self._storage.names(self._directory):
-            self._storage.delete(f"{self._directory}/{name}")
+
+        def clear(storage: Storage) -> None:
+            for name in storage.names(self._directory):
+                storage.delete(f"{self._directory}/{name}")
+
+        self._each(clear)
 
     def members(self) -> list[str]:
         """Return whose files there are, sorted."""
-        member_ids = (paths.parse_member(name) for name in self._storage.names(self._directory))
+        named = self._each(lambda storage: storage.names(self._directory))
+        member_ids = (paths.parse_member(name) for name in sorted(set[str]().union(*named)))
         return [member_id for member_id in member_ids if member_id is not None]
 
 

@@ -48,6 +48,8 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.replicas.decided import DecidedJournal
+from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
@@ -104,18 +106,25 @@ class GroupLog:
         name: of the group.
         allow: raises where offsets of a topic may not be committed; not asked again of topics that the last commit had.
         replicated: whether the root belongs together with others: all learn what a group commits.
+        deciders: the metadata roots, where there are several: they are asked, and not what this root has.
     """
 
     def __init__(
-        self, storage: Storage, name: str, allow: Callable[[str], None] | None = None, *, replicated: bool = False
+        self,
+        storage: Storage,
+        name: str,
+        allow: Callable[[str], None] | None = None,
+        *,
+        replicated: bool = False,
+        deciders: Deciders | None = None,
     ) -> None:
-        self.storage, self._allow, self._replicated = storage, allow, replicated
+        self.storage, self._allow, self._replicated, self.deciders = storage, allow, replicated, deciders
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
         self._side = partial(_side_file, self._sides)  # no method: the journal would hold its handle, as a cycle
         unit = Unit(self.directory, "group", self._side, GroupFiles(storage, name), whole=True)
-        self.journal = ReplicatedJournal(storage, unit, check_group_entry)
+        self.journal = (DecidedJournal if deciders else ReplicatedJournal)(storage, unit, check_group_entry)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
@@ -124,13 +133,20 @@ class GroupLog:
         """Return the handle of a topic."""
         topic = self._topics.get(name)
         if topic is None:
-            topic = TopicLog(self.storage, name)
+            topic = self._opened(name)
             self._topics.put(name, topic, HANDLE_BYTES)
         return topic
 
     def _topic_once(self, name: str) -> TopicLog:
         """Return the handle of a topic, which is not kept: a group may know thousands that are gone."""
-        return self._topics.get(name) or TopicLog(self.storage, name)
+        return self._topics.get(name) or self._opened(name)
+
+    def _opened(self, name: str) -> TopicLog:
+        return TopicLog(self.storage, name, decided=self.deciders is not None)
+
+    def topic_names(self) -> list[str]:
+        """Return what is named in the topics' directory, sorted; none need be a topic."""
+        return (self.deciders or self.storage).names(paths.TOPICS)
 
     def topic_state(self, name: str, topic_id: str | None = None) -> TopicState:
         """Return what a topic is now, made durable before offsets are built on it (rule R5).
@@ -364,7 +380,7 @@ class GroupLog:
             if after is before:
                 return Unchanged(Changed(before, result))
             after = self._fitting(after)
-            if base is None:
+            if base is None and self.deciders is None:
                 self.storage.make_directory(self.directory)
             return self._draft(kind, Changed(after, result), slot)
 
@@ -464,18 +480,30 @@ class GroupLog:
     def collect(self, delay_ms: int) -> int:
         """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
 
-        Nor one that a replica in sync has not learned.
+        Nor one that a replica in sync has not learned. Where several metadata roots decide, at each that answers.
 
         Returns:
             How many went.
         """
+        if self.deciders is None:
+            return self._collect_here(delay_ms, self.journal.learned_in_sync)
+        learned = self.journal.learned_in_sync()
+        gone = 0
+        for storage in self.deciders.there():
+            try:
+                gone += GroupLog(storage, self.name)._collect_here(delay_ms, lambda: learned)
+            except (CommitLogError, OSError) as error:
+                log.warning("group %r: old entries at %s go when it answers: %s", self.name, storage.url, error)
+        return gone
+
+    def _collect_here(self, delay_ms: int, in_sync: Callable[[], int | None]) -> int:
         sequences, now = self.journal.sequences(), self.storage.now_ms()
         if self.storage.can_append:
             proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
         else:
             proof = self.journal.older_than(now - delay_ms)
         gone = [sequence for sequence in sequences[:-KEPT_ENTRIES] if sequence < proof]
-        if gone and (learned := self.journal.learned_in_sync()) is not None:
+        if gone and (learned := in_sync()) is not None:
             gone = [sequence for sequence in gone if sequence <= learned]
         for sequence in gone:
             self.journal.delete(sequence)

@@ -1,0 +1,54 @@
+"""Several metadata roots, for what is used at all of them: consumer groups, and their members' signs of life."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.replicas.roots import Roots, check_identity
+from pyspark_commitlog.storage import Storage
+
+
+class Deciders:
+    """The metadata roots of a log that has three or five.
+
+    Args:
+        roots: those that belong together.
+    """
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+
+    @property
+    def majority(self) -> int:
+        """How many of them have to answer."""
+        return len(self._roots.listed().metadata) // 2 + 1
+
+    def there(self) -> list[Storage]:
+        """Return those that answered once, in their order; they may have gone away since."""
+        found = list[Storage]()
+        for address in self._roots.listed().metadata:
+            try:
+                found.append(self._roots.open(address.id))
+            except (CommitLogError, OSError):  # the others are enough
+                continue
+        return found
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is named in a directory at any of them, sorted: what was ever decided is at each majority.
+
+        Raises:
+            ReplicaNotAvailableError: no majority answers.
+        """
+        found, failures, answered = set[str](), list[str](), 0
+        for address in self._roots.listed().metadata:
+            try:
+                storage = self._roots.open(address.id)
+                check_identity(storage, address)  # a disk that is not mounted has no names, and no marker
+                found.update(storage.names(directory))
+                answered += 1
+            except (CommitLogError, OSError) as error:
+                failures.append(str(error))
+        if answered < self.majority:
+            raise ReplicaNotAvailableError(
+                f"{directory}: {answered} metadata roots answer, no majority: {'; '.join(failures)}"
+            )
+        return sorted(found)
