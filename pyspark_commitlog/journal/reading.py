@@ -29,13 +29,14 @@ _MAX_LINE_BYTES = 4 * 2**20
 
 
 class Known(NamedTuple):
-    """What a handle knows of a journal: its anchor, and the write ids of what it has made durable."""
+    """What a handle knows of a journal: its anchor, what it has made durable, whether no entry is missing."""
 
     anchor: Stored
     newest_at: Moment | None
     own: OwnPut | None
     synced: str
     assured: str
+    complete: bool
 
 
 class JournalReader:
@@ -100,7 +101,8 @@ class JournalReader:
         """Return what another handle of this process may go on from; None where that is nothing yet."""
         if self._anchor is None:
             return None
-        return Known(self._anchor, self._newest_at, self._own, self._synced, self._assured)
+        complete = self._complete == self.listings
+        return Known(self._anchor, self._newest_at, self._own, self._synced, self._assured, complete)
 
     def go_on_from(self, known: Known) -> None:
         """Go on from what another handle of this process knows of this journal: nothing is listed, nor synced again.
@@ -108,7 +110,8 @@ class JournalReader:
         As ever the anchor counts while it is there as that very file. Nothing, where this one knows something already.
         """
         if self._anchor is None:
-            self._anchor, self._newest_at, self._own, self._synced, self._assured = known
+            self._anchor, self._newest_at, self._own, self._synced, self._assured, complete = known
+            self._complete = self.listings if complete else -1
 
     def _remembered(self, sequence: int, identity: str) -> Stored | None:
         """Return an entry, if it is that very file (the anchor rule)."""

@@ -70,6 +70,7 @@ def test_who_waits_is_told_and_nobody_looks_meanwhile(
     topic.look()
     looks = counting(topic, monkeypatch)
     with waiting(watcher, topic) as woken:
+        wait_until(lambda: bool(looks))
         assert not woken.wait(0.3)
         assert len(looks) == 1
         put(root)

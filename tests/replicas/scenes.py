@@ -12,6 +12,7 @@ from unittest import mock
 
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction
 from pyspark_commitlog.replicas import pushing, staging
+from pyspark_commitlog.storage import limited
 from tests.support.records import read_topic
 from tests.support.replicas import CONFIG, Replicated
 from tests.support.syscalls import killed_before, telling
@@ -144,13 +145,17 @@ def write_other(roots: Replicated) -> None:
 
 @contextmanager
 def _one_after_the_other() -> Iterator[None]:
-    """Have what is sent to several roots at once sent to one after the other: a step has the same number each time."""
+    """Have roots be told one after the other, so that a step has the same number each time; no root here hangs."""
 
     def in_turn(act: Callable[[str], None], items: list[str], threads: int) -> None:
         for item in items:
             act(item)
 
-    with mock.patch.object(pushing, "begun", lambda _, __, act: act), mock.patch.object(staging, "share_out", in_turn):
+    with (
+        mock.patch.object(pushing, "begun", lambda _, __, act: act),
+        mock.patch.object(staging, "share_out", in_turn),
+        mock.patch.multiple(limited, **dict.fromkeys(("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"), 600.0)),
+    ):
         yield
 
 

@@ -11,7 +11,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,27 @@ from pyspark_commitlog.storage.local_files import LocalAppendFile
 from tests.support.replicas import Replicated, poll
 
 LIMIT = 0.3
-#: What nothing takes that waits for a few limits, seconds.
-SOON = 20 * LIMIT
+#: What nothing takes that waits for a few limits, on a busy machine too; and how long a hook hangs, seconds.
+SOON = 60
 
 
 @pytest.fixture(autouse=True)
-def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"):
-        monkeypatch.setattr(limited, name, LIMIT)
+def hanging(monkeypatch: pytest.MonkeyPatch) -> list[Container[str]]:
+    """Have the limit be short of roots that hang, by name or URL, in any of the containers; others have time."""
+    roots, run = list[Container[str]](), calls.Calls.run
+
+    def patient(of: calls.Calls, what: str, act: Any, seconds: float, *more: Any, **named: Any) -> Any:
+        hangs = any(at in each for each in roots for at in (of.url, Path(of.url).name))
+        return run(of, what, act, LIMIT if hangs else SOON, *more, **named)
+
+    monkeypatch.setattr(calls.Calls, "run", patient)
+    return roots
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> Iterator[Replicated]:
+def roots(tmp_path: Path, hanging: list[Container[str]]) -> Iterator[Replicated]:
     made = Replicated(tmp_path)
+    hanging.append(made.hooks)
     yield made
     for hook in made.hooks.values():
         hook.go_on.set()  # type: ignore[attr-defined]
@@ -148,17 +156,17 @@ def test_a_put_that_was_left_behind_and_is_done_later_loses_and_repeats_nothing(
 class LateWrite:
     """The next write of a segment: it is given up soon, and done when ``go_on`` is set. All else has time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]) -> None:
         self.go_on, self.under_way = threading.Event(), threading.Event()
-        for name in ("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"):
-            monkeypatch.setattr(limited, name, 60.0)
         asked, done = limited._Append.write_at, LocalAppendFile.write_at
 
         def ask(append: Any, position: int, pieces: Any) -> int:
-            with monkeypatch.context() as patch:
-                if append._path.endswith(".log"):
-                    patch.setattr(limited, "DATA_SECONDS", LIMIT)
+            if append._path.endswith(".log"):
+                hanging.append({"b"})
+            try:
                 return asked(append, position, pieces)
+            finally:
+                hanging[1:] = []
 
         def do(append: Any, position: int, pieces: Any) -> int:
             if str(append._path).endswith(".log") and not self.under_way.is_set():
@@ -177,14 +185,14 @@ def settle_at(roots: Replicated, root: str, *, limits: bool) -> Settled:
 
 
 def test_a_write_that_was_left_behind_holds_the_settlers_lock(
-    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]
 ) -> None:
     """R3, I2: done later, it would overwrite what the next settler has published."""
     roots.create()
     roots.write(b"1")
     settle_at(roots, "b", limits=False)
     roots.write(b"2" * 300)
-    late = LateWrite(monkeypatch)
+    late = LateWrite(monkeypatch, hanging)
     with suppress(CommitLogError):  # no error is kept: its traceback would keep the lock
         settle_at(roots, "b", limits=True)
     gc.collect()
@@ -216,18 +224,19 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def hang_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def hang_at(monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]) -> Iterator[Any]:
     """Return what makes all calls of a root hang, in this process."""
-    go_on, name, hanging = threading.Event(), LocalStorage._name, set[str]()
+    go_on, name, urls = threading.Event(), LocalStorage._name, set[str]()
+    hanging.append(urls)
 
     def hangs(self: LocalStorage, path: str) -> str:
-        if self.url in hanging:
+        if self.url in urls:
             go_on.wait(SOON)
             go_on.set()
         return name(self, path)
 
     monkeypatch.setattr(LocalStorage, "_name", hangs)
-    yield hanging.add
+    yield urls.add
     go_on.set()
 
 
@@ -239,7 +248,7 @@ def test_a_producer_and_a_consumer_go_on_at_another_root(path: str, tmp_path: Pa
         began = time.monotonic()
         producer.send("t", b"2").result(30)
         assert poll(consumer, 1) == [b"2"]
-        assert time.monotonic() - began < 2 * SOON
+        assert time.monotonic() - began < SOON
 
 
 def test_a_log_is_opened_at_a_root_that_does_not_hang(path: str, tmp_path: Path, hang_at: Any) -> None:
@@ -251,10 +260,11 @@ def test_a_log_is_opened_at_a_root_that_does_not_hang(path: str, tmp_path: Path,
     assert time.monotonic() - began < SOON
 
 
-def test_a_real_system_call_that_hangs_is_left_behind(roots: Replicated) -> None:
+def test_a_real_system_call_that_hangs_is_left_behind(roots: Replicated, hanging: list[Container[str]]) -> None:
     """Opening a FIFO that nobody writes to waits in the kernel."""
     roots.create()
     roots.write(b"1")
+    hanging.append({"a"})
     marker = roots.path / "a" / "commitlog.json"
     data = marker.read_bytes()
     marker.unlink()

@@ -41,7 +41,7 @@ def test_a_running_query_goes_on_when_the_leaders_root_goes_away(spark: SparkSes
     finally:
         running.stop()
     assert sorted(values(read(spark, path, "copy")), key=int) == [str(n) for n in range(RECORDS)]
-    assert CommitLog(places[2]).describe("copy").partitions == log.describe("copy").partitions
+    assert _ends(CommitLog(places[2])) == _ends(log)
 
 
 def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSession, tmp_path: Path) -> None:
@@ -69,6 +69,10 @@ def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSessi
 
 def _copied(log: CommitLog) -> int:
     return sum(partition.high_watermark for partition in log.describe("copy").partitions)
+
+
+def _ends(log: CommitLog) -> list[tuple[int, int]]:
+    return [(each.high_watermark, each.log_end_offset) for each in log.describe("copy").partitions]
 
 
 def _until(reached: Callable[[], bool]) -> None:

@@ -79,7 +79,7 @@ def test_what_hangs_takes_a_few_threads_of_its_own(hang: threading.Event) -> Non
 
     def ask() -> None:
         try:
-            calls.run("a look", hang.wait, 1.0)
+            calls.run("a look", hang.wait, 5.0)
         except ReplicaNotAvailableError as error:
             failed.append(error)
 
@@ -125,7 +125,7 @@ def test_several_calls_may_take_longer_than_each_of_them() -> None:
     calls = Calls("root")
 
     def act() -> int:
-        return sum(calls.run("a step", lambda: time.sleep(SHORT) or 1, 4 * SHORT) for _ in range(8))
+        return sum(calls.run("a step", lambda: time.sleep(0.5) or 1, 3.0) for _ in range(8))
 
     assert calls.begin("steps", act)() == 8
 
