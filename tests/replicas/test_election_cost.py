@@ -62,10 +62,10 @@ def test_an_election_puts_one_entry_and_syncs_once_what_it_counts(roots: Replica
     spent = Spent(roots)
     topic = roots.topic("c")
     assert topic.storage.url.endswith("/b")
-    for (
-        root
-    ) in "mbc":  # two of the listings find the topic's end, one whether entries are missing; two are of the roots
-        assert spent.at(root, *CHANGES) == {"put": 1, "sync": 1, "list": 5}
+    for root in "mbc":
+        assert spent.at(root, "put", "sync") == {"put": 1, "sync": 1}
+        lists = spent.at(root, "list")["list"]
+        assert lists <= 5, "two find the topic's end, one whether entries are missing, two are of the roots' list"
         many = spent.at(root, "read", "look")
         assert many["read"] <= 8, many
         assert many["look"] <= 8, many
