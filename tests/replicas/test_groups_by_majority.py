@@ -22,8 +22,7 @@ from pyspark_commitlog.replicas import quorum
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.test_groups_joining import no_groups
-from tests.support.replicas import Replicated, commit_offset, committed_offset, group, once_at
+from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_groups, once_at
 
 TIMING = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "initial_rebalance_delay_ms": 20}
 

@@ -22,8 +22,8 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
-from tests.replicas.test_joining import Grown, add, alone
-from tests.support.replicas import commit_offset, committed_offset, group, no_device
+from tests.support.growing import Grown, add, alone
+from tests.support.replicas import commit_offset, committed_offset, group, no_groups
 from tests.support.syscalls import killed_before
 
 
@@ -153,12 +153,6 @@ def test_another_group_of_that_name_is_left_alone(fast_path: Path) -> None:
     assert in_sync(roots) == "ac"
     assert [offset_at(roots, name) for name in "ac"] == [1, 1]
     assert roots.id_of("b") not in state_of(newest(roots).entry).replicas
-
-
-def no_groups(operation: str, path: str, moment: str) -> None:
-    """A hook: every operation on a group fails."""
-    if path.startswith("groups/"):
-        no_device(operation, path, moment)
 
 
 def add_without_groups(roots: Grown) -> None:

@@ -27,30 +27,10 @@ from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.roots import Roots
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
+from tests.support.growing import Grown, add, alone
 from tests.support.records import read_topic
-from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, group
+from tests.support.replicas import CONFIG, commit_offset, committed_offset, group
 from tests.support.syscalls import killed_before
-
-
-class Grown(Replicated):
-    """Roots ``b`` and ``c`` that join ``a``, which stood alone and decides."""
-
-    def order(self, root: str = "a", name: str = "t"):  # type: ignore[no-untyped-def]
-        """Return what another process decides with."""
-        return super().order(root, name)
-
-
-def alone(path: Path) -> Grown:
-    """Return a root that stands alone, with a topic of two records."""
-    roots = Grown(path)
-    roots.log("a").create_topic("t", 1, CONFIG)
-    roots.write(b"0", topic=roots.at("a"))
-    roots.write(b"1", topic=roots.at("a"))
-    return roots
-
-
-def add(roots: Grown, names: str = "bc") -> None:
-    roots.log("a").add_replicas([str(roots.path / name) for name in names])
 
 
 def test_a_topic_gets_replicas_while_it_is_written_and_read(fast_path: Path) -> None:

@@ -126,6 +126,12 @@ def no_device(operation: str, path: str, moment: str) -> None:
     raise OSError(errno.EIO, "injected: the device is gone")
 
 
+def no_groups(operation: str, path: str, moment: str) -> None:
+    """A hook: every operation on a group fails."""
+    if path.startswith("groups/"):
+        no_device(operation, path, moment)
+
+
 def once_at(operation: str, part: str, act: Callable[[], object], when: str = "before") -> Hook:
     """Return a hook that acts at the first such operation on such a path."""
     done = []

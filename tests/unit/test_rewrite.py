@@ -45,7 +45,7 @@ def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
          pa.array([0] * len(values)).cast(columns.SCHEMA.field("timestamp").type)],
         schema=columns.SCHEMA,
     )  # fmt: skip
-    rows = FrameRows(batch, np.array(offsets, dtype=np.int64), base, end - 1, False, None)
+    rows = FrameRows(batch, np.array(offsets, dtype=np.int64), base, end - 1, False, None, 0)
     return encode_rows([rows], base, end - 1, ID, 0, "none")
 
 
