@@ -21,16 +21,18 @@ import pytest
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
-from pyspark_commitlog.log.maintain.mend import lost_ranges
+from pyspark_commitlog.log.frames import segment_span, walk
+from pyspark_commitlog.log.maintain.mend import attempts, lost_ranges
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.damage import Fragment
+from pyspark_commitlog.log.repair.salvage import segments_of
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import silent
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, elect
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -256,6 +258,66 @@ def test_a_deleted_record_does_not_come_back(roots: Replicated) -> None:
     assert not faults(roots, "b")
 
 
+def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_further(roots: Replicated) -> None:
+    """The tombstone is damaged here, and gone there: what it covers, the older record, goes as it went there."""
+    compact = {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": 0,
+        "min.cleanable.dirty.ratio": 0,
+        "segment.ms": 1000,
+    }
+    roots.create(config={**CONFIG, **compact})
+    for key, value in [(b"key", b"old"), (b"key", None), (b"other", b"other"), (b"last", b"last"), (b"more", b"more")]:
+        topic = roots.topic()
+        staged = stage(topic, batch_of([value], key=[key]))
+        commit(topic, staged.topic_id, [staged])
+        for root in "ab":
+            settle_at(roots, root)
+        roots.clock.advance(DAY_MS)
+        roots.log("a").maintain("t")
+    here, topic_id = roots.at("b"), topic.newest()[1].topic_id
+    spans = [segment_span(here.paths(topic_id), 0, each) for each, _ in segments_of(here, here.settled(topic_id)[1], 0)]
+    frames = [(span, located) for span in spans for located in walk(here.storage, span)]
+    span, tombstone = next((span, located) for span, located in frames if located.base_offset == 1)
+    path = roots.path / "b" / span.path
+    data = bytearray(path.read_bytes())
+    data[tombstone.position + 80] ^= 1
+    path.write_bytes(data)
+    roots.take_away("c")
+    assert roots.log("b").repair("t").left == ()
+    assert roots.values("b") == roots.values("a") == [b"other", b"last", b"more"]
+    assert not faults(roots, "b")
+
+
+def lost_uncleanly(roots: Replicated) -> None:
+    """Have the leader alone show records that an unclean election made void, and come back."""
+    roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000})
+    roots.write(b"0", everywhere=True)
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    roots.write(LARGE[0], topic=roots.topic("a"))
+    settle_at(roots, "a")
+    roots.take_away("a")
+    roots.log("b").elect("t", unclean=True)
+    roots.write(b"2", topic=roots.topic("b"))
+    roots.give_back("a")
+    roots.log("b").replicate("t")
+    roots.log("c").replicate("t")
+    assert roots.values("b") == [b"0", b"2"]
+
+
+def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
+    lost_uncleanly(roots)
+    elect(roots, "a")
+    for root in "abc":
+        settle_at(roots, root)
+    roots.take_away("c")
+    zero(segment(roots, "b"), Random(1))
+    roots.log("b").repair("t")
+    assert roots.values("b") == [b"0", b"2"]
+    assert not faults(roots, "b")
+
+
 def test_maintain_repairs_what_it_can_not_settle(roots: Replicated) -> None:
     roots.create()
     roots.write(LARGE[0], everywhere=True)
@@ -277,9 +339,20 @@ def test_a_reader_goes_on_after_its_entry_was_replaced(roots: Replicated) -> Non
 
 
 def test_what_is_fetched_of_a_partition() -> None:
-    damaged = {0: [Fragment(5, 8, None), Fragment(1, 3, None)], 1: [Fragment(0, 2, None)], 2: [Fragment(4, 6, None)]}
-    assert lost_ranges(damaged, [2, 2, 0], [0, 0, 10]) == {0: [(2, 3), (5, 8)], 2: [(0, 10)]}
-    assert lost_ranges({0: [Fragment(4, 6, None), Fragment(8, 9, None)]}, [1], [5]) == {0: [(1, 6), (8, 9)]}
+    damage = [Fragment(5, 8, None), Fragment(1, 3, None)]
+    assert lost_ranges(damage, 2, 0) == [(2, 3), (5, 8)]
+    assert lost_ranges([Fragment(0, 2, None)], 2, 0) == []
+    assert lost_ranges([Fragment(4, 6, None)], 0, 10) == [(0, 10)]
+    assert lost_ranges([Fragment(4, 6, None), Fragment(8, 9, None)], 1, 5) == [(1, 6), (8, 9)]
+    assert lost_ranges([Fragment(8, 9, None)], 1, 5) == [(8, 9)], "compaction has not seen it"
+
+
+def test_from_whom_a_partition_is_fetched() -> None:
+    damage = [Fragment(4, 6, None)]
+    assert attempts(damage, 0, 0, [0, 4, 5]) == [([(4, 6)], [0, 1]), ([(0, 6)], [2])]
+    assert attempts(damage, 0, 9, [0, 12]) == [([(0, 9)], [0]), ([(0, 12)], [1])], "each alone"
+    assert attempts(damage, 6, 0, [0]) == []
+    assert attempts(damage, 0, 0, []) == []
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
+from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import check_whole, earliest_ms, segment_span, walk
+from pyspark_commitlog.log.frames import check_whole, segment_span, walk
 from pyspark_commitlog.log.home import make_home
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.objects.pieces import objects_of
+from pyspark_commitlog.log.segments.cutting import Timed, parts_of
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
@@ -187,9 +188,10 @@ class _Copy:
         return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
 
     def _row(self, partition: int, before: SettledPartition, number: int) -> SettledPartition:
-        """Return a partition's row: as it is where it ends there already."""
-        ends = self.settled.partition(partition).end_offset
-        return before if before.end_offset == ends else self._new_row(partition, number)
+        """Return a partition's row: as it is where it ends there already, and shows nothing that is void."""
+        ends, log_start = self.settled.partition(partition).end_offset, self.state.log_start[partition]
+        is_void = any(void.end > log_start for void in self.state.voids_of(partition))
+        return before if before.end_offset == ends and not is_void else self._new_row(partition, number)
 
     def _new_row(self, partition: int, number: int) -> SettledPartition:
         """Copy a partition's segments; return the row that names them."""
@@ -211,19 +213,18 @@ class _Copy:
             manifest = write_manifest(self.into.storage, home, partition, number, sealed)
         return SettledPartition(there.end_offset, Active(IndexState(there.end_offset)), manifest, there.cleaned)
 
-    def _frames(
-        self, partition: int, segments: Sequence[Sealed | Active], end_offset: int
-    ) -> Iterator[tuple[Frame, int | None]]:
-        """Yield the frames of segments, checked: one after the other, and all of them."""
+    def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
+        """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""
         offset, home = segments[0].base_offset, self.source.paths(self.state.topic_id)
+        voids = self.state.voids_of(partition)
         for segment in segments:
             if segment.base_offset != offset:
                 raise self._gap(partition, offset, segment.base_offset)
             span = segment_span(home, partition, segment)
             for located in walk(self.source.storage, span):
                 payload, _ = check_whole(located, span)
+                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
                 offset = located.next_offset
-                yield located.frame, earliest_ms(located.frame, payload)
         if offset != end_offset:
             raise self._gap(partition, offset, end_offset)
 

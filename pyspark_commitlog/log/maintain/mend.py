@@ -4,31 +4,26 @@ Offsets mean the same records at every root, though each has settled, merged and
 taken by offset, checked by their CRC, and cut where they reach beyond what is damaged. Segments are swapped as ``void``
 swaps them; under the settlers' lock where there is one.
 
-In a partition that was compacted here all that compaction has seen is taken from the other root, not only what is
-damaged: of a key that was deleted since, the tombstone may be gone here and an older record not yet gone there.
+In a partition that was compacted, at this root or the other, all that compaction has seen is taken from one root, not
+only what is damaged: of a key that was deleted since, the tombstone may be gone at one of them and an older record not
+yet at the other. Void offsets are taken without records, whatever the other root has there still.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError
-from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.encoding import empty_frame
-from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_ms, earliest_of, segment_span, walk
+from pyspark_commitlog.log.frames import check_whole, crc_of, segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.objects.salvage import Salvage, publish
+from pyspark_commitlog.log.objects.salvage import Salvage, Swap, publish
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import (
     Range,
-    Timed,
     damaged_fragments,
     overlap,
     rewritten_row,
@@ -37,10 +32,10 @@ from pyspark_commitlog.log.repair.salvage import (
     timed,
 )
 from pyspark_commitlog.log.repair.void import settling_stopped
-from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows, rows_of
+from pyspark_commitlog.log.segments.cutting import Timed, parts_of
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -52,6 +47,9 @@ class MendedSegments:
 
     ranges: tuple[tuple[int, int, int], ...] = ()
     left: tuple[str, ...] = ()
+
+    def __add__(self, other: MendedSegments) -> MendedSegments:
+        return MendedSegments((*self.ranges, *other.ranges), (*self.left, *other.left))
 
 
 def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) -> MendedSegments:
@@ -75,52 +73,77 @@ def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) ->
         _, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         damaged = _with_checksums(topic, settled, damaged_fragments(topic, settled, topic_id, None))
-        lost = lost_ranges(damaged, state.log_start, [row.cleaned for row in settled.partitions])
-        if not lost:
+        if not damaged:
             return MendedSegments()
         base = topic.reserve(base, settled) or base
-        rows, ranges, left = list(settled.partitions), list[tuple[int, int, int]](), list[str]()
-        for partition, some in lost.items():
-            remaining = FramesOfReplicas(topic, state, donors)
-            try:
-                row = rewritten_row(topic, state, base, partition, settled, some, remaining)
-            except CorruptionError as error:  # nobody has it: the other partitions are mended all the same
-                left.append(str(error))
-                continue
-            rows[partition] = replace(row, cleaned=min(row.cleaned, remaining.cleaned))
-            ranges += [(partition, start, end) for start, end in some]
-        if ranges and topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
+        rows, done = list(settled.partitions), MendedSegments()
+        for partition, fragments in damaged.items():
+
+            def rewritten(lost: Sequence[Range], frames: FramesOfReplicas, partition: int = partition) -> None:
+                row = rewritten_row(topic, state, base, partition, settled, lost, frames)
+                rows[partition] = replace(row, cleaned=min(row.cleaned, frames.cleaned))
+
+            done += _mend_partition(topic, state, settled, partition, fragments, donors, rewritten)
+        if done.ranges and topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
             raise _overtaken(topic)
-    return MendedSegments(tuple(ranges), tuple(left))
+    return done
 
 
 def _mend_objects(topic: TopicLog, topic_id: str, donors: Sequence[Donor]) -> MendedSegments:
     """Do so where nothing can be appended, a partition at a time."""
-    ranges, left = list[tuple[int, int, int]](), list[str]()
+    done = MendedSegments()
     for partition in range(topic.newest(topic_id)[1].partitions):
         _, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        remaining = FramesOfReplicas(topic, state, donors)
-        salvage = Salvage(topic, state, base, settled, remaining)
-        damaged = {p: some for p, some in _objects_damage(topic, settled, salvage).items() if p == partition}
-        lost = lost_ranges(damaged, state.log_start, [row.cleaned for row in settled.partitions])
-        if not lost:
-            continue
-        try:
-            swaps = salvage.write(lost)
-        except CorruptionError as error:
-            left.append(str(error))
-            continue
-        _lower_cleaned(topic, topic_id, partition, remaining.cleaned)
-        left_over = [swap for swap in swaps if not publish(topic, topic_id, swap)]
-        if left_over:
+        damaged = _with_checksums(topic, settled, Salvage(topic, state, base, settled).fragments(None))
+        swaps = list[Swap]()
+
+        def written(lost: Sequence[Range], frames: FramesOfReplicas, partition: int = partition) -> None:
+            swaps[:] = Salvage(topic, state, base, settled, frames).write({partition: lost})  # noqa: B023 it is called below
+            _lower_cleaned(topic, topic_id, partition, frames.cleaned)
+
+        done += _mend_partition(topic, state, settled, partition, damaged.get(partition, []), donors, written)
+        overtaken = [swap for swap in swaps if not publish(topic, topic_id, swap)]
+        if overtaken:
             raise _overtaken(topic)
-        ranges += [(partition, start, end) for start, end in lost[partition]]
-    return MendedSegments(tuple(ranges), tuple(left))
+    return done
 
 
-def _objects_damage(topic: TopicLog, settled: SettleState, salvage: Salvage) -> dict[int, list[Fragment]]:
-    return _with_checksums(topic, settled, salvage.fragments(None))
+def _mend_partition(
+    topic: TopicLog,
+    state: TopicState,
+    settled: SettleState,
+    partition: int,
+    fragments: Sequence[Fragment],
+    donors: Sequence[Donor],
+    write: Callable[[Sequence[Range], FramesOfReplicas], None],
+) -> MendedSegments:
+    """Write what is damaged of a partition again, with frames of the first roots that have all of it."""
+    there, failures = list[tuple[int, Donor]](), list[str]()
+    for donor in donors:
+        try:
+            there.append((donor.cleaned(partition), donor))
+        except (CommitLogError, OSError) as error:
+            failures.append(f"{donor.url}: {error}")
+    log_start, cleaned = state.log_start[partition], settled.partition(partition).cleaned
+    for lost, chosen in attempts(fragments, log_start, cleaned, [each for each, _ in there]):
+        frames = FramesOfReplicas(topic, state, [there[n][1] for n in chosen])
+        try:
+            write(lost, frames)
+        except CorruptionError as error:
+            failures.append(str(error))
+            continue
+        return MendedSegments(tuple((partition, start, end) for start, end in lost))
+    damage = lost_ranges(fragments, log_start, 0)
+    if not damage:
+        return MendedSegments()
+    why = "; ".join(failures) or "there is none"
+    return MendedSegments(
+        left=(
+            f"topic {topic.name!r} partition {partition}: offsets {damage[0][0]} to {damage[-1][1] - 1} are damaged in "
+            f"{topic.storage.url}, and no other root has them: {why}",
+        )
+    )
 
 
 def _lower_cleaned(topic: TopicLog, topic_id: str, partition: int, cleaned: int) -> None:
@@ -166,26 +189,45 @@ def _with_checksums(
     return fragments
 
 
-def lost_ranges(
-    fragments: Mapping[int, Sequence[Fragment]], log_start: Sequence[int], cleaned: Sequence[int]
-) -> dict[int, list[Range]]:
-    """Return per partition the offsets that are to be fetched (pure).
+def attempts(
+    fragments: Sequence[Fragment], log_start: int, cleaned: int, others: Sequence[int]
+) -> list[tuple[list[Range], list[int]]]:
+    """Return what of a partition may be fetched, and from which of the other roots, one try after the other (pure).
+
+    Roots where compaction has seen nothing of it, nor here, have the same records: each frame may be of another root.
+    Else all is of one.
 
     Args:
-        fragments: what can't be read, per partition.
-        log_start: per partition; nobody needs what is below.
-        cleaned: per partition the offset below which compaction has seen all.
+        fragments: what can't be read.
+        log_start: nobody needs what is below.
+        cleaned: the offset below which compaction has seen all, at this root.
+        others: the same at the others.
     """
-    found: dict[int, list[Range]] = {}
-    for partition, some in fragments.items():
-        start = log_start[partition]
-        ranges = sorted((max(each.start, start), each.end) for each in some if each.end > start)
-        if ranges and cleaned[partition] > start:
-            seen = (start, max(cleaned[partition], ranges[0][1]))
-            ranges = [seen, *(each for each in ranges if each[1] > seen[1])]
-        if ranges:
-            found[partition] = ranges
+    damage = lost_ranges(fragments, log_start, 0)
+    if not damage:
+        return []
+    first = damage[0][0]
+    alike = [number for number, each in enumerate(others) if max(cleaned, each) <= first]
+    found = [(damage, alike)] if alike else []
+    for number, each in enumerate(others):
+        if number not in alike:
+            found.append((lost_ranges(fragments, log_start, max(cleaned, each)), [number]))
     return found
+
+
+def lost_ranges(fragments: Sequence[Fragment], log_start: int, cleaned: int) -> list[Range]:
+    """Return which offsets of a partition are to be fetched (pure).
+
+    Args:
+        fragments: what can't be read.
+        log_start: nobody needs what is below.
+        cleaned: the offset below which compaction has seen all, at this root or the one that has them.
+    """
+    ranges = sorted((max(each.start, log_start), each.end) for each in fragments if each.end > log_start)
+    if ranges and cleaned > ranges[0][0]:
+        seen = (log_start, max(cleaned, ranges[0][1]))
+        ranges = [seen, *(each for each in ranges if each[1] > seen[1])]
+    return ranges
 
 
 class FramesOfReplicas:
@@ -212,23 +254,20 @@ class FramesOfReplicas:
                 yield from self.of_gap(partition, max(fragment.start, log_start), fragment.end)
 
     def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
-        """Yield the frames of these offsets, each from the first root that has it whole."""
-        failures = []
+        """Yield the frames of these offsets, each from the first root that has it whole; void ones without records."""
+        failures, voids = [], self._state.voids_of(partition)
         for donor in self._donors:
             if start >= end:
                 return
             try:
-                for frame, least_ms in donor.frames(partition, start, end):
+                for frame, least_ms in donor.frames(partition, start, end, voids):
                     self.cleaned = min(self.cleaned, donor.cleaned(partition))
                     yield frame, least_ms
                     start = frame.next_offset
             except (CommitLogError, OSError) as error:
                 failures.append(f"{donor.url}: {error}")
         if start < end:
-            raise CorruptionError(
-                f"topic {self._topic.name!r} partition {partition}: offsets {start} to {end - 1} are damaged in "
-                f"{self._topic.storage.url}, and no other root has them: {'; '.join(failures) or 'there is none'}"
-            )
+            raise CorruptionError("; ".join(failures) or f"offsets {start} to {end - 1}: not settled there")
 
 
 class Donor:
@@ -243,8 +282,10 @@ class Donor:
         """Return the offset below which compaction has seen all."""
         return self._row(partition).cleaned
 
-    def frames(self, partition: int, start: int, end: int) -> Iterator[Timed]:
+    def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:
         """Yield frames that cover these offsets, checked, in order; fewer where it has not settled so far.
+
+        ``voids`` are without their records.
 
         Raises:
             CorruptionError: it has a gap, or damage of its own.
@@ -262,7 +303,7 @@ class Donor:
                 if located.base_offset > offset:
                     break
                 payload, _ = check_whole(located, span)
-                yield _cut(located.frame, payload, partition, max(start, located.base_offset), end)
+                yield from parts_of(located.frame, payload, partition, start, end, voids)
                 offset = min(located.next_offset, end)
         if offset < min(end, row.end_offset):
             raise CorruptionError(
@@ -278,22 +319,3 @@ class Donor:
             settle_on(self._topic, self._topic_id)
             self._settled = self._topic.settled(self._topic_id)[1]
         return self._settled
-
-
-def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
-    """Return a frame with those of its records alone whose offsets are in [start, end); as it is where all are."""
-    if start <= frame.base_offset and frame.next_offset <= end:
-        return frame, earliest_ms(frame, payload)
-    batch, offsets = rows_of(frame, payload)
-    kept = (offsets >= start) & (offsets < end)
-    batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
-    last, identity = min(end, frame.next_offset) - 1, payload.identity
-    if not len(offsets):
-        count, epoch = last - start + 1, frame.leader_epoch
-        data = empty_frame(
-            identity.topic_id, partition, identity.codec, start, count, frame.max_timestamp, leader_epoch=epoch
-        )
-        return codec.made(data), frame.max_timestamp
-    rows = FrameRows(batch, offsets, start, last, frame.log_append_time, frame.delete_horizon_ms, frame.leader_epoch)
-    data = encode_rows([rows], start, last, identity.topic_id, partition, identity.codec)
-    return codec.made(data), earliest_of(batch)

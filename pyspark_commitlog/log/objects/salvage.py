@@ -22,12 +22,12 @@ from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import (
     Range,
     Remaining,
-    Timed,
     WithoutLost,
     counts,
     overlap,
     segment_fragments,
 )
+from pyspark_commitlog.log.segments.cutting import Timed
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.segments.rewrite import Rules, fill_slice, rewrite_frames

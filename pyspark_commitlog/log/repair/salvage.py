@@ -16,6 +16,7 @@ from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_part, segment_span
 from pyspark_commitlog.log.read.damage import Fragment, fragments_of
+from pyspark_commitlog.log.segments.cutting import Timed
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
@@ -25,8 +26,6 @@ from pyspark_commitlog.log.topic import TopicLog
 
 #: Offsets [start, end).
 Range = tuple[int, int]
-#: A frame, and a timestamp (ms) that none of its records is before; None: nobody knows.
-Timed = tuple[Frame, int | None]
 
 
 class Remaining(Protocol):

@@ -1,0 +1,60 @@
+"""Parts of a settled frame: some of its offsets, void ones without their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.frame import Frame, Payload
+from pyspark_commitlog.log.encoding import empty_frame
+from pyspark_commitlog.log.frames import earliest_ms, earliest_of
+from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows, rows_of
+from pyspark_commitlog.log.state import Void
+
+#: A frame, and a timestamp (ms) that none of its records is before; None: nobody knows.
+Timed = tuple[Frame, int | None]
+
+
+def parts_of(
+    frame: Frame, payload: Payload, partition: int, start: int, end: int, voids: Sequence[Void]
+) -> Iterator[Timed]:
+    """Yield what a frame has of the offsets [start, end); those that are void as frames without rows.
+
+    Args:
+        frame, payload: checked.
+        partition: of the frame.
+        start, end: offsets.
+        voids: of the partition, ascending.
+    """
+    at, end = max(start, frame.base_offset), min(end, frame.next_offset)
+    for void in voids:
+        if void.start < end and at < void.end:
+            if at < void.start:
+                yield _cut(frame, payload, partition, at, void.start)
+            yield _without_rows(frame, payload, partition, max(at, void.start), min(end, void.end))
+            at = min(end, void.end)
+    if at < end:
+        yield _cut(frame, payload, partition, at, end)
+
+
+def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
+    """Return those of a frame's records whose offsets are in [start, end), which it covers; as it is where all are."""
+    if (start, end) == (frame.base_offset, frame.next_offset):
+        return frame, earliest_ms(frame, payload)
+    batch, offsets = rows_of(frame, payload)
+    kept = (offsets >= start) & (offsets < end)
+    batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
+    if not len(offsets):
+        return _without_rows(frame, payload, partition, start, end)
+    last, identity = end - 1, payload.identity
+    rows = FrameRows(batch, offsets, start, last, frame.log_append_time, frame.delete_horizon_ms, frame.leader_epoch)
+    data = encode_rows([rows], start, last, identity.topic_id, partition, identity.codec)
+    return codec.made(data), earliest_of(batch)
+
+
+def _without_rows(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
+    identity, at_ms, epoch = payload.identity, frame.max_timestamp, frame.leader_epoch
+    data = empty_frame(identity.topic_id, partition, identity.codec, start, end - start, at_ms, leader_epoch=epoch)
+    return codec.made(data), at_ms
