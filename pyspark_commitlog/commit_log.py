@@ -630,6 +630,7 @@ class CommitLog(ReplicatedRoot):
 
     def _maintain(self, name: str, progress: Progress) -> Maintained:
         self._replicate_first(name)
+        self._drop_void_records(name)
         try:
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
         except (CorruptionError, ExceptionGroup):

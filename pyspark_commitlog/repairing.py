@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
 from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.repair.void_records import void_records
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Repaired
 from pyspark_commitlog.replicas.entries import state_of
@@ -49,11 +51,35 @@ def _repair_named(
         return mend_named(places, head.sequence), MendedSegments()
     done, mended = mend_named(places, places.unit.files.settled(topic.storage, state.topic_id)), MendedSegments()
     if segments:
-        by_id, said = {other.id: other.storage for other in others}, state_of(head.entry)
-        holding = [by_id[root] for root in dict.fromkeys((*said.isr, *said.replicas)) if root in by_id]
-        mended = mend_segments(topic, state.topic_id, [TopicLog(other, topic.name) for other in holding])
+        mended = mend_segments(topic, state.topic_id, _holding(topic, head, others))
     settle_on(topic, state.topic_id)  # it finds that what it could not move is whole
     return done, mended
+
+
+def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[TopicLog]:
+    """Return the topic at those of other roots that have its records, the likeliest first."""
+    by_id, said = {other.id: other.storage for other in others}, state_of(head.entry)
+    holding = [by_id[root] for root in dict.fromkeys((*said.isr, *said.replicas)) if root in by_id]
+    return [TopicLog(other, topic.name) for other in holding]
+
+
+def drop_void_records(storage: Storage, name: str) -> MendedSegments:
+    """Drop what an unclean election made void after a root had settled it; see ``mend_segments``.
+
+    Compaction waits for it, since a void record supersedes none.
+
+    Raises:
+        CommitLogError, OSError: nothing was dropped, or of some partitions.
+    """
+    topic = TopicLog(storage, name)
+    head = topic.journal.head()
+    if head is None or not head.entry.features:
+        return MendedSegments()
+    state = topic.state_of(head.entry)
+    if state.deleted or not void_records(topic, state, topic.settled(state.topic_id)[1]):
+        return MendedSegments()
+    others, _ = other_places(topic.journal.order().places)
+    return mend_segments(topic, state.topic_id, _holding(topic, head, others), void_only=True)
 
 
 def repair_unsettled(storage: Storage, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import overload
@@ -21,7 +22,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
-from pyspark_commitlog.repairing import repair, repair_unsettled
+from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
@@ -40,6 +41,8 @@ from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
 
 #: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
@@ -215,6 +218,20 @@ class ReplicatedRoot(Root):
     def _repair_unsettled(self, name: str) -> bool:
         """Repair what a settler needs of a topic with replicas; return whether anything was fetched."""
         return self._is_one_of_several and repair_unsettled(self._storage, name)
+
+    def _drop_void_records(self, name: str) -> None:
+        """Drop settled records of a topic with replicas that an unclean election made void; warn of what stays."""
+        if not self._is_one_of_several:
+            return
+        try:
+            left = drop_void_records(self._storage, name).left
+        except (CommitLogError, OSError) as error:
+            left = (str(error),)
+        for why in left:
+            logger.warning(
+                "topic %r: records that an election made void stay in %s, unread, and it is not compacted there: %s",
+                name, self._storage.url, why,
+            )  # fmt: skip
 
     def _repair_before_void(self, name: str) -> None:
         """Fetch what other roots have of a topic with replicas, before what none has is given up.

@@ -23,16 +23,13 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.mend import attempts, lost_ranges
-from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import segments_of
-from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.model import silent
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, Replicated, elect
+from tests.support.replicas import COMPACTED, CONFIG, Replicated, faults, segment, settle_at
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -42,15 +39,6 @@ DAMAGES = pytest.mark.parametrize("damage", [flip, cut, zero, remove])
 @pytest.fixture
 def roots(fast_path: Path) -> Replicated:
     return Replicated(fast_path)
-
-
-def settle_at(roots: Replicated, root: str) -> None:
-    topic = roots.at(root)
-    settle(topic, topic.newest()[1].topic_id)
-
-
-def faults(roots: Replicated, root: str) -> tuple[str, ...]:
-    return verify(roots.at(root), silent).faults
 
 
 def the_only(files: list[Path]) -> Path:
@@ -64,12 +52,6 @@ def chunk(roots: Replicated, root: str) -> Path:
 
 def entry(roots: Replicated, root: str, sequence: int) -> Path:
     return roots.path / root / f"topics/t/journal/{sequence:020d}.json"
-
-
-def segment(roots: Replicated, root: str) -> Path:
-    """Return a file with settled records: a partition's first segment, or a segment object."""
-    files = [*(roots.path / root).glob("topics/t/*/0/*.log"), *(roots.path / root).glob("topics/t/*/objects/*")]
-    return max(files, key=lambda path: path.stat().st_size)
 
 
 @DAMAGES
@@ -260,13 +242,7 @@ def test_a_deleted_record_does_not_come_back(roots: Replicated) -> None:
 
 def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_further(roots: Replicated) -> None:
     """The tombstone is damaged here, and gone there: what it covers, the older record, goes as it went there."""
-    compact = {
-        "cleanup.policy": "compact",
-        "delete.retention.ms": 0,
-        "min.cleanable.dirty.ratio": 0,
-        "segment.ms": 1000,
-    }
-    roots.create(config={**CONFIG, **compact})
+    roots.create(config={**CONFIG, **COMPACTED})
     for key, value in [(b"key", b"old"), (b"key", None), (b"other", b"other"), (b"last", b"last"), (b"more", b"more")]:
         topic = roots.topic()
         staged = stage(topic, batch_of([value], key=[key]))
@@ -286,35 +262,6 @@ def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_furt
     roots.take_away("c")
     assert roots.log("b").repair("t").left == ()
     assert roots.values("b") == roots.values("a") == [b"other", b"last", b"more"]
-    assert not faults(roots, "b")
-
-
-def lost_uncleanly(roots: Replicated) -> None:
-    """Have the leader alone show records that an unclean election made void, and come back."""
-    roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000})
-    roots.write(b"0", everywhere=True)
-    for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
-    roots.write(LARGE[0], topic=roots.topic("a"))
-    settle_at(roots, "a")
-    roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
-    roots.write(b"2", topic=roots.topic("b"))
-    roots.give_back("a")
-    roots.log("b").replicate("t")
-    roots.log("c").replicate("t")
-    assert roots.values("b") == [b"0", b"2"]
-
-
-def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
-    lost_uncleanly(roots)
-    elect(roots, "a")
-    for root in "abc":
-        settle_at(roots, root)
-    roots.take_away("c")
-    zero(segment(roots, "b"), Random(1))
-    roots.log("b").repair("t")
-    assert roots.values("b") == [b"0", b"2"]
     assert not faults(roots, "b")
 
 

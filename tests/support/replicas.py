@@ -11,9 +11,12 @@ from pyspark_commitlog import Consumer
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.state import ReplicaState
@@ -27,6 +30,13 @@ from tests.support.world import CHUNKS
 LAG_MS = 30_000
 CONFIG = {**CHUNKS, "replica.lag.time.max.ms": LAG_MS}
 METADATA = "m"
+#: Of a topic that each round of maintenance compacts once its segments are a second old.
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": 0,
+    "min.cleanable.dirty.ratio": 0,
+    "segment.ms": 1000,
+}
 
 
 @dataclass
@@ -142,6 +152,23 @@ def once_at(operation: str, part: str, act: Callable[[], object], when: str = "b
             act()
 
     return hook
+
+
+def settle_at(roots: Replicated, root: str) -> None:
+    """Settle at a root."""
+    topic = roots.at(root)
+    settle(topic, topic.newest()[1].topic_id)
+
+
+def faults(roots: Replicated, root: str) -> tuple[str, ...]:
+    """Return what ``verify`` finds damaged at a root."""
+    return verify(roots.at(root), silent).faults
+
+
+def segment(roots: Replicated, root: str) -> Path:
+    """Return a file with settled records: a partition's first segment, or a segment object."""
+    files = [*(roots.path / root).glob("topics/t/*/0/*.log"), *(roots.path / root).glob("topics/t/*/objects/*")]
+    return max(files, key=lambda path: path.stat().st_size)
 
 
 def elect(roots: Replicated, leader: str) -> None:

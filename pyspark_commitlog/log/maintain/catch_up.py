@@ -216,14 +216,14 @@ class _Copy:
     def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
         """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""
         offset, home = segments[0].base_offset, self.source.paths(self.state.topic_id)
-        voids = self.state.voids_of(partition)
+        voids, cleaned = self.state.voids_of(partition), self.settled.partition(partition).cleaned
         for segment in segments:
             if segment.base_offset != offset:
                 raise self._gap(partition, offset, segment.base_offset)
             span = segment_span(home, partition, segment)
             for located in walk(self.source.storage, span):
                 payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
+                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids, cleaned)
                 offset = located.next_offset
         if offset != end_offset:
             raise self._gap(partition, offset, end_offset)

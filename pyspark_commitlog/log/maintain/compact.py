@@ -23,6 +23,7 @@ from pyspark_commitlog.log.maintain.compaction_plan import Cleanable, is_overdue
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
 from pyspark_commitlog.log.objects.merge import split
+from pyspark_commitlog.log.repair.void_records import void_records
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite, rows_of
 from pyspark_commitlog.log.segments.writer import write_manifest
@@ -111,7 +112,8 @@ def compact(
     failures, watched_progress = list[Exception](), watched(progress)
     if not topic.storage.can_append:
         _split_what_is_due(topic, topic_id)
-    for partition in range(state.partitions):
+    held = void_records(topic, state, topic.settled(topic_id)[1])  # they supersede nothing: dropped first, or it waits
+    for partition in (each for each in range(state.partitions) if each not in held):
         try:
             done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
         except TopicChangedError:

@@ -7,6 +7,9 @@ swaps them; under the settlers' lock where there is one.
 In a partition that was compacted, at this root or the other, all that compaction has seen is taken from one root, not
 only what is damaged: of a key that was deleted since, the tombstone may be gone at one of them and an older record not
 yet at the other. Void offsets are taken without records, whatever the other root has there still.
+
+Records that became void after this root had settled them count as damage: compaction may have dropped what they
+superseded. Where it has not seen them they are cut out of this root's own frames.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from pyspark_commitlog.log.repair.salvage import (
     timed,
 )
 from pyspark_commitlog.log.repair.void import settling_stopped
+from pyspark_commitlog.log.repair.void_records import void_records
 from pyspark_commitlog.log.segments.cutting import Timed, parts_of
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
@@ -52,13 +56,16 @@ class MendedSegments:
         return MendedSegments((*self.ranges, *other.ranges), (*self.left, *other.left))
 
 
-def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) -> MendedSegments:
-    """Rewrite what is damaged of a topic's segments at a root with frames of others; all segments are read.
+def mend_segments(
+    topic: TopicLog, topic_id: str, others: Sequence[TopicLog], *, void_only: bool = False
+) -> MendedSegments:
+    """Rewrite what is damaged, or void, of a topic's segments at a root with frames of others; all segments are read.
 
     Args:
         topic: at the root.
         topic_id: of the incarnation.
         others: the topic at other roots, the likeliest first.
+        void_only: only what is void: no segment is read that has none of it.
 
     Raises:
         ConflictError: a settler holds the lock all the time, or swapped what is damaged: run it again.
@@ -68,11 +75,12 @@ def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) ->
     topic.forget_defaults()
     donors = [Donor(other, topic_id) for other in others]
     if not topic.storage.can_append:
-        return _mend_objects(topic, topic_id, donors)
+        return _mend_objects(topic, topic_id, donors, void_only=void_only)
     with settling_stopped(topic, topic_id, "repaired"):
         _, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        damaged = _with_checksums(topic, settled, damaged_fragments(topic, settled, topic_id, None))
+        damaged = {} if void_only else damaged_fragments(topic, settled, topic_id, None)
+        damaged = _all_damage(topic, state, settled, damaged, void_only=void_only)
         if not damaged:
             return MendedSegments()
         base = topic.reserve(base, settled) or base
@@ -89,13 +97,14 @@ def mend_segments(topic: TopicLog, topic_id: str, others: Sequence[TopicLog]) ->
     return done
 
 
-def _mend_objects(topic: TopicLog, topic_id: str, donors: Sequence[Donor]) -> MendedSegments:
+def _mend_objects(topic: TopicLog, topic_id: str, donors: Sequence[Donor], *, void_only: bool) -> MendedSegments:
     """Do so where nothing can be appended, a partition at a time."""
     done = MendedSegments()
     for partition in range(topic.newest(topic_id)[1].partitions):
         _, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        damaged = _with_checksums(topic, settled, Salvage(topic, state, base, settled).fragments(None))
+        damaged = {} if void_only else Salvage(topic, state, base, settled).fragments(None)
+        damaged = _all_damage(topic, state, settled, damaged, void_only=void_only)
         swaps = list[Swap]()
 
         def written(lost: Sequence[Range], frames: FramesOfReplicas, partition: int = partition) -> None:
@@ -126,6 +135,9 @@ def _mend_partition(
         except (CommitLogError, OSError) as error:
             failures.append(f"{donor.url}: {error}")
     log_start, cleaned = state.log_start[partition], settled.partition(partition).cleaned
+    damage = lost_ranges(fragments, log_start, 0)
+    if damage and cleaned <= damage[0][0]:
+        there.append((cleaned, Donor(topic, state.topic_id, settled)))  # it has what is between void records
     for lost, chosen in attempts(fragments, log_start, cleaned, [each for each, _ in there]):
         frames = FramesOfReplicas(topic, state, [there[n][1] for n in chosen])
         try:
@@ -134,14 +146,13 @@ def _mend_partition(
             failures.append(str(error))
             continue
         return MendedSegments(tuple((partition, start, end) for start, end in lost))
-    damage = lost_ranges(fragments, log_start, 0)
     if not damage:
         return MendedSegments()
     why = "; ".join(failures) or "there is none"
     return MendedSegments(
         left=(
             f"topic {topic.name!r} partition {partition}: offsets {damage[0][0]} to {damage[-1][1] - 1} are damaged in "
-            f"{topic.storage.url}, and no other root has them: {why}",
+            f"{topic.storage.url} ({fragments[0].why}), and no other root has them: {why}",
         )
     )
 
@@ -161,6 +172,22 @@ def _overtaken(topic: TopicLog) -> ConflictError:
         f"topic {topic.name!r} in {topic.storage.url} was settled, merged or compacted meanwhile; of what is damaged "
         "some is still there: repair it again"
     )
+
+
+def _all_damage(
+    topic: TopicLog,
+    state: TopicState,
+    settled: SettleState,
+    fragments: dict[int, list[Fragment]],
+    *,
+    void_only: bool,
+) -> dict[int, list[Fragment]]:
+    """Add to what can't be read what no frame proves, and what became void; ascending."""
+    if not void_only:
+        fragments = _with_checksums(topic, settled, fragments)
+    for partition, some in void_records(topic, state, settled).items():
+        fragments.setdefault(partition, []).extend(some)
+    return {partition: sorted(some, key=lambda each: each.start) for partition, some in fragments.items()}
 
 
 def _with_checksums(
@@ -271,12 +298,14 @@ class FramesOfReplicas:
 
 
 class Donor:
-    """A topic at another root, from which frames are taken: settled there first, as far as its readers see."""
+    """A topic at a root, from which frames are taken: settled there first, as far as its readers see.
 
-    def __init__(self, topic: TopicLog, topic_id: str) -> None:
-        self._topic, self._topic_id = topic, topic_id
+    But for ``settled``, which says what is there.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, settled: SettleState | None = None) -> None:
+        self._topic, self._topic_id, self._settled = topic, topic_id, settled
         self.url = topic.storage.url
-        self._settled: SettleState | None = None
 
     def cleaned(self, partition: int) -> int:
         """Return the offset below which compaction has seen all."""
@@ -303,7 +332,7 @@ class Donor:
                 if located.base_offset > offset:
                     break
                 payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, start, end, voids)
+                yield from parts_of(located.frame, payload, partition, start, end, voids, row.cleaned)
                 offset = min(located.next_offset, end)
         if offset < min(end, row.end_offset):
             raise CorruptionError(

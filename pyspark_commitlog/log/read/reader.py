@@ -201,14 +201,16 @@ class PartitionReader:
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
         """Return the next offset that is not voided, and where the void after it starts; both at most ``end``.
 
-        Settled offsets are not looked at: there, frames without rows stand in for what was voided.
+        Of one replica settled offsets are not looked at: there, frames without rows stand in for what was voided.
+        Another may have settled them before an unclean election made them void.
         """
-        voids = self._view.topic.voids_of(self._partition)
-        while offset < end and offset >= self._row().end_offset and (void := void_at(voids, offset)):
-            self._tell(void)
+        voids, settled_end = self._view.topic.voids_of(self._partition), self._row().end_offset
+        least = 0 if self._view.topic.is_replicated else settled_end
+        while offset < end and offset >= least and (void := void_at(voids, offset)):
+            if void.end > settled_end:
+                self._tell(void)
             offset = min(void.end, end)
-        settled_end = self._row().end_offset
-        stop = min((max(void.start, settled_end) for void in voids if void.end > max(offset, settled_end)), default=end)
+        stop = min((max(void.start, least) for void in voids if void.end > max(offset, least)), default=end)
         return offset, min(stop, end)
 
     def _tell(self, void: Void) -> None:
