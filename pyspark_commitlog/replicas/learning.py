@@ -6,13 +6,13 @@ lie there whole and durable. So each root's journal is a beginning of the one or
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 import google_crc32c
-import pyarrow as pa
 
 from pyspark_commitlog.anchor import Moment
 from pyspark_commitlog.errors import (
@@ -333,6 +333,12 @@ def is_whole(needed: Needed, storage: Storage) -> bool:
     return True
 
 
+def unreadable(error: ReplicaNotAvailableError) -> bool:
+    """Return whether ``is_whole`` met a sector that can't be read (EIO)."""
+    cause = error.__cause__ and error.__cause__.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.EIO
+
+
 def _copy(needed: Needed, donor: Storage, target: Storage) -> None:
     """Copy a file; it appears when it is whole.
 
@@ -353,12 +359,15 @@ def _copy(needed: Needed, donor: Storage, target: Storage) -> None:
     output.close()
 
 
-def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes | pa.Buffer]:
-    """Yield a file's bytes; raises as ``_copy`` does, at the end for bytes that are not what was named."""
+def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes]:
+    """Yield a file's bytes; raises as ``_copy`` does, at the end for bytes that are not what was named.
+
+    They are not mapped: a bad sector would be a SIGBUS.
+    """
     position, crc, checked = 0, 0, needed.checked
     while position < checked.length:
         try:
-            piece = donor.map(needed.path, position, min(_PIECE_BYTES, checked.length - position))
+            piece = donor.read(needed.path, position, min(_PIECE_BYTES, checked.length - position))
         except (OSError, StorageError) as error:
             raise _DonorError(f"{donor.url}: {error}") from error
         if not len(piece):

@@ -5,20 +5,22 @@ only where the entries beside it link to it. Chunks and tables are named with le
 
 The interleavings that it has to survive: an entry or chunk is collected meanwhile (it is not needed any more); two mend
 at once (both put the same bytes); it is killed at any point (what is mended stays); the other root has another history,
-or damage of its own (it is not taken from there).
+or damage of its own (it is not taken from there). A sector that can't be read (EIO) is damage as any other: if all of
+the root is gone, nothing can be put there either.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole, replace
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole, replace, unreadable
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.unit import Needed
 from pyspark_commitlog.storage import Storage
@@ -108,7 +110,7 @@ def _numbers(own: Replica) -> Iterator[int]:
     while number <= last:
         yield number
         try:
-            number = own.journal.read(number).entry.following
+            number = _read(own, number).entry.following
         except (FileNotFoundError, CorruptionError):
             number = min(each for each in (*known, last + 1) if each > number)
 
@@ -116,13 +118,22 @@ def _numbers(own: Replica) -> Iterator[int]:
 def _fault(own: Replica, sequence: int) -> str | None:
     """Return what is wrong with an entry; None where it is whole, or collected."""
     try:
-        own.journal.bytes_of(own.journal.read(sequence).entry)
+        own.journal.bytes_of(_read(own, sequence).entry)
     except FileNotFoundError as error:
         left = own.journal.sequences()
         return f"{error.filename or error} is missing" if left and left[0] < sequence else None
     except CorruptionError as error:
         return str(error)
     return None
+
+
+def _read(own: Replica, sequence: int) -> Stored:
+    try:
+        return own.journal.read(sequence)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
 
 
 def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[bytes]:
@@ -141,7 +152,7 @@ def _is_linked(own: Replica, entry: Entry) -> bool:
         if sequence not in (entry.sequence - 1, entry.following):
             continue
         with suppress(FileNotFoundError, CorruptionError):
-            beside = own.journal.read(sequence).entry
+            beside = _read(own, sequence).entry
             if beside.following == entry.sequence:
                 links.append(entry.prev == beside.write_id)
             elif sequence == entry.following:
@@ -152,13 +163,22 @@ def _is_linked(own: Replica, entry: Entry) -> bool:
 def _readable(own: Replica) -> Iterator[Stored]:
     for sequence in own.journal.sequences():
         with suppress(FileNotFoundError, CorruptionError):
-            yield own.journal.read(sequence)
+            yield _read(own, sequence)
+
+
+def _is_whole(needed: Needed, own: Storage) -> bool:
+    try:
+        return is_whole(needed, own)
+    except ReplicaNotAvailableError as error:
+        if not unreadable(error):
+            raise
+        return False
 
 
 def _mend(files: Sequence[Needed], own: Storage, donors: Sequence[Storage]) -> MendedFiles:
     mended, left = [], []
     for needed in files:
-        if is_whole(needed, own):
+        if _is_whole(needed, own):
             continue
         try:
             replace(needed, own, donors)

@@ -12,6 +12,7 @@ Interleavings:
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_an_entry_is_fetched(roots: Replicated, damage: Callable[[Path, Random],
     assert entry(roots, at, newest - back).read_bytes() == entry(roots, "a", newest - back).read_bytes()
     roots.write(b"3")
     assert roots.values("b") == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("what", ["chunk", "entry"])
+def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, what: str) -> None:
+    roots.create(config=SMALL)
+    roots.write(LARGE[0], everywhere=True)
+    roots.write(b"1")
+    newest = max(int(path.stem) for path in (roots.path / "b/topics/t/journal").iterdir())
+    bad = chunk(roots, "b") if what == "chunk" else entry(roots, "b", newest - 1)
+    inode = bad.stat().st_ino
+
+    def bad_sector(operation: str, path: str, moment: str) -> None:
+        is_read = operation in ("read", "map", "fetch") and roots.path / "b" / path == bad
+        if is_read and bad.stat().st_ino == inode:
+            raise OSError(errno.EIO, "injected: a bad sector", path)
+
+    roots.hooks["b"] = bad_sector
+    done = roots.log("b").repair("t")
+    assert (done.files, done.left) == ((str(bad.relative_to(roots.path / "b")),), ())
+    assert roots.values("b") == [LARGE[0], b"1"]
 
 
 def test_inline_frames_are_fetched(roots: Replicated) -> None:
