@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -30,7 +31,7 @@ from pyspark_commitlog.log.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import COMPACTED, CONFIG, Replicated, faults, segment, settle_at
+from tests.support.replicas import COMPACTED, CONFIG, Replicated, faults, no_device, segment, settle_at
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -207,6 +208,67 @@ def test_two_damaged_roots_make_each_other_whole(roots: Replicated) -> None:
         assert roots.log(root).repair("t").left == ()
         assert roots.values(root) == LARGE[:2]
         assert not faults(roots, root)
+
+
+def settled_elsewhere(roots: Replicated) -> Path:
+    """Have all but ``b`` settle a chunk, and collect theirs; return that of ``b``."""
+    roots.create()
+    roots.write(LARGE[0], everywhere=True)
+    for number in range(3):
+        for root in "ac":
+            roots.log(root).maintain("t")
+        roots.clock.advance(DAY_MS)
+        roots.write(b"%d" % number, everywhere=True)
+    chunks = [list((roots.path / root).glob("topics/t/*/staged/*.chunk")) for root in "abc"]
+    large = [[path for path in some if path.stat().st_size > len(LARGE[0])] for some in chunks]
+    assert [len(some) for some in large] == [0, 1, 0]
+    return large[1][0]
+
+
+@pytest.mark.parametrize("unknown", ["", "b"])
+def test_a_chunk_that_others_have_settled_is_taken_from_their_segments(fast_path: Path, unknown: str) -> None:
+    roots = Replicated(fast_path, unknown=unknown)
+    zero(settled_elsewhere(roots), Random(1))
+    with pytest.raises(CorruptionError):
+        roots.values("b")
+    assert roots.log("b").repair("t").left == ()
+    assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
+    assert not faults(roots, "b")
+    roots.write(b"more")
+    settle_at(roots, "b")
+    assert roots.values("b") == [LARGE[0], b"0", b"1", b"2", b"more"]
+
+
+def test_void_takes_it_from_segments_first(roots: Replicated) -> None:
+    zero(settled_elsewhere(roots), Random(1))
+    assert roots.log("b").void("t") == ()
+    assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
+
+
+def test_a_root_takes_no_more_than_it_has_learned(roots: Replicated) -> None:
+    damaged = settled_elsewhere(roots)
+    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.hooks["b"] = no_device
+    roots.write(b"not learned")
+    for root in "ac":
+        settle_at(roots, root)
+    del roots.hooks["b"]
+    zero(damaged, Random(1))
+    with suppress(CorruptionError):
+        roots.log("b").repair("t")
+    topic = roots.at("b")
+    head = topic.journal.newest()
+    assert head is not None
+    assert topic.settled(head.entry.topic_id)[1].through[0] <= head.sequence
+
+
+def test_nothing_is_given_up_that_a_root_could_not_hand_over(roots: Replicated) -> None:
+    """Both have settled it, and are damaged elsewhere."""
+    zero(settled_elsewhere(roots), Random(1))
+    for root in "ac":
+        zero(segment(roots, root), Random(1))
+    with pytest.raises(ReplicaNotAvailableError, match="nothing was voided"):
+        roots.log("b").void("t")
 
 
 def test_what_no_root_has_is_named_and_can_be_given_up(roots: Replicated) -> None:
