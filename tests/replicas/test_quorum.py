@@ -24,6 +24,7 @@ import pytest
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import quorum
+from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage.local import LocalStorage
@@ -83,6 +84,14 @@ def test_an_empty_directory_in_the_place_of_a_metadata_root_does_not_count(roots
         with pytest.raises(ReplicaNotAvailableError):
             order.pusher.change("touch", lambda state, base: state)
     assert not list((roots.path / "m").iterdir())
+
+
+def test_an_empty_directory_has_not_accepted_nothing(roots: Replicated) -> None:
+    """It is no register that nothing was put into: a look that counts it may find a majority that knows of no entry."""
+    roots.create()
+    (roots.path / "empty").mkdir()
+    with pytest.raises(ReplicaNotAvailableError):
+        Acceptor(roots.id_of("m"), LocalStorage(roots.path / "empty"), "topics/t/acceptor").read()
 
 
 def test_a_metadata_root_that_was_restored_from_a_copy_does_not_count(roots: Replicated) -> None:
