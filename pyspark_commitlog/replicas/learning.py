@@ -286,7 +286,10 @@ def replace(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
             return
         except (_DonorError, CorruptionError) as error:
             failures.append(str(error))
-    raise NowhereError(f"{target.url} lacks {needed.path}, and no other root has it: {'; '.join(failures)}")
+    raise NowhereError(
+        f"{target.url} lacks {needed.path}, and no other root has it: {'; '.join(failures)}. Bring a root back that "
+        "may have it; what none has, `commitlog void` gives up"
+    )
 
 
 class SupersededError(ReplicaNotAvailableError):
