@@ -94,6 +94,10 @@ class TopicFiles:
             storage.make_directory(paths.journal(self._name))
             make_home(storage, TopicPaths(self._name, entry.topic_id), len(entry.body["state"]["logEnd"]))
 
+    def is_over(self, entry: Entry, newest: Entry) -> bool:
+        """Return whether an entry is of a topic that was deleted, and made again by ``newest``."""
+        return entry.topic_id != newest.topic_id
+
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return whether an entry is an append that ``newest`` does not call void."""
         return entry.kind == _APPEND and entry.topic_id == newest.topic_id and not self._voids(entry, newest, side)
@@ -144,12 +148,16 @@ class TopicFiles:
 
 
 def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
-    """Return the entries from the high watermark on."""
-    found = {hw: journal.read(hw).entry}
-    number = hw
-    while number < base.sequence:
-        number = found[number].following
-        found[number] = journal.read(number).entry
+    """Return the entries from the high watermark on, those of the topic that the newest one is of.
+
+    One that was deleted and made again has other offsets, and its writers begin again.
+    """
+    found, number = dict[int, Entry](), hw
+    while number <= base.sequence:
+        entry = journal.read(number).entry
+        if entry.topic_id == base.topic_id:
+            found[number] = entry
+        number = entry.following
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
@@ -48,13 +49,13 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
         UsageError: a place is not empty, is named twice, or there are too many; nothing was changed.
         CommitLogError, OSError: a root does not answer; run it again.
     """
-    before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),))
+    before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),), version=0)
     fresh = [storage for storage in new if all(each.url != storage.url for each in before.data)]
     if len(before.data) + len(fresh) > MAX_ROOTS:
         raise UsageError(f"{len(before.data) + len(fresh)} roots for data: at most {MAX_ROOTS} can belong together")
-    old = [_opened(own, each) for each in before.every()]
+    old, begun = [_opened(own, each) for each in before.deciding_first()], list[Listed]()
     for storage in fresh:
-        _refuse_other(storage, before)
+        begun += _begun(storage, before)
         same = next((each for each in old if each.place() is not None and each.place() == storage.place()), None)
         if same is not None:
             raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
@@ -64,7 +65,7 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
     ids = [root_id(storage) for storage in every]
     distinct(every, ids)
     added = tuple(Address(found, storage.url) for found, storage in zip(ids[len(old) :], fresh, strict=True))
-    after = Listed((*before.data, *added), before.metadata)
+    after = before.followed_by((*before.data, *added), before.metadata, begun)
     for storage in [*fresh, *old]:
         Roots.of(storage).change(after)
     return after
@@ -77,9 +78,11 @@ def remove_root(roots: Roots, root: str) -> None:
         CommitLogError, OSError: one of those that stay does not answer; run it again.
     """
     listed = roots.listed()
-    after = Listed(tuple(each for each in listed.data if each.id != root), listed.metadata)
+    after = listed.followed_by((each for each in listed.data if each.id != root), listed.metadata)
     own = roots.own_id()
-    for address in sorted(listed.every(), key=lambda each: (each.id == root, each.id == own)):
+    with suppress(CommitLogError, OSError):  # it may be gone; once this root's list has changed it is not opened
+        roots.open(root)
+    for address in sorted(listed.deciding_first(), key=lambda each: each.id == root):
         try:
             (roots if address.id == own else Roots.of(roots.open(address.id))).change(after)
         except (CommitLogError, OSError) as error:
@@ -99,15 +102,20 @@ def _opened(own: Storage, address: Address) -> Storage:
     return storage
 
 
-def _refuse_other(storage: Storage, before: Listed) -> None:
-    """Refuse a place where there is a root, unless an earlier call was cut off before all listed it."""
+def _begun(storage: Storage, before: Listed) -> list[Listed]:
+    """Return the list that an earlier call, which was cut off before all had it, left at a place.
+
+    Raises:
+        UsageError: there is another root.
+    """
     if not storage.exists(paths.ROOT_MARKER):
-        return
+        return []
     theirs = list_at(storage)
     if theirs is None and not (storage.names(paths.TOPICS) or storage.names(paths.GROUPS)):
-        return
-    if theirs is None or theirs[1].metadata != before.metadata:
+        return []
+    if theirs is None or theirs.metadata != before.metadata:
         raise UsageError(f"there is a commit log at {storage.url} already; nothing was changed: name empty places")
+    return [theirs]
 
 
 # --- Replicas of a topic -------------------------------------------------------------------------------------------

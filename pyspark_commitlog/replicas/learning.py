@@ -181,7 +181,7 @@ def _complete(
                 try:
                     bring(needed, target.storage, donors)
                 except NowhereError:
-                    if number > settled:  # below it is in segments
+                    if number > settled and not unit.files.is_over(entry, newest.entry):  # below it is in segments
                         raise
 
 
@@ -242,16 +242,19 @@ def _first(source: Replica) -> int:
 def _provide(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], entry: Entry, newest: Entry
 ) -> None:
-    """Have all that an entry needs at the target, durable."""
+    """Have all that an entry needs at the target, durable; of a former incarnation of the unit what there is."""
     unit.files.prepare(target.storage, entry)
+    missing = (NowhereError,) if unit.files.is_over(entry, newest) else ()
     for needed in unit.files.tables(entry):
-        bring(needed, target.storage, chain([source.storage], donors))
+        with suppress(*missing):
+            bring(needed, target.storage, chain([source.storage], donors))
 
     def side(topic_id: str, named: Json) -> bytes:
         return source.journal.side(topic_id, named)
 
     for needed in unit.files.chunks(entry, newest, side):
-        bring(needed, target.storage, donors)
+        with suppress(*missing):
+            bring(needed, target.storage, donors)
 
 
 def bring(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
@@ -283,7 +286,10 @@ def replace(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
             return
         except (_DonorError, CorruptionError) as error:
             failures.append(str(error))
-    raise NowhereError(f"{target.url} lacks {needed.path}, and no other root has it: {'; '.join(failures)}")
+    raise NowhereError(
+        f"{target.url} lacks {needed.path}, and no other root has it: {'; '.join(failures)}. Bring a root back that "
+        "may have it; what none has, `commitlog void` gives up"
+    )
 
 
 class SupersededError(ReplicaNotAvailableError):

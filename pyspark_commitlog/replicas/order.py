@@ -104,8 +104,8 @@ class Order:
             answer = plan(base, slot)
             if not isinstance(answer, Draft):
                 return answer
-            if base is not None and base.entry.features:  # the name is made again: its replicas stay
-                return with_state(answer, rules.after_other(state_of(base.entry), base.sequence, slot.sequence))
+            if base is not None and base.entry.features:
+                return with_state(answer, rules.made_again(state_of(base.entry), base.sequence, slot.sequence))
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
 
         self.places.decided()  # raises where the root is not the one that it was

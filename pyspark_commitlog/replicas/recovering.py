@@ -178,7 +178,7 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
     if left.metadata is None:
         if left.storage.exists(paths.ROOT_MARKER):
             theirs = list_at(left.storage)
-            begun = theirs is not None and any(each.url == left.storage.url for each in theirs[1].metadata)
+            begun = theirs is not None and any(each.url == left.storage.url for each in theirs.metadata)
             if not begun and (theirs or left.storage.names(paths.TOPICS) or left.storage.names(paths.GROUPS)):
                 raise UsageError(f"there is a commit log at {left.storage.url} already: name an empty place")
         make(left.storage)
@@ -189,8 +189,11 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
 
 
 def _after(left: Left) -> Listed:
+    """Return the list of the roots that are left; it follows all that they have."""
     assert left.metadata is not None
-    return Listed(left.data, (left.metadata,))
+    there = [list_at(storage) for storage in (*(left.roots.open(each.id) for each in left.data), left.storage)]
+    seen = [each for each in there if each is not None]
+    return left.roots.listed().followed_by(left.data, (left.metadata,), seen, recovers=True)
 
 
 def recover(left: Left, order: Order) -> Found | None:
@@ -278,5 +281,5 @@ def finish(left: Left) -> None:
         CommitLogError, OSError: one of them does not answer; run it again.
     """
     listed = _after(left)
-    for address in left.data:
+    for address in sorted(left.data, key=lambda each: each != left.metadata):
         Roots.of(left.roots.open(address.id)).change(listed)

@@ -2,22 +2,32 @@
 
 A root is known by the id in its marker. What a URL leads to counts only while its marker has that id: a directory that
 was emptied, or mounted somewhere else, is not the replica that it was (DESIGN 7, rule 11).
+
+Which of two lists is the newer one they say themselves (``Listed.order``): a root's journal of them begins when it is
+added, and goes back with a copy. A list counts when the first metadata root has taken it: that is asked before the
+others, but for roots that are added, and refuses a list that does not follow its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Annotated
 from weakref import WeakSet
 
 from msgspec import Meta
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    ConflictError,
+    CorruptionError,
+    ReplicaNotAvailableError,
+    UsageError,
+)
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, check_seal, check_version
-from pyspark_commitlog.format.shape import Id, Shape, Text, check, checked_json, damage
+from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, checked_json, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
@@ -42,10 +52,43 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The roots that belong together: those that hold data, in the order given, and those that decide."""
+    """The roots that belong together: those that hold data, in the order given, and those that decide.
+
+    ``generation`` counts what ``recover`` gave up, ``version`` the lists since then; one may be left out.
+    """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
+    generation: int = 0
+    version: int = 1
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Return what is higher of a list that was made later."""
+        return self.generation, self.version
+
+    def followed_by(
+        self,
+        data: Iterable[Address],
+        metadata: Iterable[Address],
+        seen: Iterable[Listed] = (),
+        *,
+        recovers: bool = False,
+    ) -> Listed:
+        """Return the next list, with these roots; one that has just them already stays as it is.
+
+        Args:
+            data, metadata: as of a list.
+            seen: lists at other roots, which it has to follow as well: an earlier run was cut off there.
+            recovers: the roots that decided are given up, whatever they have listed.
+        """
+        newest = max((self, *seen), key=lambda each: each.order)
+        after = replace(newest, data=tuple(data), metadata=tuple(metadata))
+        if after == newest:
+            return newest
+        if recovers:
+            return replace(after, generation=newest.generation + 1, version=1)
+        return replace(after, version=newest.version + 1)
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
@@ -54,6 +97,10 @@ class Listed:
     def every(self) -> tuple[Address, ...]:
         """Return all roots, each once."""
         return tuple({each.id: each for each in (*self.data, *self.metadata)}.values())
+
+    def deciding_first(self) -> tuple[Address, ...]:
+        """Return all roots, each once, in the order in which they take another list."""
+        return tuple({each.id: each for each in (*self.metadata, *self.data)}.values())
 
     def urls(self) -> list[str]:
         """Return where all roots are."""
@@ -64,13 +111,15 @@ class Listed:
         return {
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
+            "generation": self.generation,
+            "version": self.version,
         }
 
     @classmethod
     def from_json(cls, body: Json) -> Listed:
         """Return the value of the JSON form."""
         data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        return cls(tuple(data), tuple(metadata))
+        return cls(tuple(data), tuple(metadata), body["generation"], body["version"])
 
 
 class _RootsEntry(Shape):
@@ -78,6 +127,8 @@ class _RootsEntry(Shape):
 
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
+    generation: Whole
+    version: Whole
 
 
 def _check_entry(body: Json, where: str) -> None:
@@ -94,7 +145,7 @@ class Roots:
         self._storage = storage
         self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry)
         self._listed: Listed | None = None
-        self._number, self._compared = 0, False
+        self._compared = False
         self._own: str | None = None
         self._opened: dict[str, Storage] = {}
         self._lock = Lock()
@@ -122,7 +173,7 @@ class Roots:
                         f"{self._storage.url}/{paths.REPLICAS_JOURNAL}: the list of the roots that belong together is "
                         "missing: copy that directory from another of them"
                     )
-                return self._know(stored.sequence, Listed.from_json(stored.entry.body))
+                self._listed = Listed.from_json(stored.entry.body)
             return self._listed
 
     def compare(self, *, again: bool = False) -> bool:
@@ -135,7 +186,7 @@ class Roots:
         """
         if self._compared and not again:
             return False
-        listed, newer = self.listed(), False
+        listed = newest = self.listed()
         for address in listed.every():
             if address.url == self._storage.url:
                 continue
@@ -143,39 +194,54 @@ class Roots:
                 theirs = list_at(limited(self._storage.peer(address.url)))
             except (CommitLogError, OSError):  # it is asked for what it has when that is needed
                 continue
-            if theirs is not None and theirs[0] > self._number:
-                self._take(*theirs)
-                newer = True
+            if theirs is not None and self._follows(theirs, newest):
+                newest = theirs
+        if newest != listed:
+            self._take(newest)
         self._compared = True
-        return newer
+        return newest != listed
 
-    def _take(self, number: int, listed: Listed) -> None:
+    def _follows(self, theirs: Listed, known: Listed) -> bool:
+        """Return whether another root's list is of after one that is known here.
+
+        Of two that follow the same one the metadata root has taken that of the others: they don't ask a root that it
+        does not list.
+        """
+        if theirs.order == known.order and theirs != known:
+            return theirs.address(self.own_id()) is None
+        return theirs.order > known.order
+
+    def _take(self, listed: Listed) -> None:
         if listed.address(self.own_id()) is None:
             raise ReplicaNotAvailableError(
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"
             )
         with self._lock:
-            self._know(number, listed)
-
-    def _know(self, number: int, listed: Listed) -> Listed:
-        """Take a list, holding the lock; the number last: a child that is forked in between reads it again."""
-        self._listed = listed
-        self._number = number
-        return listed
+            self._listed = listed
 
     def change(self, listed: Listed) -> None:
-        """Have this root list other roots from now on, if it does not yet."""
+        """Have this root list other roots from now on, if it does not yet.
+
+        Raises:
+            ConflictError: its list does not come before this one: nothing was changed here.
+        """
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
-        def plan(base: Stored | None, slot: Slot) -> Draft[int] | Unchanged[int]:
-            if base is not None and Listed.from_json(base.entry.body) == listed:
-                return Unchanged(base.sequence)
-            return Draft("recover", "", listed.to_json(), result=slot.sequence)
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+            known = None if base is None else Listed.from_json(base.entry.body)
+            if known == listed:
+                return Unchanged(None)
+            if known is not None and known.order >= listed.order:
+                raise ConflictError(
+                    f"{self._storage.url} lists other roots since this was begun ({', '.join(known.urls())}): somebody "
+                    "else adds roots, or takes some out; nothing was changed there: run it again"
+                )
+            return Draft("recover", "", listed.to_json(), result=None)
 
-        number = self._journal.append(plan).result
+        self._journal.append(plan)
         with self._lock:
-            self._know(number, listed)
+            self._listed = listed
 
     def write(self, listed: Listed) -> None:
         """Write the list at this root, for the first time."""
@@ -222,8 +288,9 @@ class Roots:
             return found
         with self._lock:
             stored = self._journal.newest()
-            if stored is not None and stored.sequence > self._number:
-                self._know(stored.sequence, Listed.from_json(stored.entry.body))
+            here = None if stored is None else Listed.from_json(stored.entry.body)
+            if here is not None and (self._listed is None or here.order > self._listed.order):
+                self._listed = here
         return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
@@ -248,14 +315,14 @@ class Roots:
         return True
 
 
-def list_at(storage: Storage) -> tuple[int, Listed] | None:
-    """Return the list of a root, and the number of its entry; None where it has none.
+def list_at(storage: Storage) -> Listed | None:
+    """Return the list of a root; None where it has none.
 
     Raises:
         CommitLogError, OSError: it does not answer, or its list is damaged.
     """
     stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry).newest()
-    return None if stored is None else (stored.sequence, Listed.from_json(stored.entry.body))
+    return None if stored is None else Listed.from_json(stored.entry.body)
 
 
 def check_identity(storage: Storage, address: Address) -> None:

@@ -86,6 +86,14 @@ def created(of: MetadataSet, replicas: Sequence[str], leader: str, number: int) 
     return ReplicaState(of, roots, roots, (), {}, leader, 0, number, {}, ())
 
 
+def made_again(base: ReplicaState, base_number: int, number: int) -> ReplicaState:
+    """Return the state after the entry that makes a topic again which was deleted; its replicas stay.
+
+    No append of the deleted one lives: an election has nothing of it to make void.
+    """
+    return after_other(replace(base, on={}), base_number, number)
+
+
 def after_append(
     base: ReplicaState, number: int, on: Iterable[str], *, acks_all: bool, min_insync: int
 ) -> ReplicaState:

@@ -71,6 +71,9 @@ class UnitFiles(Protocol):
             uncleanly: the entry itself, where what it makes void may have been read, or was promised.
         """
 
+    def is_over(self, entry: Entry, newest: Entry) -> bool:
+        """Return whether an entry is of a former incarnation of the unit: by ``newest`` nobody needs its files."""
+
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return whether an entry is an append that ``newest`` does not call void."""
 
@@ -119,6 +122,10 @@ class NoAppends:
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make nothing."""
+
+    def is_over(self, entry: Entry, newest: Entry) -> bool:
+        """Return False: there is one incarnation."""
+        return False
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return False: there are no appends."""

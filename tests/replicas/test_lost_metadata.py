@@ -261,7 +261,7 @@ def test_a_unit_that_others_decide_is_not_gone_on_with(roots: Replicated) -> Non
     roots.create()
     roots.write(b"0")
     roots.take_away("m")
-    roots.hooks["a"] = no_device_at("replicas/journal")
+    roots.hooks["c"] = no_device_at("replicas/journal")
     with pytest.raises(CommitLogError):
         recover(roots, "m", to="c", at="a")
     roots.hooks.clear()

@@ -260,9 +260,12 @@ class PartitionReader:
 
     def _explained(self, error: Exception, span: Span, position: int) -> CorruptionError:
         what = "is missing" if isinstance(error, FileNotFoundError) else str(error)
+        remedy = "restore it from a copy"
+        if self._view.topic.is_replicated:
+            remedy = f"`commitlog repair {self._topic.storage.url}` fetches it from another root"
         return CorruptionError(
             f"topic {self._topic.name!r} partition {self._partition} offset {position}: {span.path} {what}. The newest "
-            "entries still name it: restore it from a copy"
+            f"entries still name it: {remedy}"
         )
 
     def _look_again(self) -> None:

@@ -105,7 +105,8 @@ def settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[in
 def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     """Void what power loss took of chunks that were never synced (acks=0; rule R5). Only a settler calls it, locked.
 
-    Any other damage stays: it is an operator's to judge.
+    Any other damage stays: it is an operator's to judge. So does that of a topic with replicas: another root may have
+    the chunk whole, and what is voided is void for all.
 
     Returns:
         Whether there was any.
@@ -113,7 +114,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
 
     def plan(base: Stored | None, slot: Slot) -> Answer:
         stored, state = topic.newest_at(base, topic_id)
-        if state.unsynced_from is None:
+        if state.unsynced_from is None or state.is_replicated:
             return Unchanged(())
         _, settled = topic.settled(topic_id)
         lost = look(topic, stored, state, settled, None, {}, force=False, since=state.unsynced_from)

@@ -248,10 +248,12 @@ def commit(
         check_writer(writer, topic.name)
     topic.forget_defaults(kept=True)
     durable = durable or not topic.storage.can_append
-    batch = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
+    every = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:
         stored, state = topic.newest_at(base, topic_id)
+        # of a topic with replicas each chunk is synced at the leader before its entry is decided, whatever acks says
+        batch = replace(every, durable=durable or state.is_replicated)
         row = topic.writer(state, writer.writer_id) if writer else None
         planned = plan_commit(state, batch, row, slot)
         if planned is None:
@@ -260,14 +262,14 @@ def commit(
         _check_keys(topic, state, batch)
         if not state.is_replicated:  # else it is looked at each replica where they are
             _find_chunks(topic, topic_id, planned.chunks)
-        if durable:
+        if batch.durable:
             planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
         draft = _draft(topic, stored, planned, batch, row, slot)
         return replace(draft, acks_all=acks_all and durable, hw_later=hw_later)
 
     stored, committed = topic.journal.append(plan)
     if stored is not None:
-        _warn_of_old(topic, topic_id, sum(task.old for task in staged), batch.rows)
+        _warn_of_old(topic, topic_id, sum(task.old for task in staged), every.rows)
     return committed
 
 
