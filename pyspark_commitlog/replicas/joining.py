@@ -64,7 +64,7 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
     ids = [root_id(storage) for storage in every]
     distinct(every, ids)
     added = tuple(Address(found, storage.url) for found, storage in zip(ids[len(old) :], fresh, strict=True))
-    after = Listed((*before.data, *added), before.metadata)
+    after = Listed((*before.data, *added), before.metadata, before.version + 1)
     for storage in [*fresh, *old]:
         Roots.of(storage).change(after)
     return after
@@ -77,7 +77,7 @@ def remove_root(roots: Roots, root: str) -> None:
         CommitLogError, OSError: one of those that stay does not answer; run it again.
     """
     listed = roots.listed()
-    after = Listed(tuple(each for each in listed.data if each.id != root), listed.metadata)
+    after = Listed(tuple(each for each in listed.data if each.id != root), listed.metadata, listed.version + 1)
     own = roots.own_id()
     for address in sorted(listed.every(), key=lambda each: (each.id == root, each.id == own)):
         try:
@@ -100,13 +100,21 @@ def _opened(own: Storage, address: Address) -> Storage:
 
 
 def _refuse_other(storage: Storage, before: Listed) -> None:
-    """Refuse a place where there is a root, unless an earlier call was cut off before all listed it."""
+    """Refuse a place where there is a root, unless an earlier call was cut off before all listed it.
+
+    One that was emptied may have entries again, of a process that did not know.
+    """
     if not storage.exists(paths.ROOT_MARKER):
+        if storage.names(paths.TOPICS) or storage.names(paths.GROUPS):
+            raise UsageError(
+                f"{storage.url} is not empty: there are {paths.TOPICS} or {paths.GROUPS} without {paths.ROOT_MARKER}; "
+                "nothing was changed: empty it, or name another place"
+            )
         return
     theirs = list_at(storage)
     if theirs is None and not (storage.names(paths.TOPICS) or storage.names(paths.GROUPS)):
         return
-    if theirs is None or theirs[1].metadata != before.metadata:
+    if theirs is None or theirs.metadata != before.metadata:
         raise UsageError(f"there is a commit log at {storage.url} already; nothing was changed: name empty places")
 
 

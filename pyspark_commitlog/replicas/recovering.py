@@ -32,12 +32,13 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 @dataclass
 class Left:
-    """The roots with data that are left, and where it is decided from now on."""
+    """The roots with data that are left, where it is decided from now on, and the version of what they will list."""
 
     roots: Roots
     data: tuple[Address, ...]
     storage: Storage
     metadata: Address | None = None
+    version: int = 1
 
 
 @dataclass
@@ -90,7 +91,9 @@ def left_of(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Left:
             raise UsageError(f"{address} does not answer, and may have more than others: bring it back, or give it up")
     if any(address.url == metadata.url for address in given_up):
         raise UsageError(f"{metadata.url} is given up: it can't hold the metadata")
-    return Left(roots, data, metadata, there)
+    lists = [list_at(roots.open(address.id)) for address in data]
+    newest = max(each.version for each in (listed, *lists) if each is not None)
+    return Left(roots, data, metadata, there, newest + 1)
 
 
 def _named(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
@@ -178,7 +181,7 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
     if left.metadata is None:
         if left.storage.exists(paths.ROOT_MARKER):
             theirs = list_at(left.storage)
-            begun = theirs is not None and any(each.url == left.storage.url for each in theirs[1].metadata)
+            begun = theirs is not None and any(each.url == left.storage.url for each in theirs.metadata)
             if not begun and (theirs or left.storage.names(paths.TOPICS) or left.storage.names(paths.GROUPS)):
                 raise UsageError(f"there is a commit log at {left.storage.url} already: name an empty place")
         make(left.storage)
@@ -190,7 +193,7 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
 
 def _after(left: Left) -> Listed:
     assert left.metadata is not None
-    return Listed(left.data, (left.metadata,))
+    return Listed(left.data, (left.metadata,), left.version)
 
 
 def recover(left: Left, order: Order) -> Found | None:

@@ -7,7 +7,7 @@ was emptied, or mounted somewhere else, is not the replica that it was (DESIGN 7
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Annotated
 from weakref import WeakSet
@@ -17,7 +17,7 @@ from msgspec import Meta
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, check_seal, check_version
-from pyspark_commitlog.format.shape import Id, Shape, Text, check, checked_json, damage
+from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, checked_json, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
@@ -42,10 +42,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The roots that belong together: those that hold data, in the order given, and those that decide."""
+    """The roots that belong together: those that hold data, in the order given, and those that decide.
+
+    ``version`` counts its changes, wherever they are written: a root that was added later has fewer entries of it than
+    one that was set back to a copy of before.
+    """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
+    version: int = field(default=0, compare=False)
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
@@ -64,13 +69,15 @@ class Listed:
         return {
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
+            "version": self.version,
         }
 
     @classmethod
-    def from_json(cls, body: Json) -> Listed:
-        """Return the value of the JSON form."""
+    def from_entry(cls, stored: Stored) -> Listed:
+        """Return what an entry lists; one of an earlier release is as old as its number says."""
+        body = stored.entry.body
         data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        return cls(tuple(data), tuple(metadata))
+        return cls(tuple(data), tuple(metadata), body.get("version", stored.sequence))
 
 
 class _RootsEntry(Shape):
@@ -78,6 +85,7 @@ class _RootsEntry(Shape):
 
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
+    version: Whole = 0
 
 
 def _check_entry(body: Json, where: str) -> None:
@@ -94,7 +102,7 @@ class Roots:
         self._storage = storage
         self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry)
         self._listed: Listed | None = None
-        self._number, self._compared = 0, False
+        self._compared = False
         self._own: str | None = None
         self._opened: dict[str, Storage] = {}
         self._lock = Lock()
@@ -122,7 +130,7 @@ class Roots:
                         f"{self._storage.url}/{paths.REPLICAS_JOURNAL}: the list of the roots that belong together is "
                         "missing: copy that directory from another of them"
                     )
-                return self._know(stored.sequence, Listed.from_json(stored.entry.body))
+                self._listed = Listed.from_entry(stored)
             return self._listed
 
     def compare(self, *, again: bool = False) -> bool:
@@ -143,39 +151,33 @@ class Roots:
                 theirs = list_at(limited(self._storage.peer(address.url)))
             except (CommitLogError, OSError):  # it is asked for what it has when that is needed
                 continue
-            if theirs is not None and theirs[0] > self._number:
-                self._take(*theirs)
+            if theirs is not None and theirs.version > self.listed().version:
+                self._take(theirs)
                 newer = True
         self._compared = True
         return newer
 
-    def _take(self, number: int, listed: Listed) -> None:
+    def _take(self, listed: Listed) -> None:
         if listed.address(self.own_id()) is None:
             raise ReplicaNotAvailableError(
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"
             )
         with self._lock:
-            self._know(number, listed)
-
-    def _know(self, number: int, listed: Listed) -> Listed:
-        """Take a list, holding the lock; the number last: a child that is forked in between reads it again."""
-        self._listed = listed
-        self._number = number
-        return listed
+            self._listed = listed
 
     def change(self, listed: Listed) -> None:
         """Have this root list other roots from now on, if it does not yet."""
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
-        def plan(base: Stored | None, slot: Slot) -> Draft[int] | Unchanged[int]:
-            if base is not None and Listed.from_json(base.entry.body) == listed:
-                return Unchanged(base.sequence)
-            return Draft("recover", "", listed.to_json(), result=slot.sequence)
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+            if base is not None and Listed.from_entry(base) == listed:
+                return Unchanged(None)
+            return Draft("recover", "", listed.to_json(), result=None)
 
-        number = self._journal.append(plan).result
+        self._journal.append(plan)
         with self._lock:
-            self._know(number, listed)
+            self._listed = listed
 
     def write(self, listed: Listed) -> None:
         """Write the list at this root, for the first time."""
@@ -222,8 +224,9 @@ class Roots:
             return found
         with self._lock:
             stored = self._journal.newest()
-            if stored is not None and stored.sequence > self._number:
-                self._know(stored.sequence, Listed.from_json(stored.entry.body))
+            now = None if stored is None else Listed.from_entry(stored)
+            if now is not None and (self._listed is None or now.version > self._listed.version):
+                self._listed = now
         return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
@@ -248,14 +251,14 @@ class Roots:
         return True
 
 
-def list_at(storage: Storage) -> tuple[int, Listed] | None:
-    """Return the list of a root, and the number of its entry; None where it has none.
+def list_at(storage: Storage) -> Listed | None:
+    """Return the list of a root; None where it has none.
 
     Raises:
         CommitLogError, OSError: it does not answer, or its list is damaged.
     """
     stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry).newest()
-    return None if stored is None else (stored.sequence, Listed.from_json(stored.entry.body))
+    return None if stored is None else Listed.from_entry(stored)
 
 
 def check_identity(storage: Storage, address: Address) -> None:
