@@ -186,23 +186,34 @@ class JournalReader:
         parsed = (paths.parse_entry(name) for name in self._storage.names(self._directory))
         return [sequence for sequence in parsed if sequence is not None]
 
-    def missing(self) -> int | None:
+    def missing(self, *, before: bool = False) -> int | None:
         """Return the last number that is missing between entries which are there; None for none.
 
         Looked at once after each listing: what is reached from an entry that is there, and stays there, follows it.
+
+        Args:
+            before: what came before the first entry that is there counts, too.
         """
         if self._complete == self.listings:
             return None
-        found, sequences = None, self.sequences()
-        for before, after in pairwise(sequences):
-            if after == before + 1:
+        sequences = self.sequences()
+        found: int | None = None
+        if before and sequences:
+            with suppress(FileNotFoundError):  # collected while it was listed
+                found = sequences[0] - 1 if self.read(sequences[0]).entry.prev else None
+        for last, after in pairwise(sequences):
+            if after == last + 1:
                 continue
             with suppress(FileNotFoundError):  # collected while it was listed, and what came after it perhaps
-                following = self.read(before).entry.following
+                following = self.read(last).entry.following
                 found = after - 1 if following < after and not self._storage.exists(self._path(following)) else found
         if found is None:
-            self._complete = self.listings
+            self.lacks_nothing()
         return found
+
+    def lacks_nothing(self) -> None:
+        """Take that no entry is missing, or what is has been settled: it is not looked at before the next listing."""
+        self._complete = self.listings
 
     def stays(self, stored: Stored, seen: Moment) -> bool:
         """Return whether an entry that was seen at a moment is there as the very file that it was (the anchor rule).

@@ -88,6 +88,11 @@ class TopicFiles:
         newest = settle_journal(storage, TopicPaths(self._name, topic_id)).newest()
         return 0 if newest is None else int(newest.entry.body["through"][0])
 
+    def begins(self, newest: Entry) -> int:
+        """Return the number of the first entry that a root needs: none of a life of before, nor of what is deleted."""
+        state = TopicState.from_entry(newest.topic_id, newest.body)
+        return newest.sequence if state.deleted else state.created
+
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make the directories of a topic that is created, and its first settle entry."""
         if entry.kind == "create":

@@ -105,10 +105,17 @@ def _opened(own: Storage, address: Address) -> Storage:
 def _begun(storage: Storage, before: Listed) -> list[Listed]:
     """Return the list that an earlier call, which was cut off before all had it, left at a place.
 
+    One that was emptied may have entries again, of a process that did not know.
+
     Raises:
-        UsageError: there is another root.
+        UsageError: there is another root, or what is none.
     """
     if not storage.exists(paths.ROOT_MARKER):
+        if storage.names(paths.TOPICS) or storage.names(paths.GROUPS):
+            raise UsageError(
+                f"{storage.url} is not empty: there are {paths.TOPICS} or {paths.GROUPS} without {paths.ROOT_MARKER}; "
+                "nothing was changed: empty it, or name another place"
+            )
         return []
     theirs = list_at(storage)
     if theirs is None and not (storage.names(paths.TOPICS) or storage.names(paths.GROUPS)):

@@ -39,17 +39,23 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A unit at one root: the root's id and storage, the unit, and its journal there."""
+    """A unit at one root: the root's id and storage, the unit, and its journal there.
+
+    ``data``: it holds the records, too, so what it has collected, or begins after, it has settled.
+    """
 
     id: str
     storage: Storage
     unit: Unit
     journal: Journal
+    data: bool = False
 
     @classmethod
-    def at(cls, root: str, storage: Storage, unit: Unit, check: Callable[[Json, str], object]) -> Replica:
+    def at(
+        cls, root: str, storage: Storage, unit: Unit, check: Callable[[Json, str], object], *, data: bool = False
+    ) -> Replica:
         """Return a unit at a root."""
-        return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check))
+        return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check), data)
 
     def learned(self) -> Stored | None:
         """Return the newest entry that this root has learned, made safe from power loss: what counts it has to.
@@ -68,8 +74,12 @@ class Replica:
 
     def _refuse_gap(self, newest: Stored) -> None:
         """Refuse a root that lacks what it has not settled: a process put an entry there while it was restored."""
-        missing = None if self.unit.whole else self.journal.missing()
-        if missing is None or missing <= self.unit.files.settled(self.storage, newest.entry.topic_id):
+        missing = None if self.unit.whole else self.journal.missing(before=self.data)
+        if missing is None:
+            return
+        files, entry = self.unit.files, newest.entry
+        if missing < files.begins(entry) or missing <= files.settled(self.storage, entry.topic_id):
+            self.journal.lacks_nothing()
             return
         raise ReplicaNotAvailableError(
             f"{self.storage.url}/{self.unit.directory}: entry {missing} is missing, and not settled, below entry "

@@ -61,7 +61,8 @@ class Places:
             ReplicaNotAvailableError: it does not answer, or is another root now.
         """
         if root not in self._at:
-            made = Replica.at(root, self.roots.open(root), self.unit, self._check)
+            data = any(address.id == root for address in self.roots.listed().data)
+            made = Replica.at(root, self.roots.open(root), self.unit, self._check, data=data)
             known = self._known.pop(made.storage.url, None)  # once: a root that is opened again is asked again
             if known is not None:
                 made.journal.go_on_from(known)

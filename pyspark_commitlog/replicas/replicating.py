@@ -23,6 +23,8 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 #: Units of which something is done at a time: what takes long is to wait for disks.
 AT_ONCE = 4
+#: A root is near that has learned all within so many seconds, or lacks so few entries; and how often it tries to be.
+_NEAR_SECONDS, _NEAR_ENTRIES, _ROUNDS = 2.0, 16, 10
 
 
 @dataclass
@@ -94,12 +96,34 @@ def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments |
         if root in state.isr or root in done.failed:
             continue
         try:
-            learn_or_catch_up(places, root, segments, newest)
+            _come_near(order, root, newest, segments)
             if order.pusher.join(root):
                 done.joined.append(root)
         except (CommitLogError, OSError) as error:
             places.forget(root)
             done.failed[root] = str(error)
+
+
+def _come_near(order: Order, root: str, newest: Stored, segments: Segments | None) -> None:
+    """Have a root learn until it soon learns what is left: once it joins, whoever writes waits for it.
+
+    Raises:
+        ReplicaNotAvailableError: others write as fast as it learns, or it can't.
+        CommitLogError, OSError: it does not answer.
+    """
+    places = order.places
+    for _ in range(_ROUNDS):
+        began = places.now()
+        learned = learn_or_catch_up(places, root, segments, newest)
+        if places.now() - began <= _NEAR_SECONDS:
+            return
+        newest = places.newest()
+        if newest.sequence - learned <= _NEAR_ENTRIES:
+            return
+    raise ReplicaNotAvailableError(
+        f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {_ROUNDS} rounds: others "
+        "write as fast as it learns, and would wait for it if it joined. Run it again when less is written"
+    )
 
 
 def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:

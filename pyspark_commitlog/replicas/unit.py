@@ -89,6 +89,9 @@ class UnitFiles(Protocol):
     def settled(self, storage: Storage, topic_id: str) -> int:
         """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
 
+    def begins(self, newest: Entry) -> int:
+        """Return the number of the first entry that a root needs: none of a life of before, nor of what is deleted."""
+
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make what a root has to have before it learns an entry: the directories of a topic that is created."""
 
@@ -119,6 +122,10 @@ class NoAppends:
     def settled(self, storage: Storage, topic_id: str) -> int:
         """Return 0: nothing is settled."""
         return 0
+
+    def begins(self, newest: Entry) -> int:
+        """Return the newest entry's number: it says all there is."""
+        return newest.sequence
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make nothing."""

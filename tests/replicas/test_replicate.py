@@ -61,6 +61,45 @@ def test_a_root_that_is_out_of_sync_is_taken_back(roots: Replicated) -> None:
     assert roots.values("c") == [b"1"]
 
 
+def far_behind(roots: Replicated, meanwhile: int) -> None:
+    """Have a root be out of sync that learns an entry a second; others write so often meanwhile, as fast."""
+    roots.create()
+    roots.take_away("c")
+    for _ in range(10):
+        roots.write(b"1")
+    roots.give_back("c")
+    left = iter(range(2 * meanwhile))
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "before") and "t/journal/" in path:
+            roots.clock.advance(1_000)
+            if next(left, 0) % 2:  # a write is two entries: the other one says what readers see
+                roots.write(b"2")
+
+    roots.hooks["c"] = hook
+
+
+def test_a_root_that_is_slow_joins_when_little_is_left_to_learn(roots: Replicated) -> None:
+    """From the entry on that says so whoever writes waits for it."""
+    far_behind(roots, 20)
+    lags = []
+
+    def look(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "after") and roots.state().joining:
+            lags.append(entries(roots) - entries(roots, "c"))
+
+    roots.hooks["m"] = look
+    assert roots.log().replicate("t").joined == (roots.id_of("c"),)
+    assert 0 < lags[0] <= 20, lags
+
+
+def test_a_root_that_learns_slower_than_others_write_holds_up_none(roots: Replicated) -> None:
+    far_behind(roots, 200)
+    done = roots.log().replicate("t")
+    assert "others write as fast as it learns" in done.failed[roots.id_of("c")]
+    assert roots.state().joining == ()
+
+
 def test_a_root_that_can_not_learn_is_not_made_to_join(roots: Replicated) -> None:
     """Writers push to those that join: one that never can would hold up each of them."""
     roots.create()

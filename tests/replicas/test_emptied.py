@@ -1,0 +1,123 @@
+"""A root that was emptied, and replaced; and one that was set back to before that.
+
+Interleavings:
+
+1. A process that has seen what a bucket holds stops; the bucket is emptied; it goes on, and puts what comes next. A disk
+   has no directory for that any more, a bucket takes it. The entry is in nobody's way, and stands for nothing.
+2. Another root takes the place: what stands there already it has not learned.
+3. A root that is set back lists those of before, under a number that new roots' lists have not reached.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError, UsageError
+from tests.crash.conftest import fast_path as fast_path
+from tests.support.replicas import Replicated, no_device
+
+
+@pytest.fixture
+def roots(fast_path: Path) -> Replicated:
+    return Replicated(fast_path)
+
+
+def _replaced_without(roots: Replicated, root: str) -> bytes:
+    """Take a root out and empty its place; return the newest entry, as a process has it that goes on pushing."""
+    roots.create()
+    roots.write(b"0", b"1")
+    data = max((roots.path / root / "topics/t/journal").glob("*.json")).read_bytes()
+    roots.log().remove_replicas([str(roots.path / root)])
+    shutil.rmtree(roots.path / root)
+    return data
+
+
+def _put_late(roots: Replicated, root: str, data: bytes) -> None:
+    """Put an entry at a root as a bucket takes it: no directory has to be there."""
+    journal = roots.path / root / "topics/t/journal"
+    journal.mkdir(parents=True)
+    number = json.loads(data.splitlines()[0])["sequence"]
+    (journal / f"{number:020d}.json").write_bytes(data)
+
+
+def test_a_place_with_entries_and_without_a_root_is_not_empty(roots: Replicated) -> None:
+    _put_late(roots, "c", _replaced_without(roots, "c"))
+    with pytest.raises(UsageError, match="/c is not empty"):
+        roots.log().add_replicas([str(roots.path / "c")])
+
+
+def test_a_root_that_begins_at_an_entry_and_has_settled_nothing_is_not_in_sync(roots: Replicated) -> None:
+    """The entry comes after the place was looked at: what is below it nobody looked for."""
+    data = _replaced_without(roots, "c")
+    roots.log().add_replicas([str(roots.path / "c")])
+    _put_late(roots, "c", data)
+    with pytest.raises(ReplicaNotAvailableError, match="entry 2 is missing, and not settled"):
+        roots.log().set_replication_factor("t", 3)
+    assert roots.isr() == "ab"
+
+
+def test_a_root_that_begins_where_it_has_settled_is_asked_once(roots: Replicated) -> None:
+    """What it has collected is not missing; and it is looked at again after a listing only."""
+    roots.create()
+    roots.write(b"0")
+    for name in ("a", "c"):
+        roots.log(name).maintain("t")
+    roots.clock.advance(120_000)
+    roots.log("c").maintain("t")
+    assert not (roots.path / "c/topics/t/journal" / f"{1:020d}.json").exists(), "collected"
+    places = roots.order().places
+    there = places.at(roots.id_of("c"))
+    assert there.learned() is not None
+    roots.hooks["c"] = lambda operation, path, moment: "settle" in path and no_device(operation, path, moment)
+    assert there.learned() is not None
+
+
+def test_a_topic_that_is_made_again_is_learned_where_nothing_is_left_of_the_one_before(roots: Replicated) -> None:
+    """What was settled of it is gone with its directories; the entries that say so stay."""
+    roots.create()
+    roots.write(b"0")
+    for _ in range(2):
+        roots.write(b"1")
+        for name in "abc":
+            roots.log(name).maintain("t")
+        roots.clock.advance(120_000)
+    roots.log().delete_topic("t")
+    for _ in range(2):
+        for name in "abc":
+            roots.log(name).maintain()
+        roots.clock.advance(120_000)
+    roots.create()
+    roots.write(b"2")
+    assert roots.isr() == "abc"
+    assert [roots.values(root) for root in "abc"] == [[b"2"]] * 3
+
+
+# --- What roots list ----------------------------------------------------------------------------------------------
+
+
+def test_a_root_that_was_set_back_gives_up_none_that_came_since(roots: Replicated) -> None:
+    """Its list has a higher number than those of roots that were added later: it is older all the same."""
+    roots.create()
+    for _ in range(2):
+        _replace(roots, "c")
+    shutil.copytree(roots.path / "b", roots.path / "copy")
+    for name in "ca":
+        _replace(roots, name)
+    shutil.rmtree(roots.path / "b")
+    (roots.path / "copy").rename(roots.path / "b")
+    for name in "ac":
+        assert roots.log(name).replicate("t").failed == {}
+    assert roots.log("b").replicate("t").failed == {}
+    assert roots.isr() == "abc"
+
+
+def _replace(roots: Replicated, root: str) -> None:
+    log = roots.log("b")
+    log.remove_replicas([str(roots.path / root)])
+    shutil.rmtree(roots.path / root)
+    log.add_replicas([str(roots.path / root)])
+    assert log.set_replication_factor("t", 3).failed == {}
