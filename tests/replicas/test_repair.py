@@ -30,7 +30,7 @@ from pyspark_commitlog.model import silent
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, elect, no_device
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -202,6 +202,17 @@ def test_two_damaged_roots_make_each_other_whole(roots: Replicated) -> None:
         assert roots.log(root).repair("t").left == ()
         assert roots.values(root) == LARGE[:2]
         assert not faults(roots, root)
+
+
+def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
+    roots.create(config=SMALL)
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE[0], acks_all=False)
+    roots.hooks = {"a": no_device}
+    elect(roots, "b")
+    roots.write(b"1", topic=roots.topic("b"))
+    assert roots.values("b") == [b"1"]
+    assert faults(roots, "b") == ()
 
 
 def test_what_no_root_has_is_named_and_can_be_given_up(roots: Replicated) -> None:
