@@ -58,8 +58,11 @@ class TopicFiles:
         return [Needed(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
-        """Return the chunks that an entry names and that are not void by ``newest``."""
-        if entry.kind != _APPEND or self._voids(entry, newest, side):
+        """Return the chunks that an entry names and that are not void by ``newest``.
+
+        None of a topic that was deleted, and made again by then: nobody reads it, and what was void of it is forgotten.
+        """
+        if entry.kind != _APPEND or entry.topic_id != newest.topic_id or self._voids(entry, newest, side):
             return []
         rows = self._table(entry, "chunks", Chunks, side)
         return self._needed(entry.topic_id, rows)
@@ -98,10 +101,6 @@ class TopicFiles:
         if entry.kind == "create":
             storage.make_directory(paths.journal(self._name))
             make_home(storage, TopicPaths(self._name, entry.topic_id), len(entry.body["state"]["logEnd"]))
-
-    def is_over(self, entry: Entry, newest: Entry) -> bool:
-        """Return whether an entry is of a topic that was deleted, and made again by ``newest``."""
-        return entry.topic_id != newest.topic_id
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return whether an entry is an append that ``newest`` does not call void."""

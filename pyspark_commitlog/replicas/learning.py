@@ -191,7 +191,7 @@ def _complete(
                 try:
                     bring(needed, target.storage, donors)
                 except NowhereError:
-                    if number > settled and not unit.files.is_over(entry, newest.entry):  # below it is in segments
+                    if number > settled:  # below it is in segments
                         raise
 
 
@@ -252,19 +252,16 @@ def _first(source: Replica) -> int:
 def _provide(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], entry: Entry, newest: Entry
 ) -> None:
-    """Have all that an entry needs at the target, durable; of a former incarnation of the unit what there is."""
+    """Have all that an entry needs at the target, durable."""
     unit.files.prepare(target.storage, entry)
-    missing = (NowhereError,) if unit.files.is_over(entry, newest) else ()
     for needed in unit.files.tables(entry):
-        with suppress(*missing):
-            bring(needed, target.storage, chain([source.storage], donors))
+        bring(needed, target.storage, chain([source.storage], donors))
 
     def side(topic_id: str, named: Json) -> bytes:
         return source.journal.side(topic_id, named)
 
     for needed in unit.files.chunks(entry, newest, side):
-        with suppress(*missing):
-            bring(needed, target.storage, donors)
+        bring(needed, target.storage, donors)
 
 
 def bring(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:

@@ -71,9 +71,6 @@ class UnitFiles(Protocol):
             uncleanly: the entry itself, where what it makes void may have been read, or was promised.
         """
 
-    def is_over(self, entry: Entry, newest: Entry) -> bool:
-        """Return whether an entry is of a former incarnation of the unit: by ``newest`` nobody needs its files."""
-
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return whether an entry is an append that ``newest`` does not call void."""
 
@@ -84,7 +81,7 @@ class UnitFiles(Protocol):
         """Return the side files that an entry names."""
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
-        """Return the chunks that an entry names and that are not void by ``newest``; ``side`` reads its tables."""
+        """Return the chunks of an entry that are needed by ``newest``: that is not void; ``side`` reads its tables."""
 
     def settled(self, storage: Storage, topic_id: str) -> int:
         """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
@@ -129,10 +126,6 @@ class NoAppends:
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make nothing."""
-
-    def is_over(self, entry: Entry, newest: Entry) -> bool:
-        """Return False: there is one incarnation."""
-        return False
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
         """Return False: there are no appends."""

@@ -57,6 +57,7 @@ def test_an_election_makes_nothing_of_the_new_topic_void_that_the_former_one_los
     for value in (b"0", b"1", b"2", b"3", b"4"):
         roots.write(value, topic=roots.topic("b"))
     assert roots.isr() == "bc"
+    assert roots.log("b").repair("t").left == (), "nor does repair look for it"
     for root in "bc":
         settle(roots.at(root), state.topic_id)
         assert roots.values(root) == [b"0", b"1", b"2", b"3", b"4"], f"{root} has learned what nobody has chunks of"

@@ -31,7 +31,7 @@ from pyspark_commitlog.log.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import COMPACTED, CONFIG, Replicated, faults, no_device, segment, settle_at
+from tests.support.replicas import COMPACTED, CONFIG, Replicated, elect, faults, no_device, segment, settle_at
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -269,6 +269,17 @@ def test_nothing_is_given_up_that_a_root_could_not_hand_over(roots: Replicated) 
         zero(segment(roots, root), Random(1))
     with pytest.raises(ReplicaNotAvailableError, match="nothing was voided"):
         roots.log("b").void("t")
+
+
+def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
+    roots.create(config=SMALL)
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE[0], acks_all=False)
+    roots.hooks = {"a": no_device}
+    elect(roots, "b")
+    roots.write(b"1", topic=roots.topic("b"))
+    assert roots.values("b") == [b"1"]
+    assert faults(roots, "b") == ()
 
 
 def test_what_no_root_has_is_named_and_can_be_given_up(roots: Replicated) -> None:

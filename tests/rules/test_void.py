@@ -13,6 +13,7 @@ from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionEr
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read import unsettled
 from pyspark_commitlog.log.read.timestamps import find_time
+from pyspark_commitlog.log.repair.verify import verify as check
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
@@ -472,6 +473,24 @@ def test_more_damage_of_the_same_chunk_can_be_given_up_later(world: World) -> No
     world.log().void("t")
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(0, 3)]
     ends_well(world, [3, 4, 5])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: flip(path, 300)], ids=["missing", "damaged"])
+def test_what_is_void_and_not_settled_is_no_fault(world: World, damage: Callable[[Path], None]) -> None:
+    topic = world.create(config=CONFIG)
+    damage(chunk(world, write(topic, 0)))
+    world.log().void("t")
+    verify(world.handle())
+
+
+def test_what_is_damaged_beside_a_void_is_a_fault(world: World) -> None:
+    topic = world.create(config=CONFIG)
+    lost = chunk(world, write(topic, 0))
+    flip(lost, 300)
+    world.log().void("t")
+    flip(lost, frames_of(lost)[2] + 300)
+    (fault,) = check(world.handle()).faults
+    assert "offsets 2 to 2" in fault
 
 
 def test_writers_go_on_and_repetitions_change_nothing(world: World) -> None:

@@ -16,11 +16,11 @@ from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES,
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
-from pyspark_commitlog.log.read.unsettled import Source, unsettled_frames
+from pyspark_commitlog.log.read.unsettled import Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, later
-from pyspark_commitlog.log.state import INLINE, ChunkRef
+from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
 
@@ -300,11 +300,16 @@ class _Checker:
     def _appended(self, entry: Entry, settled: SettleState) -> None:
         named = self.topic.chunks(entry)
         extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).end_offset]
-        for number in sorted({extent.chunk for extent in extents} - {INLINE}):
+        void = {extent.chunk for extent in extents if self._is_void(extent)}  # nobody needs all of its bytes
+        for number in sorted({extent.chunk for extent in extents} - {INLINE, *void}):
             self._guard(self._chunk, named[number])
         for extent in extents:
             chunk = None if extent.chunk == INLINE else named[extent.chunk]
             self._guard(self._extent, Source(entry, extent, chunk))
+
+    def _is_void(self, extent: Extent) -> bool:
+        """Return whether any offset of an extent is void."""
+        return overlaps(self._state.voids_of(extent.partition), extent.base_offset, extent.end_offset)
 
     def _chunk(self, chunk: ChunkRef) -> None:
         self.chunks += 1
@@ -315,6 +320,7 @@ class _Checker:
             self._crc(path, 0, chunk.length, chunk.crc)
 
     def _extent(self, source: Source) -> None:
-        """Walk an extent as the settler would, from its first offset."""
-        for _ in unsettled_frames(self.topic, self._id, [source], from_offset=0):
+        """Walk an extent as the settler would, from its first offset; what is void is passed over."""
+        voids = self._state.voids_of(source.extent.partition)
+        for _ in unsettled_frames(self.topic, self._id, [source], from_offset=0, voids=voids):
             pass
