@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.late_voids import late_voids
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
 from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.repair.void_records import void_records
+from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Repaired
 from pyspark_commitlog.replicas.entries import state_of
@@ -47,22 +48,27 @@ def _repair_named(
     if head is None:
         raise unknown_topic(topic.storage.url, topic.name)
     state = topic.state_of(head.entry)
-    holds = bool(head.entry.features) and places.roots.own_id() in state_of(head.entry).replicas
-    if not holds or state.deleted:  # it only decides, or has no records
+    if not _holds(places, head) or state.deleted:  # it only decides, or has no records
         return mend_named(places, head.sequence), MendedSegments()
     settled = places.unit.files.settled
-    own = settled(topic.storage, state.topic_id)
-    done, mended, holding = mend_named(places, own), MendedSegments(), _holding(topic, head, others)
-    if done.left:  # a chunk goes from where it is settled
-        taken, failures = _take_settled(topic, head, holding, lambda at: settled(at, state.topic_id) > own)
+    done, mended = mend_named(places, settled(topic.storage, state.topic_id)), MendedSegments()
+    holding = _holding(topic, head, others)
+    if done.lost:  # a chunk goes from where it is settled
+        mended, failures = _take_settled(topic, holding, lambda at: settled(at, state.topic_id) >= min(done.lost))
         away += failures
-        if taken:
+        if mended.ranges:
+            settle_on(topic, state.topic_id)  # of what is left some was settled before
             again = mend_named(places, settled(topic.storage, state.topic_id))
-            done = MendedFiles((*done.files, *again.files), again.left)
+            done = MendedFiles((*done.files, *again.files), again.left, again.lost)
     if segments:
-        mended = mend_segments(topic, state.topic_id, holding)
+        mended += mend_segments(topic, state.topic_id, holding)
     settle_on(topic, state.topic_id)  # it finds that what it could not move is whole
     return done, mended
+
+
+def _holds(places: Places, head: Stored) -> bool:
+    """Return whether the root that is asked holds the records of a topic."""
+    return bool(head.entry.features) and places.roots.own_id() in state_of(head.entry).replicas
 
 
 def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[TopicLog]:
@@ -73,9 +79,9 @@ def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[T
 
 
 def _take_settled(
-    topic: TopicLog, head: Stored, holding: Sequence[TopicLog], is_further: Callable[[Storage], bool]
-) -> tuple[bool, list[str]]:
-    """Have a root hold in segments what one has settled that is further, as far as it has learned that; or say why not.
+    topic: TopicLog, holding: Sequence[TopicLog], has: Callable[[Storage], bool]
+) -> tuple[MendedSegments, list[str]]:
+    """Have a root hold in segments what one has settled that ``has`` it, as far as it has learned that; or say why not.
 
     The interleavings: this root settles meanwhile, or another process copies (the one that publishes later gives up);
     it is killed before it publishes (nothing names what was written). Its readers look again, as after any settling.
@@ -83,23 +89,32 @@ def _take_settled(
     segments, failures = TopicSegments(topic.name), list[str]()
     for other in holding:
         try:
-            if not is_further(other.storage):
+            if not has(other.storage):
                 continue
             there = segments.settled(other.storage)
-            if there.sequence <= head.sequence:
+            head = topic.journal.head()  # others write meanwhile
+            if head is not None and there.settled is not None and there.sequence <= head.sequence:
+                before = topic.settled(there.state.topic_id)[1]
                 segments.copy(other.storage, topic.storage, there)
-                return True, []
+                after = topic.settled(there.state.topic_id)[1]
+                return _moved(before, after), []
             failures.append(
-                f"{other.storage.url} has settled entry {there.sequence}, and {topic.storage.url} has learned "
-                f"{head.sequence}: run `commitlog replicate`"
+                f"{other.storage.url} has settled entry {there.sequence}, and {topic.storage.url} has learned less: "
+                "run `commitlog replicate`"
             )
         except (CommitLogError, OSError) as error:
             failures.append(f"{other.storage.url}: {error}")
-    return False, failures
+    return MendedSegments(), failures
+
+
+def _moved(before: SettleState, after: SettleState) -> MendedSegments:
+    """Return the offsets that are settled now and were not (pure)."""
+    ends = ((p, before.partition(p).end_offset, row.end_offset) for p, row in enumerate(after.partitions))
+    return MendedSegments(tuple(each for each in ends if each[1] < each[2]))
 
 
 def drop_void_records(storage: Storage, name: str) -> MendedSegments:
-    """Drop what an unclean election made void after a root had settled it; see ``mend_segments``.
+    """Drop what was made void after a root had settled it; see ``mend_segments``.
 
     Compaction waits for it, since a void record supersedes none.
 
@@ -107,19 +122,24 @@ def drop_void_records(storage: Storage, name: str) -> MendedSegments:
         CommitLogError, OSError: nothing was dropped, or of some partitions.
     """
     topic = TopicLog(storage, name)
-    head = topic.journal.head()
-    if head is None or not head.entry.features:
+    head, places = topic.journal.head(), topic.journal.order().places
+    if head is None or not _holds(places, head):
         return MendedSegments()
     state = topic.state_of(head.entry)
-    if state.deleted or not void_records(topic, state, topic.settled(state.topic_id)[1]):
+    if state.deleted or not state.lost:
         return MendedSegments()
-    others, _ = other_places(topic.journal.order().places)
-    return mend_segments(topic, state.topic_id, _holding(topic, head, others), void_only=True)
+    settled = topic.settled(state.topic_id)[1]
+    if not any(late_voids(state, partition, settled.partition(partition)) for partition in range(state.partitions)):
+        return MendedSegments()
+    holding = _holding(topic, head, other_places(places)[0])
+    alone = len(holding) + 1 == len(state_of(head.entry).replicas)
+    return mend_segments(topic, state.topic_id, holding, void_only=True, alone=alone)
 
 
 def repair_unsettled(storage: Storage, name: str) -> bool:
     """Repair what a settler needs, without reading segments; return whether anything was fetched."""
     try:
-        return bool(repair(storage, name, segments=False).files)
+        done = repair(storage, name, segments=False)
+        return bool(done.files or done.ranges)
     except (CommitLogError, OSError):
         return False

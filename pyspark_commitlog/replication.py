@@ -249,8 +249,8 @@ class ReplicatedRoot(Root):
         done = self.repair(name)
         if done.left and done.away:
             raise ReplicaNotAvailableError(
-                f"topic {name!r}: nothing was voided: a root that does not answer may have what is damaged: "
-                f"{'; '.join(done.away)}. Bring it back, or take it out with `commitlog replicas remove`"
+                f"topic {name!r}: nothing was voided: another root may have what is damaged: {'; '.join(done.away)}. "
+                "Bring it back, or repair it first; what is lost for good is taken out with `commitlog replicas remove`"
             )
 
     def _replicate(self, name: str, order: Order) -> Replicated:

@@ -233,31 +233,45 @@ class Manifest:
 class SettledPartition:
     """How far a partition is settled, and in which files.
 
-    Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint).
+    Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint). Below
+    ``thinned`` it may have dropped records, where that is more: a round was not finished, or another root's frames were
+    taken. ``voids_at`` is the entry by which the segments have no record that is void; one may be void since.
     """
 
     end_offset: int
     active: Active
     manifest: Manifest | None = None
     cleaned: int = 0
+    thinned: int = 0
+    voids_at: int = 0
+
+    @property
+    def seen(self) -> int:
+        """Return the offset below which compaction may have dropped records."""
+        return max(self.cleaned, self.thinned)
+
+    def thinned_to(self, offset: int) -> SettledPartition:
+        """Return the row with another ``thinned``; 0 where ``cleaned`` says it."""
+        return replace(self, thinned=offset if offset > self.cleaned else 0)
 
     def to_json(self) -> list[Any]:
         """Return the row of the settle table."""
         m = self.manifest
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
         active = None if self.active == Active(IndexState(self.end_offset)) else self.active.to_json()
-        return [self.end_offset, named, active, self.cleaned]
+        row = [self.end_offset, named, active, self.cleaned]
+        return [*row, self.thinned, self.voids_at] if self.thinned or self.voids_at else row
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:
         """Return the value of a row."""
-        end_offset, named, active, cleaned = row
+        end_offset, named, active, cleaned, *more = row
         manifest = None
         if named:
             name, length, crc, segments, size = named
             manifest = Manifest(name, Checked(length, int(crc, 16)), segments, size)
         empty = Active(IndexState(end_offset))
-        return cls(end_offset, empty if active is None else Active.from_json(active), manifest, cleaned)
+        return cls(end_offset, empty if active is None else Active.from_json(active), manifest, cleaned, *more)
 
 
 @dataclass(frozen=True, slots=True, order=True)

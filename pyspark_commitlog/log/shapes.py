@@ -134,9 +134,20 @@ class ActiveRow(Row):
 
 #: file, length, crc, segments, bytes
 Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Whole, Whole]
-SettledRows = Annotated[
-    tuple[tuple[Whole, Manifest | None, ActiveRow | None, Whole], ...], Meta(max_length=MAX_PARTITIONS)
-]
+
+
+class SettledRow(Row):
+    """A partition of a settle entry."""
+
+    end_offset: Whole
+    manifest: Manifest | None
+    active: ActiveRow | None
+    cleaned: Whole
+    thinned: Whole = 0
+    voids_at: Whole = 0
+
+
+SettledRows = Annotated[tuple[SettledRow, ...], Meta(max_length=MAX_PARTITIONS)]
 ObjectName = Annotated[str, Meta(pattern=OBJECT_NAME)]
 #: object, tier, bytes, length and crc of its footer
 Tail = Annotated[
@@ -252,7 +263,7 @@ def check_settle_entry(body: Json, where: str) -> None:
 
 def check_settled(rows: Sequence[Sequence[Any]], where: str) -> None:
     """Check rows of settled partitions: no index is larger than its log; raises as ``check_topic_entry``."""
-    for number, (_, _, active, _) in enumerate(rows):
+    for number, (_, _, active, *_) in enumerate(rows):
         if active is not None:
             _, _, length, _, offset_bytes, time_bytes, *_ = active
             _check_indexes(length, offset_bytes, time_bytes, f"partition {number}", where)

@@ -346,10 +346,13 @@ def is_whole(needed: Needed, storage: Storage) -> bool:
     return True
 
 
-def unreadable(error: ReplicaNotAvailableError) -> bool:
-    """Return whether ``is_whole`` met a sector that can't be read (EIO)."""
-    cause = error.__cause__ and error.__cause__.__cause__
-    return isinstance(cause, OSError) and cause.errno == errno.EIO
+def is_eio(error: BaseException | None) -> bool:
+    """Return whether the system said that a sector can't be read (EIO), however that was wrapped."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EIO:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _copy(needed: Needed, donor: Storage, target: Storage) -> None:

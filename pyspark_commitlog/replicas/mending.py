@@ -11,16 +11,16 @@ the root is gone, nothing can be put there either.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole, replace, unreadable
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_eio, is_whole
+from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.unit import Needed
 from pyspark_commitlog.storage import Storage
@@ -28,13 +28,17 @@ from pyspark_commitlog.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class MendedFiles:
-    """Files below the root that were fetched from others, and what is damaged still, and why."""
+    """Files below the root that were fetched from others, and what is damaged still, and why.
+
+    ``lost`` are the numbers of entries whose chunks no root has as files.
+    """
 
     files: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    lost: tuple[int, ...] = ()
 
     def __add__(self, other: MendedFiles) -> MendedFiles:
-        return MendedFiles((*self.files, *other.files), (*self.left, *other.left))
+        return MendedFiles((*self.files, *other.files), (*self.left, *other.left), (*self.lost, *other.lost))
 
 
 def mend_journal(places: Places) -> MendedFiles:
@@ -80,7 +84,8 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
         if newest is not None and stored.sequence > settled:
             with suppress(FileNotFoundError):  # collected meanwhile
                 chunks = places.unit.files.chunks(stored.entry, newest.entry, own.journal.side)
-                done += _mend(chunks, own.storage, donors)
+                mended = _mend(chunks, own.storage, donors)
+                done += replace(mended, lost=(stored.sequence,) if mended.left else ())
     return done
 
 
@@ -131,7 +136,7 @@ def _read(own: Replica, sequence: int) -> Stored:
     try:
         return own.journal.read(sequence)
     except OSError as error:
-        if error.errno != errno.EIO:
+        if not is_eio(error):
             raise
         raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
 
@@ -170,7 +175,7 @@ def _is_whole(needed: Needed, own: Storage) -> bool:
     try:
         return is_whole(needed, own)
     except ReplicaNotAvailableError as error:
-        if not unreadable(error):
+        if not is_eio(error):
             raise
         return False
 
@@ -181,7 +186,7 @@ def _mend(files: Sequence[Needed], own: Storage, donors: Sequence[Storage]) -> M
         if _is_whole(needed, own):
             continue
         try:
-            replace(needed, own, donors)
+            replace_file(needed, own, donors)
             mended.append(needed.path)
         except NowhereError as error:
             left.append(str(error))

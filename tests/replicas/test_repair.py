@@ -14,23 +14,32 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.maintain.mend import attempts, lost_ranges
+from pyspark_commitlog.log.maintain import compact as compaction
+from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
+from pyspark_commitlog.log.maintain.compact import compact
+from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
+from pyspark_commitlog.log.maintain.mend import mend_segments
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import segments_of
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
-from tests.support.records import batch_of, stage
+from tests.support.records import batch_of, read_partition, stage
 from tests.support.replicas import COMPACTED, CONFIG, Replicated, elect, faults, no_device, segment, settle_at
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
@@ -89,7 +98,7 @@ def test_an_entry_is_fetched(roots: Replicated, damage: Callable[[Path, Random],
 
 
 @pytest.mark.parametrize("what", ["chunk", "entry"])
-def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, what: str) -> None:
+def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     roots.create(config=SMALL)
     roots.write(LARGE[0], everywhere=True)
     roots.write(b"1")
@@ -97,12 +106,14 @@ def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, what: str) -> N
     bad = chunk(roots, "b") if what == "chunk" else entry(roots, "b", newest - 1)
     inode = bad.stat().st_ino
 
-    def bad_sector(operation: str, path: str, moment: str) -> None:
-        is_read = operation in ("read", "map", "fetch") and roots.path / "b" / path == bad
-        if is_read and bad.stat().st_ino == inode:
-            raise OSError(errno.EIO, "injected: a bad sector", path)
+    opened = LocalStorage._open
 
-    roots.hooks["b"] = bad_sector
+    def _open(self: LocalStorage, path: str, act: Callable[[int], Any]) -> Any:
+        if self._root / path == bad and bad.stat().st_ino == inode and "info" not in act.__qualname__:
+            raise OSError(errno.EIO, "injected: a bad sector", path)
+        return opened(self, path, act)
+
+    monkeypatch.setattr(LocalStorage, "_open", _open)
     done = roots.log("b").repair("t")
     assert (done.files, done.left) == ((str(bad.relative_to(roots.path / "b")),), ())
     assert roots.values("b") == [LARGE[0], b"1"]
@@ -239,6 +250,92 @@ def test_a_chunk_that_others_have_settled_is_taken_from_their_segments(fast_path
     assert roots.values("b") == [LARGE[0], b"0", b"1", b"2", b"more"]
 
 
+def test_maintain_takes_it_from_segments(roots: Replicated) -> None:
+    zero(settled_elsewhere(roots), Random(1))
+    roots.log("b").maintain("t")
+    assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
+
+
+def test_it_is_taken_from_segments_while_others_write(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at what this root has learned and the settling at the other one."""
+    zero(settled_elsewhere(roots), Random(1))
+    settle_there = TopicSegments.settled
+
+    def settled(self: TopicSegments, donor: Storage) -> SettledThere:
+        roots.write(b"meanwhile", everywhere=True)
+        roots.log("a").replicate("t")
+        return settle_there(self, donor)
+
+    monkeypatch.setattr(TopicSegments, "settled", settled)
+    done = roots.log("b").repair("t")
+    assert (done.left, done.away) == ((), ())
+
+
+def test_what_nobody_has_is_given_up_where_another_has_settled_what_was_before(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0", everywhere=True)
+    roots.write(b"1", everywhere=True)
+    settle_at(roots, "a")
+    roots.write(LARGE[0], everywhere=True)
+    for root in "abc":
+        chunks = (roots.path / root).glob("topics/t/*/staged/*.chunk")
+        zero(max(chunks, key=lambda path: path.stat().st_size), Random(1))
+    (given_up,) = roots.log("b").void("t")
+    assert (given_up.start, given_up.end) == (2, 3)
+
+
+def write_to(roots: Replicated, value: bytes, partition: int, at: str) -> None:
+    topic = roots.topic(at)
+    staged = stage(topic, batch_of([value], partition=[partition]), everywhere=True)
+    commit(topic, staged.topic_id, [staged])
+
+
+@pytest.mark.parametrize("unknown", ["", "b"])
+def test_no_partition_goes_back_that_is_settled_further_than_there(fast_path: Path, unknown: str) -> None:
+    """Partition 1 waits for its damaged chunk; partition 0 was settled further than at ``a``, and collected."""
+    roots = Replicated(fast_path, unknown=unknown)
+    roots.create(2, {**CONFIG, "replica.lag.time.max.ms": 1000})
+    elect(roots, "b")
+    write_to(roots, LARGE[0], 1, "b")
+    write_to(roots, b"1", 0, "b")
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.log("a").replicate("t")
+    settle_at(roots, "a")
+    for path in (roots.path / "a").glob("topics/t/*/staged/*.chunk"):
+        path.unlink()  # as its collector does
+    roots.order().pusher.shrink(roots.id_of("a"), "test")
+    for root in "ac":
+        roots.take_away(root)
+    zero(max((roots.path / "b").glob("topics/t/*/staged/*.chunk"), key=lambda path: path.stat().st_size), Random(1))
+    for value in (b"2", b"3"):
+        write_to(roots, value, 0, "b")
+    for _ in range(4):
+        roots.clock.advance(DAY_MS)
+        with suppress(CorruptionError, ExceptionGroup):
+            roots.log("b").maintain("t")
+    roots.give_back("a")
+    done = roots.log("b").repair("t")
+    assert [record.value for record in read_partition(roots.at("b"), 0)] == [b"1", b"2", b"3"]
+    if not unknown:
+        assert done.left == ()
+        assert [record.value for record in read_partition(roots.at("b"), 1)] == [LARGE[0]]
+
+
+@pytest.mark.parametrize("damage", [zero, remove, flip])
+def test_an_object_that_partitions_share_is_written_again(
+    fast_path: Path, damage: Callable[[Path, Random], None]
+) -> None:
+    roots = Replicated(fast_path, unknown="b")
+    roots.create(2)
+    for partition in (0, 1):
+        write_to(roots, b"%d" % partition, partition, "a")
+    settle_at(roots, "b")
+    damage(segment(roots, "b"), Random(1))
+    assert roots.log("b").repair("t").left == ()
+    assert not faults(roots, "b")
+    assert roots.values("b") == [b"0", b"1"]
+
+
 def test_void_takes_it_from_segments_first(roots: Replicated) -> None:
     zero(settled_elsewhere(roots), Random(1))
     assert roots.log("b").void("t") == ()
@@ -357,6 +454,129 @@ def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_furt
     assert roots.log("b").repair("t").left == ()
     assert roots.values("b") == roots.values("a") == [b"other", b"last", b"more"]
     assert not faults(roots, "b")
+
+
+def damage_frame(roots: Replicated, root: str, offset: int) -> None:
+    """Flip a bit of the settled frame that holds an offset of partition 0."""
+    topic = roots.at(root)
+    topic_id = topic.newest()[1].topic_id
+    segments = segments_of(topic, topic.settled(topic_id)[1], 0)
+    spans = [segment_span(topic.paths(topic_id), 0, each) for each, _ in segments]
+    frames = [(span, located) for span in spans for located in walk(topic.storage, span)]
+    span, located = next((s, each) for s, each in frames if each.base_offset <= offset < each.next_offset)
+    path = roots.path / root / span.path
+    data = bytearray(path.read_bytes())
+    data[located.position + located.frame.length - 5] ^= 1
+    path.write_bytes(data)
+
+
+def write_key(roots: Replicated, key: bytes, value: bytes | None, settled_at: str, compacted_at: str = "") -> None:
+    topic = roots.topic()
+    staged = stage(topic, batch_of([value], key=[key]))
+    commit(topic, staged.topic_id, [staged])
+    for root in settled_at:
+        settle_at(roots, root)
+    roots.clock.advance(DAY_MS)
+    for root in compacted_at:
+        here = roots.at(root)
+        compact(here, here.newest()[1].topic_id)
+
+
+def test_a_root_that_was_compacted_is_not_taken_for_one_that_was_not(roots: Replicated) -> None:
+    """It fetched what lies above from a root that was not compacted."""
+    roots.create(config={**CONFIG, **COMPACTED})
+    for key, value in [(b"k", b"old"), (b"k", None), *((b"%d" % n, b"%d" % n) for n in range(4))]:
+        write_key(roots, key, value, "ab", "b")
+    write_key(roots, b"last", b"last", "ab")
+    assert b"old" not in roots.values("b")
+    topic = roots.at("b")
+    damage_frame(roots, "b", topic.settled(topic.newest()[1].topic_id)[1].partition(0).cleaned)
+    roots.take_away("c")
+    assert roots.log("b").repair("t").left == ()
+    damage_frame(roots, "a", 1)
+    assert roots.log("a").repair("t").left == ()
+    values = roots.values("a")
+    assert b"old" not in values or None in values
+
+
+def test_nothing_is_taken_from_a_root_that_was_compacted_beyond_what_is_known_here(roots: Replicated) -> None:
+    """It may have dropped what lives here, for a record that an election may lose."""
+    roots.create(config={**CONFIG, **COMPACTED, "replica.lag.time.max.ms": 1000})
+    for key, value in [(b"k", b"living"), (b"x", b"x"), (b"y", b"y")]:
+        write_key(roots, key, value, "abc")
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.hooks[root] = no_device
+    for key, value in [(b"k", b"new"), (b"z", b"z"), (b"zz", b"zz")]:
+        write_key(roots, key, value, "a")
+    here = roots.at("a")
+    compact(here, here.newest()[1].topic_id)
+    roots.hooks.clear()
+    roots.take_away("c")
+    damage_frame(roots, "b", 1)
+    done = roots.log("b").repair("t")
+    assert "run `commitlog replicate` first" in done.left[0]
+    roots.give_back("c")
+    assert roots.log("b").repair("t").left == ()
+    assert roots.values("b") == [b"living", b"x", b"y"]
+
+
+def test_pieces_of_a_partition_are_swapped_together_or_not_at_all(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between two, a deleted record would be there again, and its tombstone not."""
+    roots = Replicated(fast_path, unknown="b")
+    roots.create(config={**CONFIG, **COMPACTED, "segment.bytes": 30_000})
+    rows = [(b"k", b"old"), (b"p", b"p"), (b"k", None), *((b"%d" % n, b"%d" % n) for n in range(5))]
+    for key, value in rows:
+        write_key(roots, key, value and value + LARGE[0], "b", "b")
+    settle_at(roots, "a")
+    roots.take_away("c")
+    damage_frame(roots, "b", 1)
+    change, changes = TopicLog.change, []
+
+    def counted(self: TopicLog, *args: Any) -> Stored | None:
+        done = change(self, *args)
+        if self.storage.url.endswith("/b"):
+            changes.append(done)
+        return done
+
+    monkeypatch.setattr(TopicLog, "change", counted)
+    mended = mend_segments(roots.at("b"), roots.at("b").newest()[1].topic_id, [roots.at("a")])
+    assert mended.left == ()
+    assert mended.ranges[0][1:2] == (0,), "all that compaction has seen"
+    assert len(changes) == 1
+    assert not faults(roots, "b")
+
+
+def test_a_round_that_was_cut_off_counts_as_compaction(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without append its pieces are published one by one: what they lack was dropped for what comes after them."""
+    roots = Replicated(fast_path, unknown="a")
+    roots.create(config={**CONFIG, **COMPACTED, "segment.bytes": 30_000})
+    rows = [(b"k", b"old"), (b"k", None), *((b"%d" % n, b"%d" % n) for n in range(3))]
+    for key, value in rows:
+        write_key(roots, key, value and value + LARGE[0], "ab")
+    here = roots.at("a")
+    topic_id, publish = here.newest()[1].topic_id, compaction.publish_piece
+    for _ in range(2):  # the tombstone goes in the second
+        published = iter([True])
+
+        def once(*args: Any, published: Iterator[bool] = published) -> bool:
+            if next(published, False):
+                return publish(*args)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(compaction, "publish_piece", once)
+            with pytest.raises(KeyboardInterrupt):
+                compact(here, topic_id)
+        roots.clock.advance(DAY_MS)
+    assert here.settled(topic_id)[1].partition(0).cleaned == 0
+    damage_frame(roots, "b", 1)
+    roots.take_away("c")
+    assert roots.log("b").repair("t").left == ()
+    values = [value and value[:3] for value in roots.values("b")]
+    assert b"old" not in values or None in values
 
 
 def test_maintain_repairs_what_it_can_not_settle(roots: Replicated) -> None:

@@ -7,26 +7,48 @@ Interleavings:
 3. No other root answers: nothing is compacted until one does.
 4. The other root has the same fault: nothing is taken from there.
 5. A root that lags, or is damaged, takes frames of one that has such records still: they come without them.
+6. That one has not learned of the election yet: the root that asks has.
+7. The void record was compacted away itself, a tombstone: nothing shows that it was there.
+8. Without append a round was cut off after it had dropped what the void record superseded.
+9. Nobody else has the topic, or all others have the same fault: what is void goes, the rest is lost, and said.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from pyspark_commitlog.config import DAY_MS
+from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
+from pyspark_commitlog.log.maintain import compact as compaction
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.maintain.compact import compact
-from pyspark_commitlog.log.repair.void_records import void_records
+from pyspark_commitlog.log.settle_state import Active, SettledPartition
+from pyspark_commitlog.log.state import Lost, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
 from tests.support.records import batch_of, stage
-from tests.support.replicas import COMPACTED, CONFIG, Replicated, elect, faults, segment, settle_at
+from tests.support.replicas import (
+    COMPACTED,
+    CONFIG,
+    Replicated,
+    elect,
+    faults,
+    segment,
+    settle_at,
+    settled_rows,
+    void_here,
+)
+
+LARGE = Random(0).randbytes(20_000)
 
 
 @pytest.fixture
@@ -79,20 +101,13 @@ def test_what_became_void_after_it_was_settled_is_dropped(fast_path: Path, unkno
     roots = Replicated(fast_path, unknown=unknown)
     lost_uncleanly(roots)
     settle_at(roots, "a")
-    assert void_here(roots, "a") == {0}
+    assert void_here(roots, "a") == {1, 2}
     roots.take_away("b")
     roots.take_away("c")
     roots.log("a").maintain("t")
     assert void_here(roots, "a") == set(), "its own frames have the rest"
     assert roots.values("a") == [b"0", b"2"]
     assert not faults(roots, "a")
-
-
-def void_here(roots: Replicated, root: str) -> set[int]:
-    """Return the partitions of which a root has settled records at void offsets."""
-    topic = roots.at(root)
-    state = topic.newest()[1]
-    return set(void_records(topic, state, topic.settled(state.topic_id)[1]))
 
 
 @pytest.mark.parametrize("unknown", ["", "a"])
@@ -131,7 +146,7 @@ def test_nothing_is_taken_from_a_root_that_lacks_what_a_void_record_superseded(r
     roots.take_away("c")
     zero(segment(roots, "b"), Random(1))
     done = roots.log("b").repair("t")
-    assert "run `commitlog maintain` there first" in " ".join(done.left)
+    assert "run `commitlog maintain` at that root first" in " ".join(done.left)
     roots.give_back("c")
     roots.log("a").maintain("t")
     assert roots.log("b").repair("t").left == ()
@@ -145,9 +160,8 @@ def test_what_is_void_is_not_copied(roots: Replicated) -> None:
     segments, into = TopicSegments("t"), LocalStorage(roots.path / "d", clock=roots.clock)
     segments.copy(roots.storage("a"), into, segments.settled(roots.storage("a")))
     there, state = TopicLog(into, "t"), roots.at("a").newest()[1]
-    settled = there.settled(state.topic_id)[1]
-    assert settled.partition(0).end_offset == 4
-    assert void_records(there, state, settled) == {}
+    assert there.settled(state.topic_id)[1].partition(0).end_offset == 4
+    assert settled_rows(there, 0, state.topic_id) == {0, 3}
 
 
 def test_a_partition_is_copied_again_where_what_it_has_became_void(roots: Replicated) -> None:
@@ -159,7 +173,7 @@ def test_a_partition_is_copied_again_where_what_it_has_became_void(roots: Replic
     assert settled.partition(0).end_offset == there.state.log_end[0] == 3
     segments.copy(roots.storage("b"), roots.storage("a"), there)
     here = roots.at("a")
-    assert void_records(here, there.state, here.settled(there.state.topic_id)[1]) == {}
+    assert settled_rows(here, 0) == {0}
 
 
 def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
@@ -173,3 +187,172 @@ def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
     assert roots.values("b") == [b"0", b"2"]
     assert void_here(roots, "b") == set()
     assert not faults(roots, "b")
+
+
+def settled_and_compacted(roots: Replicated, root: str, after_ms: int = DAY_MS) -> None:
+    settle_at(roots, root)
+    roots.clock.advance(after_ms)
+    here = roots.at(root)
+    compact(here, here.newest()[1].topic_id)
+
+
+def shown(roots: Replicated, root: str) -> list[bytes | None]:
+    return [value and value[:6] for value in roots.values(root)]
+
+
+def test_nothing_is_taken_from_a_root_that_has_not_learned_the_election(roots: Replicated) -> None:
+    roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000, **COMPACTED})
+    write_key(roots, LARGE, b"large")
+    write_key(roots, b"living", b"key")
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    for value, key in ((b"void", b"key"), (b"x", b"x"), (b"y", b"y")):
+        write_key(roots, value, key)
+        settled_and_compacted(roots, "a")
+    for path in (roots.path / "a").glob("topics/t/*/staged/*.chunk"):
+        path.unlink()  # as its collector does
+    roots.take_away("a")
+    roots.take_away("c")
+    roots.log("b").elect("t", unclean=True)
+    write_key(roots, b"2", b"other", "b")
+    roots.give_back("a")
+    zero(max((roots.path / "b").glob("topics/t/*/staged/*.chunk"), key=lambda path: path.stat().st_size), Random(1))
+    done = roots.log("b").repair("t")
+    assert "run `commitlog maintain` at that root first" in " ".join(done.away)
+    roots.give_back("c")
+    assert roots.log("b").repair("t").left == ()
+    assert shown(roots, "b") == [LARGE[:6], b"living", b"2"]
+    roots.log("b").replicate("t")
+    for root in "ba":
+        roots.log(root).maintain("t")
+    assert shown(roots, "a") == shown(roots, "b") == [LARGE[:6], b"living", b"2"]
+
+
+def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
+    """It was compacted away itself; what came after it lives, as the new leader has their chunks."""
+    roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000, **COMPACTED})
+    write_key(roots, b"living", b"key")
+    topic, step_ms = roots.topic("a"), 800_000
+    later = [
+        stage(
+            topic,
+            batch_of([b"%d" % n], key=[b"%d" % n], timestamp=[(roots.clock.now_ms() + (n + 1) * step_ms) * 1000]),
+            everywhere=True,
+        )
+        for n in range(4)
+    ]
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    topic = roots.topic("a")
+    tombstone = stage(topic, batch_of([None], key=[b"key"], partition=[0]))
+    commit(topic, tombstone.topic_id, [tombstone])
+    for staged in later:
+        settled_and_compacted(roots, "a", step_ms)
+        topic = roots.topic("a")
+        commit(topic, staged.topic_id, [staged])
+    settled_and_compacted(roots, "a", step_ms)
+    assert b"living" not in roots.values("a")
+    roots.take_away("a")
+    roots.log("b").elect("t", unclean=True)
+    write_key(roots, b"2", b"other", "b")
+    roots.give_back("a")
+    for root in "bc":
+        roots.log(root).replicate("t")
+    assert roots.values("b")[0] == b"living"
+    roots.log("a").maintain("t")
+    assert roots.values("a") == roots.values("b")
+
+
+def cut_off_after_a_piece(roots: Replicated, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a round of compaction without append be killed after its first piece was published."""
+    publish, published = compaction.publish_piece, list[int]()
+
+    def once(topic: TopicLog, topic_id: str, partition: int, *args: Any) -> bool:
+        if published:
+            raise KeyboardInterrupt
+        published.append(partition)
+        return publish(topic, topic_id, partition, *args)
+
+    here = roots.at(root)
+    topic_id = here.newest()[1].topic_id
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "publish_piece", once)
+        with pytest.raises(KeyboardInterrupt):
+            compact(here, topic_id)
+    assert here.settled(topic_id)[1].partition(0).cleaned == 0
+
+
+def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = Replicated(fast_path, unknown="a")
+    roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000, **COMPACTED, "segment.bytes": 30_000})
+
+    def write(key: bytes, value: bytes) -> None:
+        write_key(roots, value + LARGE, key)
+        settle_at(roots, "a")
+        roots.clock.advance(DAY_MS)
+
+    write(b"key", b"living")
+    write(b"x", b"x")
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    for key, value in ((b"key", b"void"), (b"y", b"y"), (b"z", b"z")):
+        write(key, value)
+    cut_off_after_a_piece(roots, "a", monkeypatch)
+    roots.take_away("a")
+    roots.log("b").elect("t", unclean=True)
+    write_key(roots, b"2", b"other", "b")
+    roots.give_back("a")
+    for root in "bc":
+        roots.log(root).replicate("t")
+    roots.log("a").maintain("t")
+    assert not faults(roots, "a")
+    assert void_here(roots, "a") == set()
+    assert shown(roots, "a") == shown(roots, "b")
+    assert shown(roots, "a")[0] == b"living"
+
+
+@pytest.mark.parametrize("unknown", ["", "a"])
+def test_what_nobody_can_give_is_lost_and_said(fast_path: Path, unknown: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The topic is on this root alone: else it would never be compacted again."""
+    roots = Replicated(fast_path, unknown=unknown)
+    lost_uncleanly(roots, config=COMPACTED, key=b"key")
+    elect(roots, "a")
+    settle_at(roots, "a")
+    assert roots.log().set_replication_factor("t", 1).isr == (roots.id_of("a"),)
+    for number in range(3):
+        write_key(roots, b"n%d" % number, b"n")
+        settle_at(roots, "a")
+        roots.clock.advance(DAY_MS)
+        roots.log("a").maintain("t")
+    assert "no other root has what it may have dropped in their favour" in caplog.text
+    assert void_here(roots, "a") == set()
+    assert roots.values("a") == [b"2", b"n1", b"n2"], "it is compacted"
+
+
+def test_a_root_that_only_decides_says_nothing(roots: Replicated, caplog: pytest.LogCaptureFixture) -> None:
+    lost_uncleanly(roots)
+    caplog.clear()
+    roots.log("m").maintain("t")
+    assert caplog.text == ""
+
+
+def test_which_settled_offsets_were_made_void_after_they_were_settled() -> None:
+    lost = (Lost(5, 1, ranges=(Void(0, 2, 4), Void(1, 0, 9))), Lost(7, 2, ranges=(Void(0, 6, 20),)))
+    state = TopicState("t", False, {}, (1, 0), (30, 30), 1, is_replicated=True, lost=lost)
+
+    def row(end: int, *, cleaned: int = 0, thinned: int = 0, voids_at: int = 0) -> SettledPartition:
+        return SettledPartition(end, Active(IndexState(end)), None, cleaned, thinned, voids_at)
+
+    assert late_voids(state, 0, row(10)) == [(2, 4), (6, 10)]
+    assert late_voids(state, 0, row(10, voids_at=5)) == [(6, 10)]
+    assert late_voids(state, 0, row(6, voids_at=5)) == []
+    assert late_voids(replace(state, log_start=(3, 0)), 0, row(10)) == [(3, 4), (6, 10)]
+    assert is_misled(state, 0, row(10, cleaned=3))
+    assert is_misled(state, 0, row(10, thinned=3))
+    assert not is_misled(state, 0, row(10, cleaned=2))
+    assert with_voids_at(state, 9, 0, row(10), row(12)).voids_at == 0, "it had some already"
+    assert with_voids_at(state, 9, 0, row(2), row(12)).voids_at == 9
+    assert with_voids_at(state, 6, 0, row(2, voids_at=9), row(12, voids_at=9)).voids_at == 6, "an older look"
+    assert with_voids_at(state, 9, 0, row(2), row(2)).voids_at == 0, "nothing was settled"

@@ -11,8 +11,11 @@ from pyspark_commitlog import Consumer
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
+from pyspark_commitlog.log.frames import check_whole, segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.repair.salvage import segments_of
 from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.log.segments.rewrite import rows_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
@@ -169,6 +172,24 @@ def segment(roots: Replicated, root: str) -> Path:
     """Return a file with settled records: a partition's first segment, or a segment object."""
     files = [*(roots.path / root).glob("topics/t/*/0/*.log"), *(roots.path / root).glob("topics/t/*/objects/*")]
     return max(files, key=lambda path: path.stat().st_size)
+
+
+def settled_rows(topic: TopicLog, partition: int, topic_id: str = "") -> set[int]:
+    """Return the offsets of the records that lie in a partition's segments, read or not."""
+    topic_id = topic_id or topic.newest()[1].topic_id
+    found: set[int] = set()
+    for segment, _ in segments_of(topic, topic.settled(topic_id)[1], partition):
+        span = segment_span(topic.paths(topic_id), partition, segment)
+        for located in walk(topic.storage, span):
+            found.update(rows_of(located.frame, check_whole(located, span)[0], ())[1].tolist())
+    return found
+
+
+def void_here(roots: Replicated, root: str) -> set[int]:
+    """Return the void offsets of partition 0 of which a root has records in its segments."""
+    topic = roots.at(root)
+    voids = [offset for void in topic.newest()[1].voids_of(0) for offset in range(void.start, void.end)]
+    return settled_rows(topic, 0) & set(voids)
 
 
 def elect(roots: Replicated, leader: str) -> None:

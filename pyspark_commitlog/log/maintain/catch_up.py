@@ -18,6 +18,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import check_whole, segment_span, walk
 from pyspark_commitlog.log.home import make_home
+from pyspark_commitlog.log.late_voids import MISLED, is_misled, late_voids
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.objects.pieces import objects_of
 from pyspark_commitlog.log.segments.cutting import Timed, parts_of
@@ -100,7 +101,8 @@ class TopicSegments:
         if there.settled is None:
             return through
         make_home(target, home, state.partitions)
-        copy = _Copy(TopicLog(donor, self._name), TopicLog(target, self._name), there.settled, state, through)
+        into = TopicLog(target, self._name)
+        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, _voids(into, there))
         if not target.can_append:
             return copy.change()
         with copy.into.settling(state.topic_id) as held:
@@ -109,6 +111,14 @@ class TopicSegments:
                     f"topic {self._name!r}: {copy.into.busy} settles at {target.url}: run `commitlog replicate` again"
                 )
             return copy.publish()
+
+
+def _voids(into: TopicLog, there: SettledThere) -> tuple[int, TopicState]:
+    """Return the newest entry, and its state, that says what is void: a root may have learned of an election first."""
+    head = into.journal.head()
+    if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
+        return there.sequence, there.state
+    return head.sequence, into.state_of(head.entry)
 
 
 def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
@@ -127,13 +137,14 @@ def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
 
 @dataclass(frozen=True)
 class _Copy:
-    """One root's segments, as another is to have them after an entry (``through``)."""
+    """One root's segments, as another is to have them after an entry (``through``), without what ``voids`` says."""
 
     source: TopicLog
     into: TopicLog
     settled: SettleState
     state: TopicState
     through: tuple[int, str]
+    voids: tuple[int, TopicState]
 
     def publish(self) -> tuple[int, str]:
         """Copy and publish under the settlers' lock, where there is one."""
@@ -153,6 +164,11 @@ class _Copy:
         base, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.through[0]:
             return before.through
+        for partition in range(self.state.partitions):
+            if before.partition(partition).end_offset > self.settled.partition(partition).end_offset:
+                where = f"topic {self.into.name!r} partition {partition} in {self.into.storage.url}"
+                there = self.source.storage.url
+                raise ReplicaNotAvailableError(f"{where} is settled further than in {there}: maintain that first")
         rows = [self._new_row(partition, base.sequence) for partition in range(self.state.partitions)]
         new = [piece for p in range(len(rows)) for piece in self._pieces(replace(before, partitions=tuple(rows)), p)]
         old = [piece for p in range(len(before.partitions)) for piece in self._pieces(before, p)]
@@ -188,14 +204,18 @@ class _Copy:
         return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
 
     def _row(self, partition: int, before: SettledPartition, number: int) -> SettledPartition:
-        """Return a partition's row: as it is where it ends there already, and shows nothing that is void."""
-        ends, log_start = self.settled.partition(partition).end_offset, self.state.log_start[partition]
-        is_void = any(void.end > log_start for void in self.state.voids_of(partition))
-        return before if before.end_offset == ends and not is_void else self._new_row(partition, number)
+        """Return a partition's row: as it is where it is further, or ends there already and has nothing void."""
+        ends = self.settled.partition(partition).end_offset
+        is_whole = before.end_offset == ends and not late_voids(self.voids[1], partition, before)
+        return before if before.end_offset > ends or is_whole else self._new_row(partition, number)
 
     def _new_row(self, partition: int, number: int) -> SettledPartition:
         """Copy a partition's segments; return the row that names them."""
         there, home = self.settled.partition(partition), self.into.paths(self.state.topic_id)
+        if is_misled(self.voids[1], partition, there):
+            raise CorruptionError(
+                f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: {MISLED}"
+            )
         segments: list[Sealed | Active] = [*self.source.sealed(self.settled, partition)]
         if there.active.length:
             segments.append(there.active)
@@ -211,19 +231,20 @@ class _Copy:
                 directory, begun, there.end_offset, frames, rules, number=number, latest_ms=NO_TIMESTAMP
             )
             manifest = write_manifest(self.into.storage, home, partition, number, sealed)
-        return SettledPartition(there.end_offset, Active(IndexState(there.end_offset)), manifest, there.cleaned)
+        active, voids_at = Active(IndexState(there.end_offset)), self.voids[0] if self.state.is_replicated else 0
+        return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.thinned, voids_at)
 
     def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
         """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""
         offset, home = segments[0].base_offset, self.source.paths(self.state.topic_id)
-        voids, cleaned = self.state.voids_of(partition), self.settled.partition(partition).cleaned
+        voids = self.voids[1].voids_of(partition)
         for segment in segments:
             if segment.base_offset != offset:
                 raise self._gap(partition, offset, segment.base_offset)
             span = segment_span(home, partition, segment)
             for located in walk(self.source.storage, span):
                 payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids, cleaned)
+                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
                 offset = located.next_offset
         if offset != end_offset:
             raise self._gap(partition, offset, end_offset)

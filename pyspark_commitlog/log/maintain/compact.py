@@ -19,11 +19,11 @@ from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import check, segment_span, walk
+from pyspark_commitlog.log.late_voids import late_voids
 from pyspark_commitlog.log.maintain.compaction_plan import Cleanable, is_overdue, plan_compaction, plan_groups
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
 from pyspark_commitlog.log.objects.merge import split
-from pyspark_commitlog.log.repair.void_records import void_records
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite, rows_of
 from pyspark_commitlog.log.segments.writer import write_manifest
@@ -112,8 +112,7 @@ def compact(
     failures, watched_progress = list[Exception](), watched(progress)
     if not topic.storage.can_append:
         _split_what_is_due(topic, topic_id)
-    held = void_records(topic, state, topic.settled(topic_id)[1])  # they supersede nothing: dropped first, or it waits
-    for partition in (each for each in range(state.partitions) if each not in held):
+    for partition in range(state.partitions):
         try:
             done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
         except TopicChangedError:
@@ -177,7 +176,12 @@ def _job(
     sealed: Sequence[Sealed],
     progress: Progress,
 ) -> CompactionJob | None:
-    """Return the round that is due among these segments of a partition; None where none is."""
+    """Return the round that is due among these segments of a partition; None where none is.
+
+    Nor where records are void that may be there still: they supersede nothing.
+    """
+    if late_voids(state, partition, settled.partition(partition)):
+        return None
     plan = _plan(topic, state, settled, partition, sealed)
     if plan is None:
         return None
@@ -257,7 +261,7 @@ def _compact_pieces(
         made, keyless = worker(job)
         for each in made:
             cleaned = last.end_offset if each.old[-1] == last else None
-            if not publish_piece(topic, topic_id, partition, each.old, each.new, cleaned):
+            if not publish_piece(topic, topic_id, partition, each.old, each.new, cleaned, last.end_offset):
                 return None
             done.append(each)
     except FileNotFoundError as error:

@@ -4,10 +4,6 @@ Offsets mean the same records at every root, though each has settled, merged and
 taken by offset, checked by their CRC, and cut where they reach beyond what is damaged. Segments are swapped as ``void``
 swaps them; under the settlers' lock where there is one.
 
-In a partition that was compacted, at this root or the other, all that compaction has seen is taken from one root, not
-only what is damaged: of a key that was deleted since, the tombstone may be gone at one of them and an older record not
-yet at the other. Void offsets are taken without records, whatever the other root has there still.
-
 Records that became void after this root had settled them count as damage: compaction may have dropped what they
 superseded. Where it has not seen them they are cut out of this root's own frames.
 """
@@ -15,31 +11,28 @@ superseded. Where it has not seen them they are cut out of this root's own frame
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from pyspark_commitlog.config import LONG_MAX
-from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError
+from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import check_whole, crc_of, segment_span, walk
-from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.objects.salvage import Salvage, Swap, publish
-from pyspark_commitlog.log.read.damage import Fragment
-from pyspark_commitlog.log.repair.salvage import (
-    Range,
-    damaged_fragments,
-    overlap,
-    rewritten_row,
-    segment_fragments,
-    segments_of,
-    timed,
+from pyspark_commitlog.log.frames import crc_of, segment_span
+from pyspark_commitlog.log.late_voids import MISLED, is_misled, late_voids
+from pyspark_commitlog.log.maintain.donors import (
+    ByPartition,
+    Donor,
+    FramesOfReplicas,
+    LackingError,
+    attempts,
+    lost_ranges,
 )
+from pyspark_commitlog.log.objects.salvage import Salvage, publish_all
+from pyspark_commitlog.log.read.damage import Fragment
+from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.log.repair.void import settling_stopped
-from pyspark_commitlog.log.repair.void_records import void_records
-from pyspark_commitlog.log.segments.cutting import Timed, parts_of
-from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.state import TopicState, Void
+from pyspark_commitlog.log.settle_state import SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -57,7 +50,7 @@ class MendedSegments:
 
 
 def mend_segments(
-    topic: TopicLog, topic_id: str, others: Sequence[TopicLog], *, void_only: bool = False
+    topic: TopicLog, topic_id: str, others: Sequence[TopicLog], *, void_only: bool = False, alone: bool = False
 ) -> MendedSegments:
     """Rewrite what is damaged, or void, of a topic's segments at a root with frames of others; all segments are read.
 
@@ -66,6 +59,7 @@ def mend_segments(
         topic_id: of the incarnation.
         others: the topic at other roots, the likeliest first.
         void_only: only what is void: no segment is read that has none of it.
+        alone: nobody else has the topic: what is void goes, also where nobody can give what it may have superseded.
 
     Raises:
         ConflictError: a settler holds the lock all the time, or swapped what is damaged: run it again.
@@ -75,96 +69,162 @@ def mend_segments(
     topic.forget_defaults()
     donors = [Donor(other, topic_id) for other in others]
     if not topic.storage.can_append:
-        return _mend_objects(topic, topic_id, donors, void_only=void_only)
+        return _Mending.of(topic, topic_id, donors, alone=alone).mend_objects(void_only=void_only)
     with settling_stopped(topic, topic_id, "repaired"):
-        _, state = topic.newest(topic_id)
+        return _Mending.of(topic, topic_id, donors, alone=alone).mend_files(void_only=void_only)
+
+
+@dataclass(frozen=True)
+class _Try:
+    """Offsets to write again, and frames for them; ``donor`` is the one root that has all that compaction has seen."""
+
+    lost: tuple[Range, ...]
+    frames: FramesOfReplicas
+    donor: SettledPartition | None = None
+
+
+@dataclass
+class _Mending:
+    """A topic at a root, as it is found, and the roots that frames may be taken from."""
+
+    topic: TopicLog
+    number: int
+    state: TopicState
+    base: Stored
+    settled: SettleState
+    donors: Sequence[Donor]
+    alone: bool
+    failures: dict[int, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topic: TopicLog, topic_id: str, donors: Sequence[Donor], *, alone: bool) -> _Mending:
+        """Look at a topic."""
+        stored, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        damaged = {} if void_only else damaged_fragments(topic, settled, topic_id, None)
-        damaged = _all_damage(topic, state, settled, damaged, void_only=void_only)
+        return cls(topic, stored.sequence, state, base, settled, donors, alone)
+
+    def mend_files(self, *, void_only: bool) -> MendedSegments:
+        """Write partitions again, one after the other, under the settlers' lock; publish them together."""
+        topic, settled = self.topic, self.settled
+        damaged = {} if void_only else damaged_fragments(topic, settled, self.state.topic_id, None)
+        damaged = self._all_damage(damaged, void_only=void_only)
         if not damaged:
             return MendedSegments()
-        base = topic.reserve(base, settled) or base
+        base = topic.reserve(self.base, settled) or self.base
         rows, done = list(settled.partitions), MendedSegments()
         for partition, fragments in damaged.items():
-
-            def rewritten(lost: Sequence[Range], frames: FramesOfReplicas, partition: int = partition) -> None:
-                row = rewritten_row(topic, state, base, partition, settled, lost, frames)
-                rows[partition] = replace(row, cleaned=min(row.cleaned, frames.cleaned))
-
-            done += _mend_partition(topic, state, settled, partition, fragments, donors, rewritten)
+            for each in self._tries(partition, fragments):
+                try:
+                    row = rewritten_row(topic, self.state, base, partition, settled, each.lost, each.frames)
+                except CorruptionError as error:
+                    self.failures[partition].append(str(error))
+                    continue
+                rows[partition] = self._after(row, each)
+                done += _mended(partition, each)
+                break
+            else:
+                done += self._left(partition, fragments)
         if done.ranges and topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
             raise _overtaken(topic)
-    return done
+        return done
 
+    def mend_objects(self, *, void_only: bool) -> MendedSegments:
+        """Do so where nothing can be appended: partitions that share an object are written again together, or none."""
+        topic, settled = self.topic, self.settled
+        damaged = {} if void_only else Salvage(topic, self.state, self.base, settled).fragments(None)
+        damaged = self._all_damage(damaged, void_only=void_only)
+        tries = {partition: list(self._tries(partition, some)) for partition, some in damaged.items()}
+        left = MendedSegments()
+        while True:
+            for partition in [partition for partition, some in tries.items() if not some]:
+                left += self._left(partition, damaged[partition])
+                del tries[partition]
+            if not tries:
+                return left
+            chosen = {partition: some[0] for partition, some in tries.items()}
+            remaining = ByPartition({partition: each.frames for partition, each in chosen.items()})
+            lost = {partition: each.lost for partition, each in chosen.items()}
+            try:
+                swaps = Salvage(topic, self.state, self.base, settled, remaining).write(lost)
+            except LackingError as error:
+                self.failures[error.partition].append(str(error))
+                del tries[error.partition][0]
+                continue
+            except UsageError as error:  # it shares an object with what nobody has
+                return left + MendedSegments(left=(str(error),))
+            rows = {partition: partial(self._after, by=each) for partition, each in chosen.items()}
+            if not publish_all(topic, settled.topic_id, swaps, rows):
+                raise _overtaken(topic)
+            return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
-def _mend_objects(topic: TopicLog, topic_id: str, donors: Sequence[Donor], *, void_only: bool) -> MendedSegments:
-    """Do so where nothing can be appended, a partition at a time."""
-    done = MendedSegments()
-    for partition in range(topic.newest(topic_id)[1].partitions):
-        _, state = topic.newest(topic_id)
-        base, settled = topic.settled(topic_id)
-        damaged = {} if void_only else Salvage(topic, state, base, settled).fragments(None)
-        damaged = _all_damage(topic, state, settled, damaged, void_only=void_only)
-        swaps = list[Swap]()
+    def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
+        """Yield what may be written again, with whose frames, one try after the other; note who can't give any."""
+        failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
+        misled_all, own = True, self.settled.partition(partition)
+        for donor in self.donors:
+            try:
+                row = donor.row(partition)
+                donor.refuse_further(partition, self.state)
+            except (CommitLogError, OSError) as error:
+                failures.append(f"{donor.url}: {error}")
+                misled_all = False
+                continue
+            if is_misled(self.state, partition, row):
+                failures.append(f"{donor.url}: {MISLED}")
+                continue
+            misled_all = False
+            there.append((row, donor))
+        damage = lost_ranges(fragments, self.state.log_start[partition], 0)
+        here = Donor(self.topic, self.state.topic_id, self.settled)
+        if damage and own.seen <= damage[0][0]:
+            there.append((own, here))  # it has what is between void records
+        found = attempts(fragments, self.state.log_start[partition], own.seen, [row.seen for row, _ in there])
+        for lost, chosen in found:
+            frames = FramesOfReplicas(self.topic, self.state, [there[n][1] for n in chosen])
+            row = there[chosen[0]][0]
+            yield _Try(tuple(lost), frames, row if max(own.seen, row.seen) > damage[0][0] else None)
+        if self.alone and misled_all and not there and damage == late_voids(self.state, partition, own):
+            logger.error(
+                "topic %r partition %d in %s: records at offsets %s are void and are dropped; a compaction had seen "
+                "them, and no other root has what it may have dropped in their favour",
+                self.topic.name, partition, self.topic.storage.url, damage,
+            )  # fmt: skip
+            yield _Try(tuple(damage), FramesOfReplicas(self.topic, self.state, [here]))
 
-        def written(lost: Sequence[Range], frames: FramesOfReplicas, partition: int = partition) -> None:
-            swaps[:] = Salvage(topic, state, base, settled, frames).write({partition: lost})  # noqa: B023 it is called below
-            _lower_cleaned(topic, topic_id, partition, frames.cleaned)
+    def _after(self, row: SettledPartition, by: _Try) -> SettledPartition:
+        """Return the row of a partition that was written again: what compaction has seen is that of the one root."""
+        if self.state.is_replicated:
+            row = replace(row, voids_at=self.number)
+        if by.donor is None:
+            return row
+        return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).thinned_to(by.donor.seen)
 
-        done += _mend_partition(topic, state, settled, partition, damaged.get(partition, []), donors, written)
-        overtaken = [swap for swap in swaps if not publish(topic, topic_id, swap)]
-        if overtaken:
-            raise _overtaken(topic)
-    return done
-
-
-def _mend_partition(
-    topic: TopicLog,
-    state: TopicState,
-    settled: SettleState,
-    partition: int,
-    fragments: Sequence[Fragment],
-    donors: Sequence[Donor],
-    write: Callable[[Sequence[Range], FramesOfReplicas], None],
-) -> MendedSegments:
-    """Write what is damaged of a partition again, with frames of the first roots that have all of it."""
-    there, failures = list[tuple[int, Donor]](), list[str]()
-    for donor in donors:
-        try:
-            there.append((donor.cleaned(partition), donor))
-        except (CommitLogError, OSError) as error:
-            failures.append(f"{donor.url}: {error}")
-    log_start, cleaned = state.log_start[partition], settled.partition(partition).cleaned
-    damage = lost_ranges(fragments, log_start, 0)
-    if damage and cleaned <= damage[0][0]:
-        there.append((cleaned, Donor(topic, state.topic_id, settled)))  # it has what is between void records
-    for lost, chosen in attempts(fragments, log_start, cleaned, [each for each, _ in there]):
-        frames = FramesOfReplicas(topic, state, [there[n][1] for n in chosen])
-        try:
-            write(lost, frames)
-        except CorruptionError as error:
-            failures.append(str(error))
-            continue
-        return MendedSegments(tuple((partition, start, end) for start, end in lost))
-    if not damage:
-        return MendedSegments()
-    why = "; ".join(failures) or "there is none"
-    return MendedSegments(
-        left=(
-            f"topic {topic.name!r} partition {partition}: offsets {damage[0][0]} to {damage[-1][1] - 1} are damaged in "
-            f"{topic.storage.url} ({fragments[0].why}), and no other root has them: {why}",
+    def _left(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
+        damage = lost_ranges(fragments, self.state.log_start[partition], 0)
+        if not damage:
+            return MendedSegments()
+        why = "; ".join(self.failures.get(partition, ())) or "there is none"
+        return MendedSegments(
+            left=(
+                f"topic {self.topic.name!r} partition {partition}: offsets {damage[0][0]} to {damage[-1][1] - 1} are "
+                f"damaged in {self.topic.storage.url} ({fragments[0].why}), and no other root has them: {why}",
+            )
         )
-    )
+
+    def _all_damage(self, fragments: dict[int, list[Fragment]], *, void_only: bool) -> dict[int, list[Fragment]]:
+        """Add to what can't be read what no frame proves, and what is void by now; ascending."""
+        if not void_only:
+            fragments = _with_checksums(self.topic, self.settled, fragments)
+        for partition in range(self.state.partitions):
+            late = late_voids(self.state, partition, self.settled.partition(partition))
+            if late:
+                why = "records there were made void after they were settled"
+                fragments.setdefault(partition, []).extend(Fragment(start, end, None, why) for start, end in late)
+        return {partition: sorted(some, key=lambda each: each.start) for partition, some in fragments.items()}
 
 
-def _lower_cleaned(topic: TopicLog, topic_id: str, partition: int, cleaned: int) -> None:
-    """Say that compaction has seen less, before that is so: at worst it looks again."""
-
-    def lowered(_: Stored, now: SettleState) -> Change | None:
-        row = now.partition(partition)
-        return None if row.cleaned <= cleaned else Change(now.with_row(partition, replace(row, cleaned=cleaned)))
-
-    topic.change(topic_id, lowered)
+def _mended(partition: int, by: _Try) -> MendedSegments:
+    return MendedSegments(tuple((partition, start, end) for start, end in by.lost))
 
 
 def _overtaken(topic: TopicLog) -> ConflictError:
@@ -172,22 +232,6 @@ def _overtaken(topic: TopicLog) -> ConflictError:
         f"topic {topic.name!r} in {topic.storage.url} was settled, merged or compacted meanwhile; of what is damaged "
         "some is still there: repair it again"
     )
-
-
-def _all_damage(
-    topic: TopicLog,
-    state: TopicState,
-    settled: SettleState,
-    fragments: dict[int, list[Fragment]],
-    *,
-    void_only: bool,
-) -> dict[int, list[Fragment]]:
-    """Add to what can't be read what no frame proves, and what became void; ascending."""
-    if not void_only:
-        fragments = _with_checksums(topic, settled, fragments)
-    for partition, some in void_records(topic, state, settled).items():
-        fragments.setdefault(partition, []).extend(some)
-    return {partition: sorted(some, key=lambda each: each.start) for partition, some in fragments.items()}
 
 
 def _with_checksums(
@@ -214,137 +258,3 @@ def _with_checksums(
                 why = f"{span.path}: CRC-32C of {segment.length} bytes is {crc:08x}, expected {segment.crc:08x}"
                 fragments.setdefault(partition, []).append(Fragment(segment.base_offset, end, None, why))
     return fragments
-
-
-def attempts(
-    fragments: Sequence[Fragment], log_start: int, cleaned: int, others: Sequence[int]
-) -> list[tuple[list[Range], list[int]]]:
-    """Return what of a partition may be fetched, and from which of the other roots, one try after the other (pure).
-
-    Roots where compaction has seen nothing of it, nor here, have the same records: each frame may be of another root.
-    Else all is of one.
-
-    Args:
-        fragments: what can't be read.
-        log_start: nobody needs what is below.
-        cleaned: the offset below which compaction has seen all, at this root.
-        others: the same at the others.
-    """
-    damage = lost_ranges(fragments, log_start, 0)
-    if not damage:
-        return []
-    first = damage[0][0]
-    alike = [number for number, each in enumerate(others) if max(cleaned, each) <= first]
-    found = [(damage, alike)] if alike else []
-    for number, each in enumerate(others):
-        if number not in alike:
-            found.append((lost_ranges(fragments, log_start, max(cleaned, each)), [number]))
-    return found
-
-
-def lost_ranges(fragments: Sequence[Fragment], log_start: int, cleaned: int) -> list[Range]:
-    """Return which offsets of a partition are to be fetched (pure).
-
-    Args:
-        fragments: what can't be read.
-        log_start: nobody needs what is below.
-        cleaned: the offset below which compaction has seen all, at this root or the one that has them.
-    """
-    ranges = sorted((max(each.start, log_start), each.end) for each in fragments if each.end > log_start)
-    if ranges and cleaned > ranges[0][0]:
-        seen = (log_start, max(cleaned, ranges[0][1]))
-        ranges = [seen, *(each for each in ranges if each[1] > seen[1])]
-    return ranges
-
-
-class FramesOfReplicas:
-    """See ``salvage.Remaining``: what is whole stays, all else comes from other roots.
-
-    ``cleaned``: below it compaction has seen all at each root that frames were taken from.
-
-    Raises:
-        CorruptionError: no other root has some of it.
-    """
-
-    def __init__(self, topic: TopicLog, state: TopicState, donors: Sequence[Donor]) -> None:
-        self._topic, self._state, self._donors = topic, state, donors
-        self.cleaned = LONG_MAX
-
-    def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
-        """Yield the frames of a segment, those of lost offsets from other roots."""
-        log_start = self._state.log_start[partition]
-        for fragment in segment_fragments(self._topic, self._state.topic_id, partition, segment, end):
-            hit = any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost)
-            if fragment.located is not None and not hit:
-                yield timed(fragment.located.frame, segment)
-            else:
-                yield from self.of_gap(partition, max(fragment.start, log_start), fragment.end)
-
-    def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
-        """Yield the frames of these offsets, each from the first root that has it whole; void ones without records."""
-        failures, voids = [], self._state.voids_of(partition)
-        for donor in self._donors:
-            if start >= end:
-                return
-            try:
-                for frame, least_ms in donor.frames(partition, start, end, voids):
-                    self.cleaned = min(self.cleaned, donor.cleaned(partition))
-                    yield frame, least_ms
-                    start = frame.next_offset
-            except (CommitLogError, OSError) as error:
-                failures.append(f"{donor.url}: {error}")
-        if start < end:
-            raise CorruptionError("; ".join(failures) or f"offsets {start} to {end - 1}: not settled there")
-
-
-class Donor:
-    """A topic at a root, from which frames are taken: settled there first, as far as its readers see.
-
-    But for ``settled``, which says what is there.
-    """
-
-    def __init__(self, topic: TopicLog, topic_id: str, settled: SettleState | None = None) -> None:
-        self._topic, self._topic_id, self._settled = topic, topic_id, settled
-        self.url = topic.storage.url
-
-    def cleaned(self, partition: int) -> int:
-        """Return the offset below which compaction has seen all."""
-        return self._row(partition).cleaned
-
-    def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:
-        """Yield frames that cover these offsets, checked, in order; fewer where it has not settled so far.
-
-        ``voids`` are without their records.
-
-        Raises:
-            CorruptionError: it has a gap, or damage of its own.
-            CommitLogError, OSError: it does not answer.
-        """
-        row, offset = self._row(partition), start
-        home = self._topic.paths(self._topic_id)
-        for segment, ends in segments_of(self._topic, self._state(), partition):
-            if not overlap((segment.base_offset, ends), (start, end)):
-                continue
-            span = segment_span(home, partition, segment)
-            for located in walk(self._topic.storage, span):
-                if located.next_offset <= offset or located.base_offset >= end:
-                    continue
-                if located.base_offset > offset:
-                    break
-                payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, start, end, voids, row.cleaned)
-                offset = min(located.next_offset, end)
-        if offset < min(end, row.end_offset):
-            raise CorruptionError(
-                f"topic {self._topic.name!r} partition {partition} in {self._topic.storage.url}: offset {offset} is in "
-                "no segment"
-            )
-
-    def _row(self, partition: int) -> SettledPartition:
-        return self._state().partition(partition)
-
-    def _state(self) -> SettleState:
-        if self._settled is None:
-            settle_on(self._topic, self._topic_id)
-            self._settled = self._topic.settled(self._topic_id)[1]
-        return self._settled

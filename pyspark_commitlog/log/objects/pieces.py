@@ -98,6 +98,7 @@ def replace_own(
     new: Sequence[Sealed],
     *,
     cleaned: int | None = None,
+    thinned: int = 0,
     manifests: Manifests | None = None,
 ) -> Change | None:
     """Return the change that puts ``new`` in the place of ``old``, on top of an entry; writes the manifest for it.
@@ -108,6 +109,7 @@ def replace_own(
         partition: whose pieces.
         old, new: see ``replaced``; the same pieces where only ``cleaned`` rises.
         cleaned: below it every key has one record; None where that stays as it is.
+        thinned: below it records may have been dropped.
         manifests: of this operation, the same for all its attempts; None: of this attempt alone.
 
     Returns:
@@ -127,10 +129,31 @@ def replace_own(
         if pieces == own and row.cleaned >= cleaned:
             return None
         row = replace(row, cleaned=max(row.cleaned, cleaned))
+    row = row.thinned_to(max(row.thinned, thinned))
     made: tuple[str, ...] = ()
     if pieces != own:
         row, made = _named(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
     return Change(now.with_row(partition, row), (*made, *objects_of(new, own)), objects_of(own, pieces))
+
+
+def replace_each(
+    topic: TopicLog,
+    base: Stored,
+    now: SettleState,
+    partition: int,
+    swaps: Sequence[tuple[Sealed, Sequence[Sealed]]],
+    manifests: Manifests,
+) -> Change | None:
+    """Return the change that puts other pieces in the place of several; see ``replace_own``."""
+    own = tuple(topic.own_segments(now, partition).every())
+    pieces: tuple[Sealed, ...] | None = own
+    for old, new in swaps:
+        pieces = None if pieces is None else replaced(pieces, [old], new)
+    if pieces is None:
+        return None
+    row, made = _named(manifests, base, now, partition, now.partition(partition), pieces)
+    fresh = [piece for _, new in swaps for piece in new]
+    return Change(now.with_row(partition, row), (*made, *objects_of(fresh, own)), objects_of(own, pieces))
 
 
 def tail_to_own(

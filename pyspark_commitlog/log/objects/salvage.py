@@ -6,7 +6,7 @@ cover the offsets between. Slices that are not given up are copied with their CR
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import WINDOW_BYTES
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
-from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own
+from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each, replace_own
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import (
     Range,
@@ -31,8 +31,8 @@ from pyspark_commitlog.log.segments.cutting import Timed
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.segments.rewrite import Rules, fill_slice, rewrite_frames
-from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared, sealed_slice
+from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
+from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState, Shared, sealed_slice
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -251,7 +251,54 @@ def publish(topic: TopicLog, topic_id: str, swap: Swap) -> bool:
 
     if topic.change(topic_id, swapped) is not None:
         return True
+    return _is_published(topic, topic.settled(topic_id)[1], swap)  # the reply may have been lost
+
+
+def publish_all(
+    topic: TopicLog,
+    topic_id: str,
+    swaps: Sequence[Swap],
+    rows: Mapping[int, Callable[[SettledPartition], SettledPartition]],
+) -> bool:
+    """Put all that was written in the place of what it was made of, or nothing; return whether that is published.
+
+    Of a key that was deleted the tombstone may lie in one segment and an older record in another.
+
+    Args:
+        topic, topic_id: whose.
+        swaps: of which each takes the place of another piece.
+        rows: what becomes of the rows of partitions besides.
+    """
+    manifests, own = Manifests(topic, topic_id), dict[int, list[tuple[Sealed, Sequence[Sealed]]]]()
+    for swap in swaps:
+        if isinstance(swap.old, Sealed):
+            own.setdefault(swap.partition, []).append((swap.old, swap.own))
+
+    def swapped(base: Stored, now: SettleState) -> Change | None:
+        after, made, dropped = now, list[str](), list[str]()
+        for partition, some in own.items():
+            change = replace_each(topic, base, after, partition, some, manifests)
+            if change is None:
+                return None
+            after, made, dropped = change.after, [*made, *change.made], [*dropped, *change.dropped]
+        for swap in swaps:
+            if isinstance(swap.old, Unit):
+                tail = replaced_in_tail(after.tail, swap.old.objects, swap.shared)
+                if tail is None:
+                    return None
+                after = replace(after, tail=tail)
+                made += [f"objects/{shared.name}" for shared in swap.shared]
+        for partition, changed in rows.items():
+            after = after.with_row(partition, changed(after.partition(partition)))
+        return Change(after, tuple(made), tuple(dropped[: MAX_DROPS // 2]))  # the rest is the sweep's
+
+    if topic.change(topic_id, swapped) is not None:
+        return True
     now = topic.settled(topic_id)[1]  # the reply may have been lost
+    return all(_is_published(topic, now, swap) for swap in swaps)
+
+
+def _is_published(topic: TopicLog, now: SettleState, swap: Swap) -> bool:
     if isinstance(swap.old, Sealed):
         return are_named(topic, now, swap.partition, swap.own)
     return set(swap.shared) <= set(now.tail) and not set(swap.old.objects) & set(now.tail)

@@ -1,8 +1,7 @@
 """Parts of a settled frame: some of its offsets, void ones without their records.
 
 An unclean election may make offsets void that a root has settled. Its readers pass over them; what copies frames leaves
-their records out. Where compaction has seen such a record it may have dropped an older one of the key that lives: then
-nothing is copied from there until that root has fetched it all (``log.maintain.mend``).
+their records out.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.log.encoding import empty_frame
@@ -24,7 +22,7 @@ Timed = tuple[Frame, int | None]
 
 
 def parts_of(
-    frame: Frame, payload: Payload, partition: int, start: int, end: int, voids: Sequence[Void], cleaned: int
+    frame: Frame, payload: Payload, partition: int, start: int, end: int, voids: Sequence[Void]
 ) -> Iterator[Timed]:
     """Yield what a frame has of the offsets [start, end); those that are void as frames without rows.
 
@@ -33,33 +31,16 @@ def parts_of(
         partition: of the frame.
         start, end: offsets.
         voids: of the partition, ascending.
-        cleaned: the offset below which compaction has seen all.
-
-    Raises:
-        CorruptionError: compaction has seen a record that is void: an older one of its key may lack.
     """
     at, end = max(start, frame.base_offset), min(end, frame.next_offset)
     for void in voids:
         if void.start < end and at < void.end:
-            if void.start < cleaned and has_void_rows(frame, payload, [void]):
-                raise CorruptionError(
-                    f"partition {partition}: a compaction has seen the records of offsets {void.start} to "
-                    f"{void.end - 1}, which an election made void since: run `commitlog maintain` there first"
-                )
             if at < void.start:
                 yield _cut(frame, payload, partition, at, void.start)
             yield _without_rows(frame, payload, partition, max(at, void.start), min(end, void.end))
             at = min(end, void.end)
     if at < end:
         yield _cut(frame, payload, partition, at, end)
-
-
-def has_void_rows(frame: Frame, payload: Payload, voids: Sequence[Void]) -> bool:
-    """Return whether a frame, checked, has records at void offsets."""
-    if not any(void.start < frame.next_offset and frame.base_offset < void.end for void in voids):
-        return False
-    _, offsets = rows_of(frame, payload, ())
-    return any(bool(((offsets >= void.start) & (offsets < void.end)).any()) for void in voids)
 
 
 def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:

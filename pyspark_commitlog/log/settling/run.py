@@ -13,6 +13,7 @@ from pyspark_commitlog.errors import (
     as_reported,
 )
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.late_voids import with_voids_at
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, read_pending, sources_of
 from pyspark_commitlog.log.settle_state import Damage, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
@@ -154,6 +155,10 @@ class SettleRun:
             damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
             for partition, error in damage:
                 kept[partition] = Damage(partition, partitions[partition].end_offset, str(error)[:_WHY])
+        partitions = [
+            with_voids_at(self._state, self._stored.sequence, p, before.partition(p), row)
+            for p, row in enumerate(partitions)
+        ]
         oldest, through = _reached(all_pending, partitions, frozenset(), (before.oldest_unsettled, before.through))
         ahead = None
         if kept:

@@ -1,0 +1,188 @@
+"""From which of other roots the frames of damaged offsets are taken, and how they are read there.
+
+In a partition that was compacted, at this root or the other, all that compaction has seen is taken from one root, not
+only what is damaged: of a key that was deleted since, the tombstone may be gone at one of them and an older record not
+yet at the other. Void offsets are taken without records, whatever the other root has there still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
+from pyspark_commitlog.log.frames import check_whole, segment_span, walk
+from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.read.damage import Fragment
+from pyspark_commitlog.log.repair.salvage import Range, Remaining, overlap, segment_fragments, segments_of, timed
+from pyspark_commitlog.log.segments.cutting import Timed, parts_of
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.state import TopicState, Void
+from pyspark_commitlog.log.topic import TopicLog
+
+
+def attempts(
+    fragments: Sequence[Fragment], log_start: int, seen: int, others: Sequence[int]
+) -> list[tuple[list[Range], list[int]]]:
+    """Return what of a partition may be fetched, and from which of the other roots, one try after the other (pure).
+
+    Roots where compaction has seen nothing of it, nor here, have the same records: each frame may be of another root.
+    Else all is of one.
+
+    Args:
+        fragments: what can't be read.
+        log_start: nobody needs what is below.
+        seen: the offset below which compaction may have dropped records, at this root.
+        others: the same at the others.
+    """
+    damage = lost_ranges(fragments, log_start, 0)
+    if not damage:
+        return []
+    first = damage[0][0]
+    alike = [number for number, each in enumerate(others) if max(seen, each) <= first]
+    found = [(damage, alike)] if alike else []
+    for number, each in enumerate(others):
+        if number not in alike:
+            found.append((lost_ranges(fragments, log_start, max(seen, each)), [number]))
+    return found
+
+
+def lost_ranges(fragments: Sequence[Fragment], log_start: int, seen: int) -> list[Range]:
+    """Return which offsets of a partition are to be fetched (pure).
+
+    Args:
+        fragments: what can't be read.
+        log_start: nobody needs what is below.
+        seen: the offset below which compaction may have dropped records, at this root or the one that has them.
+    """
+    ranges = sorted((max(each.start, log_start), each.end) for each in fragments if each.end > log_start)
+    if ranges and seen > ranges[0][0]:
+        whole = (log_start, max(seen, ranges[0][1]))
+        ranges = [whole, *(each for each in ranges if each[1] > whole[1])]
+    return ranges
+
+
+class LackingError(CorruptionError):
+    """No root that was asked has some offsets of a partition."""
+
+    def __init__(self, partition: int, why: str) -> None:
+        super().__init__(why)
+        self.partition = partition
+
+
+@dataclass(frozen=True)
+class ByPartition:
+    """See ``salvage.Remaining``: the frames of each partition from where they are taken."""
+
+    frames: Mapping[int, Remaining]
+
+    def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
+        """Yield the frames of a segment."""
+        return self.frames[partition].of_segment(partition, segment, end, lost)
+
+    def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
+        """Yield the frames of offsets of which nothing is left."""
+        return self.frames[partition].of_gap(partition, start, end)
+
+
+class FramesOfReplicas:
+    """See ``salvage.Remaining``: what is whole stays, all else comes from other roots.
+
+    Raises:
+        LackingError: no other root has some of it.
+    """
+
+    def __init__(self, topic: TopicLog, state: TopicState, donors: Sequence[Donor]) -> None:
+        self._topic, self._state, self._donors = topic, state, donors
+
+    def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
+        """Yield the frames of a segment, those of lost offsets from other roots."""
+        log_start = self._state.log_start[partition]
+        for fragment in segment_fragments(self._topic, self._state.topic_id, partition, segment, end):
+            hit = any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost)
+            if fragment.located is not None and not hit:
+                yield timed(fragment.located.frame, segment)
+            else:
+                yield from self.of_gap(partition, max(fragment.start, log_start), fragment.end)
+
+    def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
+        """Yield the frames of these offsets, each from the first root that has it whole; void ones without records."""
+        failures, voids = [], self._state.voids_of(partition)
+        for donor in self._donors:
+            if start >= end:
+                return
+            try:
+                for frame, least_ms in donor.frames(partition, start, end, voids):
+                    yield frame, least_ms
+                    start = frame.next_offset
+            except (CommitLogError, OSError) as error:
+                failures.append(f"{donor.url}: {error}")
+        if start < end:
+            raise LackingError(partition, "; ".join(failures) or f"offsets {start} to {end - 1}: not settled there")
+
+
+class Donor:
+    """A topic at a root, from which frames are taken: settled there first, as far as its readers see.
+
+    But for ``settled``, which says what is there.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, settled: SettleState | None = None) -> None:
+        self._topic, self._topic_id, self._settled = topic, topic_id, settled
+        self.url = topic.storage.url
+
+    def row(self, partition: int) -> SettledPartition:
+        """Return what it has settled of a partition.
+
+        Raises:
+            CommitLogError, OSError: it does not answer.
+        """
+        return self._state().partition(partition)
+
+    def refuse_further(self, partition: int, state: TopicState) -> None:
+        """Refuse to take what compaction has dropped for records that the asking root has not learned.
+
+        Raises:
+            CommitLogError, OSError: it is so, or this root does not answer.
+        """
+        seen, learned = self.row(partition).seen, state.log_end[partition]
+        if seen > learned:
+            raise ReplicaNotAvailableError(
+                f"compaction has come to offset {seen} there, and only offsets below {learned} are known here: run "
+                "`commitlog replicate` first"
+            )
+
+    def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:
+        """Yield frames that cover these offsets, checked, in order; fewer where it has not settled so far.
+
+        ``voids`` are without their records.
+
+        Raises:
+            CorruptionError: it has a gap, or damage of its own.
+            CommitLogError, OSError: it does not answer.
+        """
+        row, offset = self.row(partition), start
+        home = self._topic.paths(self._topic_id)
+        for segment, ends in segments_of(self._topic, self._state(), partition):
+            if not overlap((segment.base_offset, ends), (start, end)):
+                continue
+            span = segment_span(home, partition, segment)
+            for located in walk(self._topic.storage, span):
+                if located.next_offset <= offset or located.base_offset >= end:
+                    continue
+                if located.base_offset > offset:
+                    break
+                payload, _ = check_whole(located, span)
+                yield from parts_of(located.frame, payload, partition, start, end, voids)
+                offset = min(located.next_offset, end)
+        if offset < min(end, row.end_offset):
+            raise CorruptionError(
+                f"topic {self._topic.name!r} partition {partition} in {self._topic.storage.url}: offset {offset} is in "
+                "no segment"
+            )
+
+    def _state(self) -> SettleState:
+        if self._settled is None:
+            settle_on(self._topic, self._topic_id)
+            self._settled = self._topic.settled(self._topic_id)[1]
+        return self._settled
