@@ -105,7 +105,7 @@ class Order:
             if not isinstance(answer, Draft):
                 return answer
             if base is not None and base.entry.features:
-                return with_state(answer, rules.made_again(state_of(base.entry), base.sequence, slot.sequence))
+                return with_state(answer, rules.made_again(state_of(base.entry), slot.sequence))
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
 
         self.places.decided()  # raises where the root is not the one that it was
@@ -113,7 +113,6 @@ class Order:
         appended = self.places.decide(created)
         for root, error in self.pusher.push().failed.items():
             logger.warning("%s: root %s has not learned it yet: %s", self._unit.directory, root, error)
-        self.pusher.raise_hw(self.places.newest())  # of a name that is made again the base may be above it
         return appended
 
     # --- appending ---------------------------------------------------------------------------------------

@@ -86,12 +86,13 @@ def created(of: MetadataSet, replicas: Sequence[str], leader: str, number: int) 
     return ReplicaState(of, roots, roots, (), {}, leader, 0, number, {}, ())
 
 
-def made_again(base: ReplicaState, base_number: int, number: int) -> ReplicaState:
+def made_again(base: ReplicaState, number: int) -> ReplicaState:
     """Return the state after the entry that makes a topic again which was deleted; its replicas stay.
 
-    No append of the deleted one lives: an election has nothing of it to make void.
+    Readers see it at once, as one that is made for the first time: there is nothing in it that a root could lack (a
+    group's entries are all so). No append of the deleted one lives: an election has nothing of it to make void.
     """
-    return after_other(replace(base, on={}), base_number, number)
+    return with_hw(base, number, seen=False)
 
 
 def after_append(

@@ -82,6 +82,17 @@ def test_what_an_election_lost_before_the_topic_was_made_again_is_learned_after(
     assert (roots.isr(), roots.values("c")) == ("bc", [b"0"])
 
 
+def test_it_is_written_at_once_while_roots_in_sync_are_away(roots: Replicated) -> None:
+    leave_on_a_alone(roots)
+    roots.hooks = {"b": no_device, "c": no_device}
+    assert not roots.write(b"0", acks_all=False).skipped
+    roots.write(LARGE, acks_all=False)
+    roots.hooks = {"a": no_device}
+    elect(roots, "b")
+    assert roots.at("b").newest()[1].log_end == (2,)
+    assert roots.values("b") == [], "both were on a alone"
+
+
 WRITERS = {
     "transaction": (Transaction("txn:x", 1), Transaction("txn:x", 1)),
     "producer": (ProducerBatch("transient:p", 0, 0, 0, since=0), ProducerBatch("transient:p", 0, 0, 0, since=0)),

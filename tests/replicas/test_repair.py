@@ -379,6 +379,27 @@ def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
     assert faults(roots, "b") == ()
 
 
+def test_a_void_below_the_log_start_stays_for_roots_that_have_not_settled_it(roots: Replicated) -> None:
+    roots.create(config=SMALL)
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE[0], acks_all=False)
+    roots.hooks = {"a": no_device}
+    elect(roots, "b")
+    roots.write(b"1", topic=roots.topic("b"))
+    roots.log("b").delete_records("t", {0: 1})
+    settle_at(roots, "b")
+    roots.hooks.clear()
+    roots.write(LARGE[1], topic=roots.topic("b"))
+    for root in "abc":
+        if chunks := list((roots.path / root).glob("topics/t/*/staged/*.chunk")):
+            zero(max(chunks), Random(1))
+    (given_up,) = roots.log("b").void("t")
+    assert given_up.start == 2
+    roots.order("b").state_hw()
+    settle_at(roots, "c")
+    assert roots.values("c") == [b"1"]
+
+
 def test_what_no_root_has_is_named_and_can_be_given_up(roots: Replicated) -> None:
     roots.create()
     roots.write(LARGE[0], everywhere=True)

@@ -25,6 +25,7 @@ from pyspark_commitlog.replicas.rules import (
     joining,
     left,
     lost_roots,
+    made_again,
     may_return,
     moved,
     recovered,
@@ -70,6 +71,16 @@ def test_a_topic_begins_with_all_its_replicas_in_sync() -> None:
 
     assert (state.replicas, state.isr, state.leader, state.hw) == (("b", "a"), ("b", "a"), "b", 1)
     check_replicas(state.to_json(), 1, "1.json")
+
+
+def test_a_topic_that_is_made_again_is_shown_at_once_and_has_nothing_to_void() -> None:
+    base, _ = elected(written(("a",), ("a", "b")), 7, 8, "b", 5)
+    assert (base.hw, set(base.on), base.pending_voids) == (5, {7}, ((6, 8),))
+    state = made_again(base, 9)
+
+    assert (state.hw, state.on, state.pending_voids, state.learned) == (9, {}, (), base.learned)
+    assert (state.isr, state.leader, state.leader_epoch) == (base.isr, "b", 1)
+    check_replicas(state.to_json(), 9, "9.json")
 
 
 def test_a_topic_is_not_made_with_a_leader_that_is_no_replica_or_with_too_many_replicas() -> None:
