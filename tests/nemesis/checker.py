@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.nemesis.history import Acked, Event, Read, Shown
+from tests.nemesis.history import Acked, Batches, Event, Read, Shown
 
 #: What stands for an offset without a record (it was lost by an election before anybody read it).
 _GAP = None
@@ -29,6 +29,7 @@ def faults(histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Re
     last = [read for each in final.values() for read in each]
     return [
         *lost(acked, final),
+        *unlike_batches([event for event in events if isinstance(event, Batches)], final),
         *doubled([*reads, *last]),
         *changed(reads, last),
         *went_back(found),
@@ -52,6 +53,29 @@ def lost(acked: Iterable[Acked], final: Mapping[str, Sequence[Read]]) -> list[st
             elif event.offset >= 0 and (event.partition, event.offset) not in at:
                 found.append(f"at {root} at {at}, not where it was acknowledged: {event}")
     return found
+
+
+def unlike_batches(queries: Iterable[Batches], final: Mapping[str, Sequence[Read]]) -> list[str]:
+    """Each root has a query's batches in the end from the first to the last that is committed, whole, perhaps one more."""
+    found = []
+    for query in queries:
+        for root, reads in final.items():
+            written = [value.rpartition("-") for value in _records(reads).values()]
+            numbers = sorted(int(number) for writer, _, number in written if writer == query.writer)
+            if numbers != list(range(len(numbers))):
+                found.append(
+                    f"at {root} rows of {query.writer} are missing or doubled: {_odd(numbers)} of {len(numbers)}"
+                )
+            elif len(numbers) % query.rows:
+                found.append(f"at {root} the last batch of {query.writer} is not whole: {len(numbers)} rows")
+            elif not query.committed <= len(numbers) // query.rows <= query.committed + 1:
+                found.append(f"at {root} {query.writer} has {len(numbers) // query.rows} batches: {query}")
+    return found
+
+
+def _odd(numbers: Sequence[int]) -> int:
+    """Return the first number that is missing or there again."""
+    return next(place for place, number in enumerate(numbers) if number != place)
 
 
 def doubled(reads: Iterable[Read]) -> list[str]:

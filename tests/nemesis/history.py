@@ -55,8 +55,17 @@ class Failed:
     error: str
 
 
-Event = Acked | Shown | Read | Failed
-_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed)}
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A query's checkpoint says that so many batches are committed, of so many ``rows``: values ``writer-0``, ``writer-1``, …"""
+
+    writer: str
+    rows: int
+    committed: int
+
+
+Event = Acked | Shown | Read | Failed | Batches
+_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed, Batches)}
 
 
 class Recorder:
