@@ -30,9 +30,9 @@ from tests.nemesis.cast import PATIENCE_SECONDS, Cast
 from tests.nemesis.checker import faults
 from tests.nemesis.disks import Disk, enter_namespace
 from tests.nemesis.gateway import Gateway, is_installed
-from tests.nemesis.history import Acked, Batches, Event, Failed, Read, Shown, recorded
+from tests.nemesis.history import Acked, Batches, Committed, Event, Failed, Read, Shown, recorded
 from tests.nemesis.roles import read_at
-from tests.nemesis.stage import DATA, METADATA, TOPIC, Stage
+from tests.nemesis.stage import DATA, GROUP, METADATA, TOPIC, Stage
 from tests.nemesis.striking import Nemesis, Place
 
 _PARTITIONS = 2
@@ -96,6 +96,12 @@ def _all_of(stage: Stage, root: str) -> list[Read]:
     return [read_at(root, topic, partition, 0, end) for partition, end in enumerate(state.log_end)]
 
 
+def _committed(stage: Stage) -> list[Committed]:
+    handle = stage.log(DATA[0]).group(GROUP)
+    offsets = handle.newest().offsets(handle.topic_state(TOPIC).topic_id)
+    return [Committed(GROUP, partition, offset) for partition, offset in offsets.items()]
+
+
 def run(
     seconds: float, seed: int, home: Path, bucket: str | None = None, *, moto: bool = False, queries: int = 0
 ) -> list[str]:
@@ -133,10 +139,12 @@ def run(
         cast.kill_all()
     began = time.monotonic()
     final, wrong = settle_down(stage)
+    groups = list[Committed]()
     print(f"settled down in {time.monotonic() - began:.0f} s")
     histories = [list(recorded(path)) for path in sorted((home / "histories").iterdir()) if not path.suffix]
     histories.append([spark_writer.committed(home, name) for name in spark_writer.writers(home)])
-    wrong = [*cast.wrong, *nemesis.wrong, *wrong, *faults(histories, final)]
+    wrong += _after(f"look at group {GROUP}", lambda: groups.extend(_committed(stage)) or [])
+    wrong = [*cast.wrong, *nemesis.wrong, *wrong, *faults(histories, final, groups)]
     wrong += [f"written below {name} while it was away: {', '.join(found[:5])}"
               for name, disk in disks.items() if (found := disk.strays())]  # fmt: skip
     _tell(seed, nemesis.done, histories, wrong)
@@ -158,7 +166,10 @@ def _set_up(home: Path, disks: Mapping[str, Place]) -> Stage:
 
 def _tell(seed: int, done: Counter[str], histories: list[list[Event]], wrong: list[str]) -> None:
     events = [event for history in histories for event in history]
-    counts = {kind.__name__: sum(isinstance(event, kind) for event in events) for kind in (Acked, Shown, Read, Failed)}
+    counts = {
+        kind.__name__: sum(isinstance(event, kind) for event in events)
+        for kind in (Acked, Shown, Read, Committed, Failed)
+    }
     counts["batches of queries"] = sum(event.committed for event in events if isinstance(event, Batches))
     print(f"\nseed {seed}: {dict(done)}; {counts}")
     errors = [event for event in events if isinstance(event, Failed)]

@@ -36,6 +36,7 @@ class Cast:
             "w1": ("transact", "a", "all"), "w2": ("transact", "c", "all"),
             **{f"reader-{root}": ("read", root, "") for root in DATA},
             **{f"keeper-{root}": ("keep", root, "") for root in DATA},
+            "g1": ("consume", "a", ""), "g2": ("consume", "b", ""),
             _OPERATOR: ("operate", "a", ""),
             **{f"s{number}": ("query", root, "all") for number, root in zip(range(1, queries + 1), DATA, strict=False)},
         }  # fmt: skip

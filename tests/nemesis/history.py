@@ -64,8 +64,17 @@ class Batches:
     committed: int
 
 
-Event = Acked | Shown | Read | Failed | Batches
-_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed, Batches)}
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A consumer group has the records of a partition below an offset behind it; its members tell what they are as ``Read``."""
+
+    group: str
+    partition: int
+    offset: int
+
+
+Event = Acked | Shown | Read | Failed | Batches | Committed
+_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed, Batches, Committed)}
 
 
 class Recorder:

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-from pyspark_commitlog import Producer
+from pyspark_commitlog import Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
@@ -24,9 +25,9 @@ from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.local import LocalStorage
-from tests.nemesis.history import Acked, Failed, Read, Recorder, Shown
+from tests.nemesis.history import Acked, Committed, Failed, Read, Recorder, Shown
 from tests.nemesis.operating import Requests
-from tests.nemesis.stage import TOPIC, Stage
+from tests.nemesis.stage import GROUP, TOPIC, Stage
 from tests.support.records import batch_of, read_partition, stage
 from tests.support.syscalls import CHANGING, telling
 
@@ -222,6 +223,34 @@ def read_at(root: str, topic: TopicLog, partition: int, start: int, end: int) ->
     return Read(root, partition, start, end, tuple((each.offset, (each.value or b"").decode()) for each in records))
 
 
+def consume(asked: Play, chance: random.Random) -> None:
+    """Be a member of a group: poll, write down what came, commit."""
+    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "session_timeout_ms": 10_000}
+    while not asked.ended():
+        try:
+            with Consumer(
+                asked.urls, TOPIC, group_id=GROUP, storage_options=asked.stage.options, **options
+            ) as consumer:
+                while not asked.ended():
+                    _hand_out(asked, consumer)
+                    time.sleep(chance.uniform(0.05, 0.3) * asked.pause)
+        except (CommitLogError, OSError) as error:
+            asked.failed("consume", error)
+            time.sleep(0.2)
+
+
+def _hand_out(asked: Play, consumer: Consumer) -> None:
+    values = defaultdict[int, list[tuple[int, str]]](list)
+    for record in consumer.poll(0.5):
+        values[record.partition].append((record.offset, (record.value or b"").decode()))
+    for partition, found in values.items():
+        asked.recorder.add(Read(GROUP, partition, found[0][0], found[-1][0] + 1, tuple(found)))
+    offsets = {each: consumer.position(each) for each in consumer.assignment() if each.partition in values}
+    if offsets:
+        consumer.commit(offsets)
+        asked.recorder.add(*(Committed(GROUP, each.partition, offset) for each, offset in offsets.items()))
+
+
 # --- who looks after it ----------------------------------------------------------------------------------
 
 
@@ -231,8 +260,9 @@ def keep(asked: Play, chance: random.Random) -> None:
         time.sleep(chance.uniform(0.3, 1.5))
         what = chance.choice(("maintain", "maintain", "replicate", "replicate", "replicate", "elect"))
         try:
-            getattr(asked.stage.log(asked.root), what)(TOPIC)
-        except (CommitLogError, OSError) as error:
+            log, all_of_it = asked.stage.log(asked.root), what != "elect" and chance.random() < 0.3
+            getattr(log, what)(*(() if all_of_it else (TOPIC,)))  # all of it: the group, too
+        except (CommitLogError, OSError, ExceptionGroup) as error:  # a group where several fail
             asked.failed(f"{what} at {asked.root}", error)
 
 
@@ -270,4 +300,5 @@ ROLES: dict[str, Callable[[Play, random.Random], None]] = {
     "keep": keep,
     "operate": operate,
     "query": query,
+    "consume": consume,
 }

@@ -12,6 +12,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_peer
 
 TOPIC = "t"
+GROUP = "g"
 DATA = ("a", "b", "c")
 METADATA = ("m", "n", "o")
 
