@@ -81,7 +81,7 @@ class Replica:
         if missing < files.begins(entry) or missing <= files.settled(self.storage, entry.topic_id):
             self.journal.lacks_nothing()
             return
-        raise ReplicaNotAvailableError(
+        raise RestoredError(
             f"{self.storage.url}/{self.unit.directory}: entry {missing} is missing, and not settled, below entry "
             f"{newest.sequence}: the root was restored from a copy while others wrote there, or has lost files. "
             f"Nothing of it counts: run `commitlog repair {self.storage.url}`"
@@ -117,7 +117,7 @@ def learn(
     last, seen = target.learned(), Moment.now(target.storage.clock)
     learned = 0 if last is None else last.sequence
     if learned < least:
-        raise ReplicaNotAvailableError(
+        raise RestoredError(
             f"root {target.id} at {target.storage.url} ends at entry {learned} and had learned {least}: it was "
             "restored from a copy. Nothing of it counts while it is in sync"
         )
@@ -301,6 +301,10 @@ def replace(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
 
 class SupersededError(ReplicaNotAvailableError):
     """The metadata roots that were asked were given up: a root has learned of others."""
+
+
+class RestoredError(ReplicaNotAvailableError):
+    """The root that was to learn was restored from a copy: nothing of it counts."""
 
 
 class CollectedError(ReplicaNotAvailableError):

@@ -60,9 +60,33 @@ def mend_journal(places: Places) -> MendedFiles:
         path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
         own.storage.write_once(path, data)
         files.append(path)
+    below = _below(own)
+    for sequence in reversed(below):  # each is linked by the one after it
+        data = next(_found(own, others, sequence), None)
+        if data is None:
+            left.append(f"entries {below.start} to {sequence} are missing, and not settled, and no other root has them")
+            break
+        path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
+        own.storage.write_once(path, data)
+        files.append(path)
     if files:
         own.journal.forget()
     return MendedFiles(tuple(files), tuple(left))
+
+
+def _below(own: Replica) -> range:
+    """Return the numbers below its first entry that a root needs: a process deleted them while it was restored."""
+    own.journal.forget()
+    try:
+        newest, sequences = own.journal.newest(), own.journal.sequences()
+        if newest is None or not sequences or not own.data or own.unit.whole:
+            return range(0)
+        if not _read(own, sequences[0]).entry.prev:  # the first of all, which a copied topic has at any number
+            return range(0)
+    except CorruptionError:  # it is named already
+        return range(0)
+    files, entry = own.unit.files, newest.entry
+    return range(max(files.settled(own.storage, entry.topic_id) + 1, files.begins(entry)), sequences[0])
 
 
 def mend_named(places: Places, settled: int) -> MendedFiles:

@@ -17,6 +17,7 @@ from pyspark_commitlog.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     OutcomeUnknownError,
+    ReplicaNotAvailableError,
     UsageError,
 )
 from pyspark_commitlog.format.entry import Json
@@ -25,7 +26,7 @@ from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.election import Elections
 from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
-from pyspark_commitlog.replicas.learning import NowhereError, SupersededError, bring, learn
+from pyspark_commitlog.replicas.learning import NowhereError, RestoredError, SupersededError, bring, learn
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.pushing import Pushed, Pusher
 from pyspark_commitlog.replicas.roots import Roots
@@ -134,6 +135,10 @@ class Order:
         while True:
             try:
                 return self.places.decide(self._deciding(plan, attempt), repeatable=repeatable)
+            except _HomeError as error:
+                if self._waits_for_home(error):
+                    self.places.pause(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE)
             except _LackingError as error:
                 if error.reason is Reason.NOT_ON_LEADER and not self.places.roots.answers(error.state.leader):
                     self.elections.elect(gone=error.state.leader, why="the leader's root does not take chunks")
@@ -146,6 +151,28 @@ class Order:
                 if not overdue:
                     self.places.pause(pause)
                     pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _waits_for_home(self, error: _HomeError) -> bool:
+        """Return True while a leader that answers, and takes nothing, has not done so for long; then another leads.
+
+        Raises:
+            NotLeaderError: another root leads: what was staged is committed there.
+            CommitLogError, OSError: the root does not answer, nobody else can lead, or it was given up.
+        """
+        cause, leader = error.cause, state_of(error.base.entry).leader
+        of_home = isinstance(cause, OSError) and not isinstance(cause, ReplicaNotAvailableError)
+        of_home = of_home or isinstance(cause, RestoredError)  # else the metadata root may be, and decides nothing then
+        if not of_home or not self.places.roots.answers(error.home):
+            raise cause
+        if error.home == leader:
+            self.pusher.failed(error.home)
+            if not self.pusher.lags(error.home, error.base):
+                return True
+            self.elections.elect(gone=leader, why=f"the leader's root takes nothing: {cause}")
+        raise NotLeaderError(
+            f"{self._unit.directory}: NOT_LEADER_OR_FOLLOWER: nothing was written: root {error.home} does not lead and "
+            f"has not learned entry {error.base.sequence}: {cause}. Run the write again, at the leader"
+        ) from cause
 
     def _deciding(self, plan: Plan[Result], attempt: _Attempt) -> Plan[Result]:
         def decided(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
@@ -169,10 +196,13 @@ class Order:
             return
         home = self.places.roots.own_id()
         if home in state.replicas and home not in state.set.roots:
-            self.pusher.learned[home] = learn(
-                self.places.decider(), self.places.at(home), self._unit, self.places.donors(state), base,
-                state.learned.get(home, 0),
-            )  # fmt: skip
+            decider, donors = self.places.decider(), self.places.donors(state)
+            try:
+                self.pusher.learned[home] = learn(
+                    decider, self.places.at(home), self._unit, donors, base, state.learned.get(home, 0)
+                )
+            except (CommitLogError, OSError) as error:
+                raise _HomeError(home, base, error) from error
 
     def _with_replicas(
         self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result], attempt: _Attempt
@@ -296,6 +326,14 @@ class Order:
             is_void=False,
             min_insync=self._unit.files.limits(head.entry).min_insync,
         )
+
+
+class _HomeError(Exception):
+    """The root that is asked has not learned the base."""
+
+    def __init__(self, home: str, base: Stored, cause: CommitLogError | OSError) -> None:
+        super().__init__(str(cause))
+        self.home, self.base, self.cause = home, base, cause
 
 
 class _LackingError(Exception):

@@ -105,7 +105,7 @@ def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments |
 
 
 def _come_near(order: Order, root: str, newest: Stored, segments: Segments | None) -> None:
-    """Have a root learn until it soon learns what is left: once it joins, whoever writes waits for it.
+    """Have a root learn until it soon learns what is left: once it joins, each writer waits for it.
 
     Raises:
         ReplicaNotAvailableError: others write as fast as it learns, or it can't.

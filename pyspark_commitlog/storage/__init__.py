@@ -116,7 +116,7 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
         if storage_options and not os.path.isdir(os.path.join(root, REPLICAS_JOURNAL)):
             raise UsageError(
                 f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
-                "is a path: leave them out"
+                "is a path: leave them out; if it belongs together with roots that are URLs, it is not mounted"
             )
         return LocalStorage(root)
     protocol = root.partition(":")[0]

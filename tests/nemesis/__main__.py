@@ -1,11 +1,11 @@
 """Everything fails at once: ``make test-nemesis MINUTES=30``. Exit code 1 if a promise was broken.
 
-A topic lives on three disks, file systems of their own, and a fourth decides. Producers (acks all and 1) and a writer of
-numbered batches write; readers follow each root; each root is maintained and replicated by a process of its own, and
-leaders are elected for no reason. Meanwhile, by chance of a seed: processes are killed and stopped, disks are taken away
-and given back, also empty or with old contents, filled, made read-only and slow; they hang, and flip bits; clocks of
-processes are apart. In the end everything is mended, and what was acknowledged and seen is compared with what each root
-has (``checker``).
+A topic lives on three disks, file systems of their own, one perhaps behind an S3 server, and a fourth decides. Producers
+(acks all and 1), writers of numbered batches and queries of Spark write; readers follow each root; each root is
+maintained and replicated by a process of its own, and leaders are elected for no reason. Meanwhile, by chance of a seed:
+processes are killed and stopped, disks are taken away and given back, also empty or with old contents, filled, made
+read-only and slow; they hang, and flip bits; clocks of processes are apart. In the end everything is mended, and what
+was acknowledged and seen is compared with what each root has (``checker``).
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import open_storage
+from tests.nemesis import spark_writer
+from tests.nemesis.bucket import Bucket
 from tests.nemesis.cast import PATIENCE_SECONDS, Cast
 from tests.nemesis.checker import faults
 from tests.nemesis.disks import Disk, enter_namespace
-from tests.nemesis.history import Acked, Event, Failed, Read, Shown, recorded
-from tests.nemesis.operating import DATA, METADATA, TOPIC
+from tests.nemesis.gateway import Gateway, is_installed
+from tests.nemesis.history import Acked, Batches, Committed, Event, Failed, Read, Shown, recorded
 from tests.nemesis.roles import read_at
-from tests.nemesis.striking import Nemesis
+from tests.nemesis.stage import DATA, GROUP, METADATA, TOPIC, Stage
+from tests.nemesis.striking import Nemesis, Place
 
 _PARTITIONS = 2
 _CONFIG = {
@@ -45,14 +46,18 @@ _CONFIG = {
 _DELAYS_MS = (4_000, 4_000, 60_000)
 #: The roots that decide, by chance: one, or three by majority.
 _DECIDING = (METADATA[:1], METADATA)
+#: Up to so many seconds writers write as fast as they can; in a longer run they, and faults, wait so many times longer.
+_SHORT_SECONDS, _LONG_PAUSE = 300, 4.0
+#: Which root is in a bucket, by chance; or none.
+_BUCKETS = ("", *DATA, "b")
 #: Whether records are in entries or in chunks, by chance.
 _INLINE_BYTES = (0, 4096)
 
 
-def settle_down(home: Path) -> tuple[dict[str, list[Read]], list[str]]:
+def settle_down(stage: Stage) -> tuple[dict[str, list[Read]], list[str]]:
     """Have all roots learn all, and be maintained; return what each one has, and what is wrong."""
     wrong = list[str]()
-    log, until, failed = CommitLog(str(home / "a")), time.monotonic() + PATIENCE_SECONDS, ""
+    log, until, failed = stage.log("a"), time.monotonic() + PATIENCE_SECONDS, ""
     while time.monotonic() < until:
         try:
             done = log.replicate(TOPIC)
@@ -65,10 +70,10 @@ def settle_down(home: Path) -> tuple[dict[str, list[Read]], list[str]]:
     if failed:
         wrong.append(f"the replicas do not converge: {failed}")
     for root in DATA:
-        wrong += _after(f"maintain and verify {root}", lambda root=root: _looked_after(home, root))
+        wrong += _after(f"maintain and verify {root}", lambda root=root: _looked_after(stage, root))
     final: dict[str, list[Read]] = {}
     for root in DATA:
-        wrong += _after(f"read {root}", lambda root=root: final.update({root: _all_of(home, root)}) or [])
+        wrong += _after(f"read {root}", lambda root=root: final.update({root: _all_of(stage, root)}) or [])
     return final, wrong
 
 
@@ -79,31 +84,53 @@ def _after(what: str, act: Callable[[], list[str]]) -> list[str]:
         return [f"{what}: {type(error).__name__}: {error}"]
 
 
-def _looked_after(home: Path, root: str) -> list[str]:
-    here = CommitLog(str(home / root))
+def _looked_after(stage: Stage, root: str) -> list[str]:
+    here = stage.log(root)
     here.maintain(TOPIC)
     return [f"{root}: {fault}" for fault in here.verify(TOPIC).faults]
 
 
-def _all_of(home: Path, root: str) -> list[Read]:
-    topic = TopicLog(open_storage(str(home / root)), TOPIC)
+def _all_of(stage: Stage, root: str) -> list[Read]:
+    topic = stage.topic(root)
     _, state = topic.newest()
     return [read_at(root, topic, partition, 0, end) for partition, end in enumerate(state.log_end)]
 
 
-def run(seconds: float, seed: int, home: Path) -> list[str]:
-    """Run for so long; return what was wrong."""
+def _committed(stage: Stage) -> list[Committed]:
+    handle = stage.log(DATA[0]).group(GROUP)
+    offsets = handle.newest().offsets(handle.topic_state(TOPIC).topic_id)
+    return [Committed(GROUP, partition, offset) for partition, offset in offsets.items()]
+
+
+def run(
+    seconds: float, seed: int, home: Path, bucket: str | None = None, *, moto: bool = False, queries: int = 0
+) -> list[str]:
+    """Run for so long; return what was wrong.
+
+    Args:
+        seconds, seed: how long, and what is drawn.
+        home: a directory for all of it.
+        bucket: the root that is in one; empty for none, None for what is drawn.
+        queries: how many queries of Spark write, too.
+        moto: in moto, also where versitygw is installed: it is slower, and spoils requests, too.
+    """
     chance = random.Random(seed)
     for name in ("histories", "said", "lives"):
         (home / name).mkdir(parents=True)
     drawn = {"file.delete.delay.ms": chance.choice(_DELAYS_MS), "inline.max.bytes": chance.choice(_INLINE_BYTES)}
     deciding = chance.choice(_DECIDING)
-    print(drawn, "decided by", *deciding, flush=True)
-    disks = {name: Disk(home, name) for name in (*DATA, *deciding)}
-    roots, metadata = ([str(disks[name].place) for name in names] for names in (DATA, deciding))
-    CommitLog.create_root(roots, metadata).create_topic(TOPIC, _PARTITIONS, {**_CONFIG, **drawn})
-    cast = Cast(home, chance)
-    nemesis = Nemesis(home, cast, disks, chance)
+    drawn_bucket = chance.choice(_BUCKETS) if moto or is_installed() else ""
+    bucket = drawn_bucket if bucket is None else bucket
+    print(drawn, "decided by", *deciding, *(["in a bucket", bucket] if bucket else []), flush=True)
+    in_bucket = Bucket if moto or not is_installed() else Gateway
+    disks = {name: in_bucket(home, name) if name == bucket else Disk(home, name) for name in (*DATA, *deciding)}
+    stage = _set_up(home, disks)
+    roots, metadata = ([stage.url(name) for name in names] for names in (DATA, deciding))
+    log = CommitLog.create_root(roots, metadata, stage.options)
+    log.create_topic(TOPIC, _PARTITIONS, {**_CONFIG, **drawn})
+    pause = 1.0 if seconds <= _SHORT_SECONDS else _LONG_PAUSE
+    cast = Cast(home, chance, queries=queries, pause=pause)
+    nemesis = Nemesis(stage, cast, disks, chance, pause)
     try:
         cast.start()
         nemesis.run(seconds)
@@ -111,28 +138,51 @@ def run(seconds: float, seed: int, home: Path) -> list[str]:
     finally:
         cast.kill_all()
     began = time.monotonic()
-    final, wrong = settle_down(home)
+    final, wrong = settle_down(stage)
+    groups = list[Committed]()
     print(f"settled down in {time.monotonic() - began:.0f} s")
     histories = [list(recorded(path)) for path in sorted((home / "histories").iterdir()) if not path.suffix]
-    wrong = [*cast.wrong, *nemesis.wrong, *wrong, *faults(histories, final)]
+    histories.append([spark_writer.committed(home, name) for name in spark_writer.writers(home)])
+    wrong += _after(f"look at group {GROUP}", lambda: groups.extend(_committed(stage)) or [])
+    wrong = [*cast.wrong, *nemesis.wrong, *wrong, *faults(histories, final, groups)]
     wrong += [f"written below {name} while it was away: {', '.join(found[:5])}"
               for name, disk in disks.items() if (found := disk.strays())]  # fmt: skip
     _tell(seed, nemesis.done, histories, wrong)
     if wrong:
         for name, disk in disks.items():
             disk.save(home / "kept" / name)
+    for disk in disks.values():
+        disk.leave()
     return wrong
+
+
+def _set_up(home: Path, disks: Mapping[str, Place]) -> Stage:
+    """Have all processes find the roots that are in buckets."""
+    buckets = [disk for disk in disks.values() if isinstance(disk, Bucket | Gateway)]
+    stage = Stage(home, {each.name: each.url for each in buckets}, buckets[0].options if buckets else {})
+    stage.set_up()
+    return stage
 
 
 def _tell(seed: int, done: Counter[str], histories: list[list[Event]], wrong: list[str]) -> None:
     events = [event for history in histories for event in history]
-    counts = {kind.__name__: sum(isinstance(event, kind) for event in events) for kind in (Acked, Shown, Read, Failed)}
+    counts = {
+        kind.__name__: sum(isinstance(event, kind) for event in events)
+        for kind in (Acked, Shown, Read, Committed, Failed)
+    }
+    counts["batches of queries"] = sum(event.committed for event in events if isinstance(event, Batches))
     print(f"\nseed {seed}: {dict(done)}; {counts}")
-    failed = Counter(event.error.partition(":")[0] for event in events if isinstance(event, Failed))
-    print(f"what failed, and was tried again: {dict(failed)}")
+    errors = [event for event in events if isinstance(event, Failed)]
+    of_queries = [event for event in errors if event.what.startswith("query ")]
+    print(f"what failed, and was tried again: {dict(_counted(errors))}")
+    print(f"queries that ended, and were started again: {dict(_counted(of_queries)) or 'none'}")
     print(f"Broken promises: {len(wrong) or 'none'}")
     for fault in wrong[:40]:
         print(f"- {fault[:600]}")
+
+
+def _counted(errors: list[Failed]) -> Counter[str]:
+    return Counter(event.error.partition(":")[0] for event in errors)
 
 
 def main() -> int:
@@ -141,12 +191,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Everything fails at once.")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--bucket", choices=("", *DATA), help="which root is in a bucket; empty for none")
+    parser.add_argument("--moto", action="store_true", help="have it in moto, also where versitygw is installed")
+    parser.add_argument(
+        "--queries", type=int, default=0, help="how many queries of Spark write, too (0; they need Java)"
+    )
     parser.add_argument("--keep", help="where to put histories, and the roots where a promise was broken")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes end with this one
     home = Path(asked.keep or tempfile.mkdtemp(prefix="nemesis-")).absolute()
-    wrong = run(asked.minutes * 60, asked.seed, home)
+    wrong = run(asked.minutes * 60, asked.seed, home, asked.bucket, moto=asked.moto, queries=asked.queries)
     if not wrong and not asked.keep:
         shutil.rmtree(home, ignore_errors=True)  # mounts stay until the namespace goes
     elif wrong:

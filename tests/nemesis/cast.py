@@ -8,74 +8,107 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.nemesis.roles import DATA, Play, play
+from tests.nemesis import spark_writer
+from tests.nemesis.roles import Play, play
+from tests.nemesis.stage import DATA
+from tests.support.sessions import session_of
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.nemesis.roles"])  # a life does not begin with a second of imports
 #: Milliseconds by which clocks of processes are wrong.
 _SKEWS_MS = (0, 0, -3_000, 3_000)
 #: Seconds in which all end that were told to.
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
 _OPERATOR = "operator"
 
 
 class Cast:
     """The processes that play the roles; one that is killed is started again."""
 
-    def __init__(self, home: Path, chance: random.Random) -> None:
-        self._home, self._chance = home, chance
+    def __init__(self, home: Path, chance: random.Random, *, queries: int = 0, pause: float = 1.0) -> None:
+        self._home, self._chance, self._pause = home, chance, pause
         self._roles: dict[str, tuple[str, str, str]] = {
             "p1": ("produce", "a", "all"), "p2": ("produce", "b", "all"), "p3": ("produce", "c", "1"),
             "w1": ("transact", "a", "all"), "w2": ("transact", "c", "all"),
             **{f"reader-{root}": ("read", root, "") for root in DATA},
             **{f"keeper-{root}": ("keep", root, "") for root in DATA},
+            "g1": ("consume", "a", ""), "g2": ("consume", "b", ""),
             _OPERATOR: ("operate", "a", ""),
+            **{f"s{number}": ("query", root, "all") for number, root in zip(range(1, queries + 1), DATA, strict=False)},
         }  # fmt: skip
         self.running: dict[str, BaseProcess] = {}
+        self._began: dict[str, int] = {}  # batches that a query had committed when it was started
         self.wrong: list[str] = []
 
     def start(self, *names: str) -> None:
         """Start roles; all by default."""
         for name in names or self._roles:
             role, root, acks = self._roles[name]
-            asked = Play(self._home, name, root, acks, self._chance.randrange(2**32), self._chance.choice(_SKEWS_MS))
+            seed, skew_ms = self._chance.randrange(2**32), self._chance.choice(_SKEWS_MS)
+            asked = Play(self._home, name, root, acks, seed, skew_ms, self._pause)
             process = _CONTEXT.Process(target=play, args=(role, asked))
             process.start()
-            self.running[name] = process
+            self.running[name], self._began[name] = process, self._committed(name)
 
     def anyone(self) -> str:
-        """Return one of the roles."""
-        return self._chance.choice(list(self._roles))
+        """Return one of the roles; a query only once it has committed something: before that it has hardly begun."""
+        able = [name for name in self._roles if not self._is_query(name) or self._committed(name) > self._began[name]]
+        return self._chance.choice(able)
+
+    def _committed(self, name: str) -> int:
+        return spark_writer.committed(self._home, name).committed
+
+    def _is_query(self, name: str) -> bool:
+        return self._roles[name][0] == "query"
 
     def kill(self, name: str) -> None:
         """Kill one, and start it again."""
         self.look()
-        self.running[name].kill()
-        self.running[name].join()
+        self._kill(name)
         self.start(name)
+
+    def _kill(self, name: str) -> None:
+        self._signal(name, signal.SIGKILL)
+        self.running[name].join()
 
     def stop(self, name: str) -> None:
         """Stop one where it stands."""
-        os.kill(self._pid(name), signal.SIGSTOP)
+        self._signal(name, signal.SIGSTOP)
 
     def go_on(self, name: str) -> None:
         """Let one go on that was stopped, unless it was killed meanwhile."""
-        os.kill(self._pid(name), signal.SIGCONT)
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, signal_: signal.Signals) -> None:
+        """Send a signal to a role's process; to all of a query's, which it has started meanwhile, too."""
+        sent = set[int]()
+        while left := self._pids(name) - sent:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal_)
+            sent |= left
+
+    def _pids(self, name: str) -> set[int]:
+        pid = self._pid(name)
+        return {pid, *session_of(pid)} if self._is_query(name) else {pid}
+
+    def _moves(self, name: str) -> bool:
+        return any(_runs(pid) for pid in self._pids(name))
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Stop all for a moment; those that are stopped already stay so."""
         self.look()
-        moving = [name for name in self.running if _runs(self._pid(name))]
+        moving = [name for name in self.running if self._moves(name)]
         for name in moving:
             self.stop(name)
         try:
             for name in moving:
-                while _runs(self._pid(name)):
+                while self._moves(name):
                     time.sleep(0.002)
             yield
         finally:
@@ -106,9 +139,8 @@ class Cast:
 
     def kill_all(self) -> None:
         """End what still runs, at once."""
-        for process in self.running.values():
-            process.kill()
-            process.join()
+        for name in self.running:
+            self._kill(name)
 
 
 def _runs(pid: int) -> bool:

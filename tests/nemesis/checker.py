@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.nemesis.history import Acked, Event, Read, Shown
+from tests.nemesis.history import Acked, Batches, Committed, Event, Read, Shown
 
 #: What stands for an offset without a record (it was lost by an election before anybody read it).
 _GAP = None
 _Place = tuple[int, int]
 
 
-def faults(histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Read]]) -> list[str]:
+def faults(
+    histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Read]], groups: Iterable[Committed] = ()
+) -> list[str]:
     """Return what contradicts the promises.
 
     Args:
         histories: of each process, the events in their order.
         final: what was read of each root, from its beginning to its end, when nothing failed any more.
+        groups: what the groups had committed then.
     """
     found = [list(history) for history in histories]
     events = [event for history in found for event in history]
@@ -29,6 +32,8 @@ def faults(histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Re
     last = [read for each in final.values() for read in each]
     return [
         *lost(acked, final),
+        *of_groups([event for event in events if isinstance(event, Committed)], groups, reads, last),
+        *unlike_batches([event for event in events if isinstance(event, Batches)], final),
         *doubled([*reads, *last]),
         *changed(reads, last),
         *went_back(found),
@@ -52,6 +57,47 @@ def lost(acked: Iterable[Acked], final: Mapping[str, Sequence[Read]]) -> list[st
             elif event.offset >= 0 and (event.partition, event.offset) not in at:
                 found.append(f"at {root} at {at}, not where it was acknowledged: {event}")
     return found
+
+
+def of_groups(
+    commits: Iterable[Committed], left: Iterable[Committed], reads: Iterable[Read], final: Iterable[Read]
+) -> list[str]:
+    """What a group committed it has in the end, and a member was handed out each record below that."""
+    top = dict[tuple[str, int], int]()
+    for each in commits:
+        top[each.group, each.partition] = max(each.offset, top.get((each.group, each.partition), 0))
+    now = {(each.group, each.partition): each.offset for each in left}
+    found = [f"{at} committed {offset}, and has {now.get(at)}" for at, offset in top.items() if now.get(at, 0) < offset]
+    seen = {(read.root, read.partition, offset) for read in reads for offset, _ in read.records}
+    there = sorted(_records(final))
+    for (group, partition), end in top.items():
+        missing = [at for part, at in there if part == partition and at < end and (group, part, at) not in seen]
+        if missing:
+            found.append(f"{group} committed {end} of partition {partition}, no member was handed out {missing[:20]}")
+    return found
+
+
+def unlike_batches(queries: Iterable[Batches], final: Mapping[str, Sequence[Read]]) -> list[str]:
+    """Each root has a query's batches in the end from the first to the last that is committed, whole, perhaps one more."""
+    found = []
+    for query in queries:
+        for root, reads in final.items():
+            written = [value.rpartition("-") for value in _records(reads).values()]
+            numbers = sorted(int(number) for writer, _, number in written if writer == query.writer)
+            if numbers != list(range(len(numbers))):
+                found.append(
+                    f"at {root} rows of {query.writer} are missing or doubled: {_odd(numbers)} of {len(numbers)}"
+                )
+            elif len(numbers) % query.rows:
+                found.append(f"at {root} the last batch of {query.writer} is not whole: {len(numbers)} rows")
+            elif not query.committed <= len(numbers) // query.rows <= query.committed + 1:
+                found.append(f"at {root} {query.writer} has {len(numbers) // query.rows} batches: {query}")
+    return found
+
+
+def _odd(numbers: Sequence[int]) -> int:
+    """Return the first number that is missing or there again."""
+    return next(place for place, number in enumerate(numbers) if number != place)
 
 
 def doubled(reads: Iterable[Read]) -> list[str]:

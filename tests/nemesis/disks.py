@@ -42,32 +42,59 @@ def enter_namespace(module: str, arguments: list[str]) -> None:
 
 
 class Disk:
-    """A file system of its own, seen at ``place`` while it is there.
+    """A file system of its own, seen at ``place`` while it is there. ``faults`` are what ``begin`` takes.
 
     Args:
-        home: a directory, for all disks.
+        home: a directory, for all disks, and for the marks of those that are slow, or hang: processes go by them.
         name: of the disk.
     """
 
+    faults = frozenset({"away", "full", "read only", "slow", "hang"})
+
     def __init__(self, home: Path, name: str) -> None:
-        self.name, self.place = name, home / name
+        self.name, self.place, self._home = name, home / name, home
         self._backing = home / "disks" / name
         self._filler = self._backing / "filler"
         self._whole = self._backing / "whole"
         self._copy = home / "copies" / name
         for directory in (self.place, self._backing, self._copy.parent):
             directory.mkdir(parents=True, exist_ok=True)
-        _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(self._backing))
+        run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(self._backing))
         self._whole.mkdir()
         self.give_back()
 
+    def begin(self, what: str) -> bool:
+        """Have one of ``faults`` begin; False where it can't at this moment."""
+        match what:
+            case "away":
+                self.take_away()
+            case "full":
+                self._fill()
+            case "read only":
+                return _tried(lambda: run("mount", "-o", "remount,bind,ro", str(self.place)))
+            case _:
+                (self._home / f"{what}-{self.name}").touch()
+        return True
+
+    def end(self, what: str) -> None:
+        """Undo ``begin``."""
+        match what:
+            case "away":
+                self.give_back()
+            case "full":
+                self._filler.unlink(missing_ok=True)
+            case "read only":
+                run("mount", "-o", "remount,bind,rw", str(self.place))
+            case _:
+                (self._home / f"{what}-{self.name}").unlink()
+
     def take_away(self) -> None:
         """Take it away: an empty directory is left. Processes that have files open go on writing to them."""
-        _run("umount", "--lazy", str(self.place))
+        run("umount", "--lazy", str(self.place))
 
     def give_back(self) -> None:
         """Give it back as it is."""
-        _run("mount", "--bind", str(self._whole), str(self.place))
+        run("mount", "--bind", str(self._whole), str(self.place))
 
     def strays(self) -> list[str]:
         """Take it away, and return the files below: what was written while it was not there."""
@@ -76,38 +103,34 @@ class Disk:
         self.give_back()
         return found
 
-    def fill(self) -> None:
+    def _fill(self) -> None:
         """Leave no room on it."""
         with suppress(OSError), open(self._filler, "ab", buffering=0) as file:
             while True:
                 file.write(_ZEROS)
 
-    def empty(self) -> None:
-        """Make the room again."""
-        self._filler.unlink(missing_ok=True)
-
-    def make_read_only(self) -> bool:
-        """Have it refuse what changes it; False where a process writes to a file all the time."""
-        return _tried(lambda: _run("mount", "-o", "remount,bind,ro", str(self.place)))
-
-    def make_writable(self) -> None:
-        """Undo ``make_read_only``."""
-        _run("mount", "-o", "remount,bind,rw", str(self.place))
-
     # --- what it holds -------------------------------------------------------------------------------
+
+    @property
+    def content(self) -> Path:
+        """Where its root is, also while it is away."""
+        return self._whole
 
     def copy(self) -> None:
         """Keep a copy of what is on it; nothing may change meanwhile."""
         shutil.rmtree(self._copy, ignore_errors=True)
-        _run("cp", "-a", str(self._whole), str(self._copy))
+        run("cp", "-a", str(self._whole), str(self._copy))
 
     def set_back(self) -> bool:
         """Have it hold what was copied, in files of their own; False where there is no copy. It is to be away."""
         if not self._copy.exists():
             return False
         self._clear()
-        _run("cp", "-a", str(self._copy), str(self._whole))
+        self._put_back()
         return True
+
+    def _put_back(self) -> None:
+        run("cp", "-a", str(self._copy), str(self._whole))
 
     def clear(self) -> bool:
         """Have an empty one in its place, of which there is no copy. It is to be away."""
@@ -124,25 +147,28 @@ class Disk:
 
     def files(self, *patterns: str) -> list[str]:
         """Return the files with content whose names, from the root on, are of one of these patterns."""
-        found = {path for pattern in patterns for path in self._whole.glob(pattern)}
-        return sorted(str(path.relative_to(self._whole)) for path in found if path.is_file() and path.stat().st_size)
+        found = {path for pattern in patterns for path in self.content.glob(pattern)}
+        return sorted(str(path.relative_to(self.content)) for path in found if path.is_file() and path.stat().st_size)
 
     def newest(self) -> int:
         """Return the number of the newest entry of the topics on it; 0 where there is none."""
         return max(
-            (int(path.stem) for path in self._whole.glob("topics/*/journal/*.json") if path.stem.isdigit()), default=0
+            (int(path.stem) for path in self.content.glob("topics/*/journal/*.json") if path.stem.isdigit()), default=0
         )
 
     def flip(self, file: str, chance: random.Random) -> None:
         """Flip a bit of a file, in place."""
-        with open(self._whole / file, "r+b") as opened:
+        with open(self.content / file, "r+b") as opened:
             at = chance.randrange(os.fstat(opened.fileno()).st_size)
             (byte,) = os.pread(opened.fileno(), 1, at)
             os.pwrite(opened.fileno(), bytes([byte ^ 1 << chance.randrange(8)]), at)
 
+    def leave(self) -> None:
+        """Leave it: it goes with the namespace."""
+
     def save(self, target: Path) -> None:
         """Copy what is on it."""
-        shutil.copytree(self._whole, target)
+        shutil.copytree(self.content, target)
 
 
 def _tried(act: Callable[[], None]) -> bool:
@@ -155,5 +181,6 @@ def _tried(act: Callable[[], None]) -> bool:
     return False
 
 
-def _run(*words: str) -> None:
+def run(*words: str) -> None:
+    """Run a command that succeeds."""
     subprocess.run(words, check=True, capture_output=True)

@@ -55,8 +55,26 @@ class Failed:
     error: str
 
 
-Event = Acked | Shown | Read | Failed
-_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed)}
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A query's checkpoint says that so many batches are committed, of so many ``rows``: values ``writer-0``, ``writer-1``, …"""
+
+    writer: str
+    rows: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A consumer group has the records of a partition below an offset behind it; its members tell what they are as ``Read``."""
+
+    group: str
+    partition: int
+    offset: int
+
+
+Event = Acked | Shown | Read | Failed | Batches | Committed
+_KINDS = {kind.__name__: kind for kind in (Acked, Shown, Read, Failed, Batches, Committed)}
 
 
 class Recorder:

@@ -1,23 +1,18 @@
 """What an operator does after faults that nothing mends by itself: repair damaged files, replace a root that was emptied.
 
-What is asked for is a file, so that whoever plays the operator may be killed at any point. The stage is named here.
+What is asked for is a file, so that whoever plays the operator may be killed at any point.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import CommitLogError, RootNotFoundError
+from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UsageError
 from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.storage import open_storage
+from tests.nemesis.stage import DATA, METADATA, TOPIC, Stage
 
-TOPIC = "t"
-DATA = ("a", "b", "c")
-METADATA = ("m", "n", "o")
 REPAIR, REPLACE, EMPTY = "repair", "replace", "empty"
 #: What is left after so many repairs no other root has: the root starts over.
-_REPAIRS = 10
+_REPAIRS = 2
 
 
 class UnrepairedError(CommitLogError):
@@ -30,14 +25,18 @@ class Requests:
     ``empty-<root>`` the operator asks of who has the disks.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._home, self._directory = home, home / "requests"
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._directory = stage, stage.home / "requests"
         self._directory.mkdir(exist_ok=True)
         self._repairs = 0
 
     def add(self, what: str, root: str, gone: str = "") -> None:
         """Ask for something; ``gone`` is the id of a root that is to be replaced."""
         (self._directory / f"{what}-{root}").write_text(gone)
+
+    def gone(self, root: str) -> str:
+        """Return the id of the root that is to be replaced at a place."""
+        return (self._directory / f"{REPLACE}-{root}").read_text()
 
     def waiting(self) -> list[str]:
         """Return what is not done yet."""
@@ -60,7 +59,7 @@ class Requests:
         (self._directory / request).unlink()
 
     def _repair(self, root: str) -> None:
-        log = CommitLog(str(self._home / root))
+        log = self._stage.log(root)
         done = log.repair(TOPIC)
         if done.left and not done.away and root in DATA:
             self._repairs += 1
@@ -75,20 +74,24 @@ class Requests:
 
     def _replace(self, root: str) -> None:
         """Take a root out that was emptied, and add the empty place as another one."""
-        gone = (self._directory / f"{REPLACE}-{root}").read_text()
-        log, url = self._other(root), self._url(root)
+        gone = self.gone(root)
+        log, url = self._other(root), self._stage.url(root)
         if gone in self._listed(url):
             log.remove_replicas([gone])
         log = self._other(root)
         if not self._listed(url):
-            log.add_replicas([url])
+            try:
+                log.add_replicas([url])
+            except UsageError:  # a process that did not know has put an entry there
+                self.add(EMPTY, root)
+                raise
         done = log.set_replication_factor(TOPIC, len(DATA))
         if done.failed:
             raise UnrepairedError(f"{root} has not caught up: {done.failed}")
 
     def _listed(self, url: str) -> list[str]:
         """Return the id of the root that is listed at a place, where one is."""
-        listed = Roots(open_storage(self._url(METADATA[0]))).listed()
+        listed = Roots(self._stage.storage(METADATA[0])).listed()
         return [address.id for address in listed.data if address.url == url]
 
     def _other(self, root: str) -> CommitLog:
@@ -96,10 +99,7 @@ class Requests:
         for other in DATA:
             if other != root:
                 try:
-                    return CommitLog(self._url(other))
+                    return self._stage.log(other)
                 except RootNotFoundError:
                     continue
         raise UnrepairedError(f"no root answers but {root}")
-
-    def _url(self, root: str) -> str:
-        return str(self._home / root)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.roots import root_id
-from pyspark_commitlog.storage import open_storage
+from tests.nemesis.bucket import Bucket
 from tests.nemesis.cast import Cast
 from tests.nemesis.disks import Disk
-from tests.nemesis.operating import DATA, EMPTY, METADATA, REPAIR, REPLACE, TOPIC, Requests
+from tests.nemesis.gateway import Gateway
+from tests.nemesis.operating import EMPTY, REPAIR, REPLACE, Requests
+from tests.nemesis.stage import DATA, METADATA, TOPIC, Stage
 
 #: Seconds that a fault lasts, that a disk is away for long, and between two faults.
 _LASTS, _LONG, _BETWEEN = (0.5, 6.0), (8.0, 25.0), (0.2, 2.0)
@@ -29,16 +30,20 @@ _LASTS, _LONG, _BETWEEN = (0.5, 6.0), (8.0, 25.0), (0.2, 2.0)
 _OFTEN_LONG = 0.3
 _KINDS = {
     "kill": 3, "stop": 2, "away": 2, "full": 1, "read only": 1, "slow": 1, "hang": 1,
-    "old": 3, "emptied": 1, "flipped": 3,
+    "old": 3, "emptied": 1, "flipped": 3, "spoiled": 1,
 }  # fmt: skip
 #: Files of a root that others have, too: entries, and what they name, chunks, tables and segments.
-_SHARED = (f"topics/{TOPIC}/journal/*", f"topics/{TOPIC}/*/staged/*.chunk", f"topics/{TOPIC}/*/*/*.log")
+_SHARED = (
+    f"topics/{TOPIC}/journal/*", f"topics/{TOPIC}/*/staged/*.chunk", f"topics/{TOPIC}/*/*/*.log",
+    f"topics/{TOPIC}/*/objects/*.segment",
+)  # fmt: skip
 #: A root has so many entries before bits are flipped: what stands beside a damaged one proves which is the right one.
 _LEAST_ENTRIES = 20
 #: How often a disk is copied.
 _OFTEN_COPIED = 0.15
 #: Seconds in which what was asked of the operator is done, once nothing fails.
-_PATIENCE_SECONDS = 120
+_PATIENCE_SECONDS = 240
+Place = Disk | Bucket | Gateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +68,12 @@ class _Watched:
 class Nemesis:
     """Lets things fail, one after the other and some at once; each is mended after a while."""
 
-    def __init__(self, home: Path, cast: Cast, disks: dict[str, Disk], chance: random.Random) -> None:
-        self._home, self._cast, self._disks, self._chance = home, cast, disks, chance
-        self._requests = Requests(home)
+    def __init__(
+        self, stage: Stage, cast: Cast, disks: dict[str, Place], chance: random.Random, pause: float = 1.0
+    ) -> None:
+        self._pause = pause
+        self._stage, self._cast, self._disks, self._chance = stage, cast, disks, chance
+        self._requests = Requests(stage)
         self._pending: list[_Pending] = []
         self._watched: _Watched | None = None
         self.done: Counter[str] = Counter()
@@ -75,7 +83,7 @@ class Nemesis:
         """Go on for so long, then mend everything."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            time.sleep(self._chance.uniform(*_BETWEEN))
+            time.sleep(self._chance.uniform(*_BETWEEN) * self._pause)
             self._mend()
             self._empty()
             self._cast.look()
@@ -104,7 +112,7 @@ class Nemesis:
         elif what in ("old", "emptied", "flipped"):
             name = self._lose(what)
         else:
-            name = self._free()
+            name = self._free(what)
             if what == "away" and f"{REPLACE}-{name}" in self._requests.waiting():
                 return  # a place that is empty for another reason is not to be filled
             if name and not self._break(what, self._disks[name]):
@@ -118,32 +126,20 @@ class Nemesis:
         """Print what is done."""
         print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
 
-    def _free(self) -> str:
-        """Return a disk of which nothing is wrong, by chance; or none."""
+    def _free(self, fault: str) -> str:
+        """Return a disk, or bucket, of which nothing is wrong and that may have a fault, by chance; or none."""
         struck = {each.whose for each in self._pending}
-        free = [name for name in self._disks if name not in struck and name != self._warden()]
+        able = [name for name, disk in self._disks.items() if fault in disk.faults]
+        free = [name for name in able if name not in struck and name != self._warden()]
         name = self._chance.choice([*free, ""])
         # without one that decides everything waits, or depends on two
         return "" if name in METADATA and self._chance.random() < 0.5 else name
 
-    def _break(self, what: str, disk: Disk) -> bool:
-        lasts = _LASTS
-        if what == "away":
-            disk.take_away()
-            mend = disk.give_back
-            lasts = _LONG if self._chance.random() < _OFTEN_LONG else _LASTS
-        elif what == "full":
-            disk.fill()
-            mend = disk.empty
-        elif what == "read only":
-            if not disk.make_read_only():
-                return False
-            mend = disk.make_writable
-        else:
-            mark = self._home / f"{what}-{disk.name}"
-            mark.touch()
-            mend = mark.unlink
-        self._later(what, disk.name, mend, lasts)
+    def _break(self, what: str, disk: Place) -> bool:
+        if not disk.begin(what):
+            return False
+        lasts = _LONG if what == "away" and self._chance.random() < _OFTEN_LONG else _LASTS
+        self._later(what, disk.name, lambda: disk.end(what), lasts)
         return True
 
     def _later(self, what: str, whose: str, mend: Callable[[], None], lasts: tuple[float, float] = _LASTS) -> None:
@@ -174,7 +170,7 @@ class Nemesis:
     def _in_sync(self) -> list[str]:
         """Return the roots in sync; none while the disk that decides is away."""
         try:
-            order = TopicLog(open_storage(str(self._home / METADATA[0])), TOPIC).journal.order()
+            order = self._stage.topic(METADATA[0]).journal.order()
             state, listed = state_of(order.places.newest().entry), order.places.roots.listed()
         except (CommitLogError, OSError):
             return []
@@ -183,7 +179,7 @@ class Nemesis:
     def _at_peace(self, root: str) -> bool:
         return all(each.whose != root for each in self._pending)
 
-    def _lost(self, what: str, disk: Disk) -> bool:
+    def _lost(self, what: str, disk: Place) -> bool:
         if what == "flipped":
             files = disk.files(*_SHARED)  # of a root that decides the entries alone
             if not files:
@@ -193,9 +189,12 @@ class Nemesis:
             self.said(f"a bit of {disk.name}/{file}")
             self._requests.add(REPAIR, disk.name)
             return True
-        gone = root_id(open_storage(str(disk.place)))
+        try:
+            gone = root_id(self._stage.storage(disk.name))
+        except FileNotFoundError:  # it is empty, but for what was put there since
+            gone = self._requests.gone(disk.name)
         disk.take_away()
-        with open(self._home / "lives" / disk.name, "ab") as lives:
+        with open(self._stage.home / "lives" / disk.name, "ab") as lives:
             lives.write(b".")
         lost = disk.clear() if what == "emptied" else disk.set_back()
         disk.give_back()

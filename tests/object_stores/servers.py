@@ -136,12 +136,17 @@ class Versitygw(S3Server):
 
     name = "versitygw"
 
+    @property
+    def data(self) -> Path:
+        """Return the directory of the buckets."""
+        return self.home / "data"
+
     def command(self) -> list[str]:
         """See ``Server.command``."""
-        (self.home / "data").mkdir()
+        self.data.mkdir(exist_ok=True)
         return [
             program("bin/versitygw", self.name), "--port", f"{HOST}:{self.port}", "--quiet", "--keep-alive", "posix",
-            str(self.home / "data"),
+            str(self.data),
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:

@@ -663,6 +663,39 @@ def test_a_root_that_was_emptied_or_is_of_before_starts_over(roots: Replicated, 
     assert [roots.values(root) for root in "abc"] == [[b"0", b"1", b"2"]] * 3
 
 
+def without_the_first_entries(roots: Replicated, names: str) -> None:
+    """A collector that ran while a root was set back has deleted what the copy has not settled."""
+    roots.create(config=SMALL)
+    for value in (b"0", b"1", b"2"):
+        roots.write(value)
+    for name in names:
+        for sequence in range(1, 5):
+            entry(roots, name, sequence).unlink()
+
+
+def test_entries_that_are_missing_before_the_first_one_are_fetched(roots: Replicated) -> None:
+    without_the_first_entries(roots, "c")
+    assert "entry 2 of t is missing" in str(faults(roots, "c"))
+    assert roots.log("c").repair("t").left == ()
+    assert faults(roots, "c") == ()
+    assert roots.values("c") == [b"0", b"1", b"2"]
+
+
+def test_entries_that_no_root_has_before_the_first_one_are_named(roots: Replicated) -> None:
+    without_the_first_entries(roots, "abcm")
+    (left,) = roots.log("c").repair("t").left[:1]
+    assert left == "entries 1 to 4 are missing, and not settled, and no other root has them"
+
+
+def test_what_a_root_has_settled_is_not_missing(roots: Replicated) -> None:
+    without_the_first_entries(roots, "")
+    settle_at(roots, "c")
+    for sequence in range(1, 5):
+        entry(roots, "c", sequence).unlink()
+    done = roots.log("c").repair("t")
+    assert (done.files, done.left) == ((), ())
+
+
 def test_a_root_that_lists_those_of_before_asks_those_of_now(roots: Replicated) -> None:
     """It was set back to a copy of before another one was replaced."""
     roots.create(config=SMALL)

@@ -10,11 +10,13 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import (
+    CommitLogError,
     NotEnoughReplicasError,
     NotLeaderError,
     OutcomeUnknownError,
     ReplicaNotAvailableError,
 )
+from pyspark_commitlog.journal import Unchanged
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer
@@ -169,6 +171,83 @@ def test_acks_all_hands_over_from_a_leader_that_takes_nothing_for_the_lag(roots:
     assert roots.clock.monotonic() - began >= LAG_MS / 1000
     assert (roots.leader(), roots.isr()) == ("b", "bc")
     assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+
+
+def takes_no_entry(operation: str, path: str, moment: str) -> None:
+    if operation == "put_if_absent" and "journal" in path:
+        raise OSError(errno.ENOSPC, "injected")
+
+
+def behind(roots: Replicated, root: str) -> None:
+    """Have an entry decided that a root has not learned, and takes no more."""
+    roots.create()
+    roots.write(b"0")
+    roots.hooks[root] = takes_no_entry
+    roots.order("m").pusher.change("touch", lambda state, base: state)
+
+
+def test_a_writer_hands_over_from_a_leader_that_has_not_learned_the_base_and_takes_nothing(roots: Replicated) -> None:
+    """Others have written meanwhile: what this one writes is not even decided."""
+    behind(roots, "a")
+    began = roots.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="Run the write again, at the leader"):
+        roots.write(b"1", topic=roots.topic("a"))
+    assert roots.clock.monotonic() - began >= LAG_MS / 1000
+    assert roots.leader() == "b"
+    roots.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
+
+
+def test_a_writer_hands_over_from_a_leader_that_was_set_back(roots: Replicated) -> None:
+    _copied_before(roots, "a")
+    roots.write(b"2")
+    roots.write(b"3")
+    _set_back(roots, "a")
+    with pytest.raises(NotLeaderError, match=r"restored from a copy.*at the leader"):
+        roots.write(b"4", topic=roots.topic("a"))
+    assert roots.leader() == "b"
+    roots.write(b"4", topic=roots.topic("b"))
+    assert [roots.values(root)[-1] for root in "bc"] == [b"4", b"4"]
+
+
+def test_a_writer_waits_for_a_leader_that_soon_takes_something(roots: Replicated) -> None:
+    behind(roots, "a")
+    began = roots.clock.monotonic()
+    tries = iter(range(12))  # a put is tried five times
+
+    def soon(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and next(tries, None) is not None:
+            takes_no_entry(operation, path, moment)
+
+    roots.hooks["a"] = soon
+    roots.write(b"1", topic=roots.topic("a"))
+    assert (roots.leader(), roots.isr()) == ("a", "abc")
+    assert roots.clock.monotonic() - began < LAG_MS / 1000
+
+
+def test_a_root_that_no_longer_leads_and_takes_nothing_keeps_no_writer_waiting(roots: Replicated) -> None:
+    roots.create()
+    running = roots.topic("a")
+    elect(roots, "b")
+    roots.hooks["a"] = takes_no_entry
+    roots.order("m").pusher.change("touch", lambda state, base: state)
+    began = roots.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="does not lead"):
+        running.journal.append(lambda base, slot: Unchanged(None))
+    assert roots.clock.monotonic() == began
+
+
+def test_a_leader_that_is_gone_keeps_no_writer_waiting(roots: Replicated) -> None:
+    roots.create()
+    running = roots.topic("a")
+    running.journal.append(lambda base, slot: Unchanged(None))
+    roots.hooks["a"] = takes_no_entry
+    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.hooks["a"] = once_at("put_if_absent", "/journal/", lambda: roots.take_away("a"))
+    began = roots.clock.monotonic()
+    with pytest.raises((CommitLogError, OSError)):
+        running.journal.append(lambda base, slot: Unchanged(None))
+    assert roots.clock.monotonic() == began
 
 
 def test_acks_1_takes_a_follower_out_that_lags_so_readers_see_what_is_written(roots: Replicated) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.nemesis.checker import faults
-from tests.nemesis.history import Acked, Event, Failed, Read, Recorder, Shown, recorded
+from tests.nemesis.history import Acked, Batches, Committed, Event, Failed, Read, Recorder, Shown, recorded
 
 FIRST, SECOND = (0, "p-1"), (2, "p-2")
 WHOLE = {root: [Read(root, 0, 0, 3, (FIRST, SECOND))] for root in "ab"}
@@ -80,8 +80,37 @@ def test_roots_that_differ() -> None:
     assert any("(0, 2) differs at b and a" in fault for fault in faults([], shorter))
 
 
+def rows_of_a_query(*numbers: int) -> dict[str, list[Read]]:
+    return {"a": [Read("a", 0, 0, 9, tuple((at, f"s-{number}") for at, number in enumerate(numbers)))]}
+
+
+def test_batches_of_a_query() -> None:
+    two = Batches("s", 2, 2)
+    assert told(two, final=rows_of_a_query(0, 1, 2, 3)) == ""
+    assert told(two, final=rows_of_a_query(2, 3, 0, 1, 4, 5)) == "", "the last one may lack its place in the checkpoint"
+    assert "at a s has 1 batches" in told(two, final=rows_of_a_query(0, 1))
+    assert "at a s has 4 batches" in told(two, final=rows_of_a_query(*range(8)))
+    assert "not whole: 5 rows" in told(two, final=rows_of_a_query(*range(5)))
+    assert "missing or doubled: 1 of 4" in told(two, final=rows_of_a_query(0, 2, 3, 4))
+    assert "missing or doubled: 2 of 5" in told(Batches("s", 2, 2), final=rows_of_a_query(0, 1, 1, 2, 3))
+
+
+def of_a_group(committed: int, left: int, *offsets: int) -> list[str]:
+    records = {0: FIRST, 2: SECOND}
+    polled = [Read("g", 0, offset, offset + 1, (records[offset],)) for offset in offsets]
+    return faults([polled, [Committed("g", 0, committed)]], WHOLE, [Committed("g", 0, left)])
+
+
+def test_groups() -> None:
+    assert of_a_group(3, 3, 0, 2) == []
+    assert of_a_group(1, 3, 0) == [], "the last commit may have landed"
+    assert any("committed 3, and has 1" in fault for fault in of_a_group(3, 1, 0, 2))
+    assert any("no member was handed out [2]" in fault for fault in of_a_group(3, 3, 0))
+    assert any("committed 1, and has None" in fault for fault in faults([[Committed("g", 0, 1), *RIGHT]], WHOLE))
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    events = [*RIGHT, Failed("read", "no")]
+    events = [*RIGHT, Failed("read", "no"), Batches("s", 6, 2), Committed("g", 0, 1)]
     Recorder(tmp_path / "h").add(*events)
     with open(tmp_path / "h", "a") as file:
         file.write('["Acked", {"wri')  # killed here
