@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
@@ -54,17 +55,15 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
         raise UsageError(f"{len(before.data) + len(fresh)} roots for data: at most {MAX_ROOTS} can belong together")
     old = [_opened(own, each) for each in before.every()]
     for storage in fresh:
-        _refuse_other(storage, before)
-        same = next((each for each in old if each.place() is not None and each.place() == storage.place()), None)
-        if same is not None:
-            raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+        refuse_other(storage, before)
+        refuse_same_place(storage, old)
     for storage in fresh:
         make(storage)
     every = [*old, *fresh]
     ids = [root_id(storage) for storage in every]
     distinct(every, ids)
     added = tuple(Address(found, storage.url) for found, storage in zip(ids[len(old) :], fresh, strict=True))
-    after = Listed((*before.data, *added), before.metadata)
+    after = replace(before, data=(*before.data, *added))
     for storage in [*fresh, *old]:
         Roots.of(storage).change(after)
     return after
@@ -77,7 +76,7 @@ def remove_root(roots: Roots, root: str) -> None:
         CommitLogError, OSError: one of those that stay does not answer; run it again.
     """
     listed = roots.listed()
-    after = Listed(tuple(each for each in listed.data if each.id != root), listed.metadata)
+    after = replace(listed, data=tuple(each for each in listed.data if each.id != root))
     own = roots.own_id()
     for address in sorted(listed.every(), key=lambda each: (each.id == root, each.id == own)):
         try:
@@ -99,7 +98,18 @@ def _opened(own: Storage, address: Address) -> Storage:
     return storage
 
 
-def _refuse_other(storage: Storage, before: Listed) -> None:
+def refuse_same_place(storage: Storage, others: Sequence[Storage]) -> None:
+    """Refuse a directory that is another root's.
+
+    Raises:
+        UsageError: names both.
+    """
+    same = next((each for each in others if each.place() is not None and each.place() == storage.place()), None)
+    if same is not None:
+        raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+
+
+def refuse_other(storage: Storage, before: Listed) -> None:
     """Refuse a place where there is a root, unless an earlier call was cut off before all listed it."""
     if not storage.exists(paths.ROOT_MARKER):
         return

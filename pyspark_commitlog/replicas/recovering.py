@@ -190,7 +190,9 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
 
 def _after(left: Left) -> Listed:
     assert left.metadata is not None
-    return Listed(left.data, (left.metadata,))
+    before = left.roots.listed()
+    begun = before.metadata == (left.metadata,)
+    return Listed(left.data, (left.metadata,), before.generation + (not begun))
 
 
 def recover(left: Left, order: Order) -> Found | None:

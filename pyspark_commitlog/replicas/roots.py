@@ -7,7 +7,7 @@ was emptied, or mounted somewhere else, is not the replica that it was (DESIGN 7
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Annotated
 from weakref import WeakSet
@@ -17,7 +17,7 @@ from msgspec import Meta
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, check_seal, check_version
-from pyspark_commitlog.format.shape import Id, Shape, Text, check, checked_json, damage
+from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, checked_json, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
@@ -42,10 +42,29 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The roots that belong together: those that hold data, in the order given, and those that decide."""
+    """The roots that belong together: those that hold data, in the order given, and those that decide.
+
+    ``generation`` counts the sets of roots that decide. ``former`` are the ids of the set before, while units may be
+    left that it decides: none, once all are moved.
+    """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
+    generation: int = 0
+    former: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Return what is higher of a list whose set of metadata roots is newer."""
+        return self.generation, not self.former
+
+    def deciding(self) -> tuple[str, ...]:
+        """Return the ids of the roots that decide."""
+        return tuple(each.id for each in self.metadata)
+
+    def decided_by(self, other: Listed) -> Listed:
+        """Return the same roots with data, and those that decide from another list."""
+        return replace(self, metadata=other.metadata, generation=other.generation, former=other.former)
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
@@ -64,13 +83,15 @@ class Listed:
         return {
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
+            "generation": self.generation,
+            "former": list(self.former),
         }
 
     @classmethod
     def from_json(cls, body: Json) -> Listed:
         """Return the value of the JSON form."""
         data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        return cls(tuple(data), tuple(metadata))
+        return cls(tuple(data), tuple(metadata), body["generation"], tuple(body["former"]))
 
 
 class _RootsEntry(Shape):
@@ -78,9 +99,12 @@ class _RootsEntry(Shape):
 
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
+    generation: Whole
+    former: Annotated[tuple[Id, ...], Meta(max_length=MAX_ROOTS)]
 
 
-def _check_entry(body: Json, where: str) -> None:
+def check_list(body: Json, where: str) -> None:
+    """Check what an entry that lists roots holds beyond its envelope; see ``Journal``."""
     found = check(body, _RootsEntry, where)
     for name, rows in (("data", found.data), ("metadata", found.metadata)):
         if len({row[0] for row in rows}) < len(rows):
@@ -92,7 +116,7 @@ class Roots:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry)
+        self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list)
         self._listed: Listed | None = None
         self._number, self._compared = 0, False
         self._own: str | None = None
@@ -143,7 +167,7 @@ class Roots:
                 theirs = list_at(limited(self._storage.peer(address.url)))
             except (CommitLogError, OSError):  # it is asked for what it has when that is needed
                 continue
-            if theirs is not None and theirs[0] > self._number:
+            if theirs is not None and (theirs[1].rank, theirs[0]) > (self.listed().rank, self._number):
                 self._take(*theirs)
                 newer = True
         self._compared = True
@@ -169,13 +193,39 @@ class Roots:
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[int] | Unchanged[int]:
-            if base is not None and Listed.from_json(base.entry.body) == listed:
+            nonlocal listed
+            before = None if base is None else Listed.from_json(base.entry.body)
+            if before is not None and before.rank > listed.rank:  # replaced since it was read
+                listed = listed.decided_by(before)
+            if base is not None and before == listed:
                 return Unchanged(base.sequence)
             return Draft("recover", "", listed.to_json(), result=slot.sequence)
 
         number = self._journal.append(plan).result
         with self._lock:
             self._know(number, listed)
+
+    def go_by(self, after: Listed) -> None:
+        """Have this root list the metadata roots of another list from now on, if it lists none that are newer."""
+        self._storage.make_directory(paths.REPLICAS_JOURNAL)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[tuple[int, Listed]] | Unchanged[tuple[int, Listed]]:
+            before = after if base is None else Listed.from_json(base.entry.body)
+            if base is not None and before.rank >= after.rank:
+                return Unchanged((base.sequence, before))
+            now = before.decided_by(after)
+            return Draft("metadata", "", now.to_json(), result=(slot.sequence, now))
+
+        number, now = self._journal.append(plan).result
+        with self._lock:
+            self._know(number, now)
+
+    def know(self, after: Listed) -> None:
+        """Go by the metadata roots of another list in this process, if they are newer."""
+        listed = self.listed()
+        with self._lock:
+            if after.rank > listed.rank:
+                self._know(self._number, listed.decided_by(after))
 
     def write(self, listed: Listed) -> None:
         """Write the list at this root, for the first time."""
@@ -223,7 +273,10 @@ class Roots:
         with self._lock:
             stored = self._journal.newest()
             if stored is not None and stored.sequence > self._number:
-                self._know(stored.sequence, Listed.from_json(stored.entry.body))
+                listed = Listed.from_json(stored.entry.body)
+                if self._listed is not None and self._listed.rank > listed.rank:  # another root told of those
+                    listed = listed.decided_by(self._listed)
+                self._know(stored.sequence, listed)
         return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
@@ -254,7 +307,7 @@ def list_at(storage: Storage) -> tuple[int, Listed] | None:
     Raises:
         CommitLogError, OSError: it does not answer, or its list is damaged.
     """
-    stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry).newest()
+    stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list).newest()
     return None if stored is None else (stored.sequence, Listed.from_json(stored.entry.body))
 
 
