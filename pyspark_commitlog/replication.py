@@ -42,7 +42,7 @@ from pyspark_commitlog.replicas.replacing import finish as finish_replacing
 from pyspark_commitlog.replicas.replacing import move, replaced_by, settings_of, teach
 from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
-from pyspark_commitlog.replicas.sets import follow
+from pyspark_commitlog.replicas.sets import follow, tell
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
@@ -479,6 +479,8 @@ class ReplicatedRoot(Root):
         if len(roots.listed().metadata) > 1:
             follow(roots)
             finish_replacing(roots, self._units)
+            if roots.listed().generation:
+                tell(roots, roots.listed())  # some may have been away, or the process was killed on the way
 
     def _units(self, ids: Sequence[str]) -> Iterator[Places]:
         """Yield all that several metadata roots decide, as named at a majority of some of them."""

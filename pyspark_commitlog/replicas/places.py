@@ -13,8 +13,9 @@ from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import sets
 from pyspark_commitlog.replicas.entries import state_of, with_state
 from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.quorum import MovedError, Quorum, Sent, certain
+from pyspark_commitlog.replicas.quorum import Quorum, Sent, certain
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity
+from pyspark_commitlog.replicas.seats import MovedError
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage

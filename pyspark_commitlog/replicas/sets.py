@@ -17,8 +17,9 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import majority
 from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.quorum import Quorum, Seat
+from pyspark_commitlog.replicas.quorum import Quorum
 from pyspark_commitlog.replicas.roots import Listed, Roots, check_list
+from pyspark_commitlog.replicas.seats import Seat
 from pyspark_commitlog.replicas.unit import NoAppends, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
@@ -132,6 +133,6 @@ def tell(roots: Roots, after: Listed) -> None:
             told.add(address.id)
         except (CommitLogError, OSError) as error:
             failures.append(f"{address}: {error}")
-            logger.warning("%s does not list the metadata roots of now yet: %s", address, error)
+            logger.info("%s does not list the metadata roots of now yet: %s", address, error)
     if len(told.intersection(after.deciding())) < majority(len(after.metadata)):
         raise ReplicaNotAvailableError(f"no majority of the metadata roots lists those of now: {'; '.join(failures)}")
