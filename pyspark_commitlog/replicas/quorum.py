@@ -322,11 +322,10 @@ class Quorum(SeatedJournal):
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
-        if highest.ended:  # nothing follows it here
-            return False
-        if highest.value != expected:
-            if highest.value.number > expected.number:
-                self._accepted(ballot, highest.value, self._data(highest, promised), promised)
+        if highest.value != expected or highest.ended:  # nothing follows here what has ended this set
+            if highest.value.number > expected.number or highest.ended:
+                data = self._data(highest, promised)
+                self._accepted(ballot, highest.value, data, promised, ended=highest.ended)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
         return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised)

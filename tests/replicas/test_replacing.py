@@ -12,6 +12,7 @@ Interleavings that it has to survive (docs/explanation/design/replication.md has
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -24,7 +25,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Consumer, Producer
+from pyspark_commitlog import CommitLog, Consumer, Producer, replication
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -36,6 +37,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import quorum, replicating
+from pyspark_commitlog.replicas.ballots import Value
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import Roots, list_at
@@ -233,6 +235,161 @@ def test_a_process_of_the_old_set_does_not_take_a_group_for_new(roots: Replicate
     handle.advance([Position("t", topic.topic_id, 0, 1, topic.lineage)])
     roots.take_away("n")
     assert stale.group("fresh").newest().offsets(topic.topic_id) == {0: 1}
+
+
+# --- Units that have not moved -------------------------------------------------------------------------------------------
+
+
+def pending(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace, and be killed when it was decided and is listed, before a unit has moved."""
+    with monkeypatch.context() as patched:
+        patched.setattr(replication, "finish_replacing", lambda *_: None)
+        patched.setattr(replication.ReplicatedRoot, "replicas", lambda _: ())  # looks at all topics, and moves them
+        replace(roots)
+    assert Roots.of(roots.storage("b")).listed().former
+
+
+def test_a_unit_that_has_not_moved_is_found_by_who_goes_by_the_next_set(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = chain(roots)
+    pending(roots, monkeypatch)
+    assert chain(roots) == before
+    assert committed_offset(roots) == 1
+    goes_on(roots, 2)
+
+
+def test_the_old_set_ends_before_the_next_one_begins(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = roots.order("b")
+    assert order.places.newest()
+    pending(roots, monkeypatch)
+    before = chain(roots)
+    touch(roots, "e", order)
+    assert [kind for kind, _ in chain(roots)] == [*(kind for kind, _ in before), "e"]
+
+
+def test_what_has_ended_a_set_ends_it_when_it_is_decided_anew(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """m and o show different ballots of it: o was not asked to end."""
+    order = roots.order("b")
+    assert order.places.newest()
+    pending(roots, monkeypatch)
+    assert chain(roots)
+    roots.take_away("n")
+    touch(roots, "e", order)
+    roots.give_back("n")
+    assert chain(roots)[-1][0] == "e"
+
+
+def test_a_writer_of_the_old_set_goes_on_where_who_ended_it_was_killed_after_one_accept(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order(monkeypatch)
+    order = roots.order("b")
+    assert order.places.newest()
+    pending(roots, monkeypatch)
+    puts = count(1)
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "after") and "t/acceptor-0" in path and next(puts) == 3:
+            raise KilledError
+
+    roots.hooks.update(dict.fromkeys("mn", hook))
+    with pytest.raises(KilledError):
+        chain(roots)
+    roots.hooks.clear()
+    touch(roots, "e", order)
+    assert chain(roots)[-1][0] == "e"
+
+
+def test_what_the_next_set_has_accepted_goes_before_the_last_of_the_old_one(roots: Replicated) -> None:
+    """A process has looked at the old set, and wakes when the next one has gone on."""
+    replace(roots)
+    touch(roots, "e1")
+    journal = roots.order("a").places.decider().journal
+    assert isinstance(journal, quorum.Quorum)
+    first = journal.read(1).entry
+    journal._begin(Value(1, first.write_id), journal.bytes_of(first))
+    touch(roots, "e2")
+    assert [kind for kind, _ in chain(roots)][-2:] == ["e1", "e2"]
+
+
+def test_a_unit_that_has_not_moved_keeps_the_replacement_unfinished(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_learning(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "t/journal" in path:
+            raise OSError(errno.EIO, "injected")
+
+    pending(roots, monkeypatch)
+    roots.hooks["p"] = no_learning
+    touch(roots, "e")
+    with pytest.raises(ExceptionGroup):
+        roots.log("b").replicate()
+    assert Roots.of(roots.storage("c")).listed().former
+    roots.hooks.clear()
+    roots.log("b").replicate()
+    assert not Roots.of(roots.storage("c")).listed().former
+
+
+def test_what_is_to_be_moved_is_named_by_a_majority_of_the_old_set(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that m and o have made, and all else has moved."""
+    roots.log().access.allow("*", "admin")
+    roots.take_away("n")
+    roots.log().create_topic("x", 1)
+    roots.give_back("n")
+    pending(roots, monkeypatch)
+    assert chain(roots)
+    assert committed_offset(roots) == 1
+    roots.log().alter_defaults({"retention.ms": 5})
+    roots.log().access.allow("user", "read")
+    roots.take_away("m")
+    with suppress(ExceptionGroup):
+        roots.log("b").replicate()
+    assert Roots.of(roots.storage("c")).listed().former, "x may be named at m"
+    roots.give_back("m")
+    roots.log("b").replicate()
+    roots.take_away("m")
+    assert "x" in roots.log().topics()
+
+
+def test_a_set_that_was_decided_is_followed_though_no_root_lists_it(roots: Replicated) -> None:
+    def kill() -> None:
+        raise KilledError
+
+    roots.hooks.update(dict.fromkeys("abcmno", once_at("put_if_absent", "replicas/journal", kill)))
+    with pytest.raises(KilledError):
+        replace(roots)
+    roots.hooks.clear()
+    assert not Roots.of(roots.storage("a")).listed().generation
+    goes_on(roots, 2)
+    assert listed(roots) == ["m", "n", "p"]
+
+
+def test_a_list_with_an_older_set_and_a_higher_number_is_not_taken(roots: Replicated) -> None:
+    roots.take_away("c")
+    replace(roots)
+    roots.give_back("c")
+    together = Roots(roots.storage("c"))
+    before = together.listed()
+    together.change(dataclasses.replace(before, data=before.data[::-1]))
+    together.change(before)
+    assert listed(roots, "a") == listed(roots, "c") == ["m", "n", "p"]
+
+
+def test_roots_that_were_not_told_are_told_when_it_is_run_again(roots: Replicated) -> None:
+    def kill() -> None:
+        raise KilledError
+
+    roots.hooks["n"] = once_at("put_if_absent", "replicas/journal/00000000000000000003", kill)
+    with pytest.raises(KilledError):
+        replace(roots)
+    roots.hooks.clear()
+    replace(roots, by="b")
+    assert [list_at(roots.storage(root))[1].rank for root in "abcmnp"] == [(1, True)] * 6  # type: ignore[index]
 
 
 # --- Cut off, and run again ------------------------------------------------------------------------------------------
