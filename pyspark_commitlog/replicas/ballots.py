@@ -36,7 +36,7 @@ NO_VALUE = Value(0, "")
 class Register:
     """What an acceptor holds: the highest ballot that it has promised, the one it has accepted, and its value.
 
-    ``ended``: the value is the last one of its set of metadata roots. It may be decided anew, and nothing after it.
+    ``ended``: the value is the last one of its set of metadata roots. It may be decided again, and nothing after it.
     """
 
     promised: Ballot = NO_BALLOT

@@ -1,7 +1,8 @@
 """Replace a metadata root, of three or five: the page on replication has the protocol, and what it has to survive.
 
 All of it may be cut off, and run again: an empty place is made, learns what is decided, is decided to be of the next
-set (``sets``), and all units are moved to that. Nobody waits for it: who meets a unit that has not moved moves it.
+set (``sets``), and all units are moved to that. Nobody waits for it: a process that meets a unit that has not moved
+moves it.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _raise_failed(found: Sequence[object]) -> None:
 
 
 def settings_of(roots: Roots) -> Iterator[Places]:
-    """Yield where settings are decided; what their entries say is of no account to who moves them."""
+    """Yield where settings are decided; what their entries say does not matter where they are moved."""
     for directory in JOURNALS:
         kind = directory.partition("/")[0]
         yield Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), _any_body)

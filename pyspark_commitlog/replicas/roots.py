@@ -274,7 +274,7 @@ class Roots:
             stored = self._journal.newest()
             if stored is not None and stored.sequence > self._number:
                 listed = Listed.from_json(stored.entry.body)
-                if self._listed is not None and self._listed.rank > listed.rank:  # another root told of those
+                if self._listed is not None and self._listed.rank > listed.rank:  # another root has those
                     listed = listed.decided_by(self._listed)
                 self._know(stored.sequence, listed)
         return self.listed().address(root)

@@ -2,7 +2,7 @@
 
 A set decides which one follows it: one entry, in a journal of its own (``paths.after_set``), by the same majority as
 all else. From then on it decides nothing first. Of each unit it ends its register, and the next set goes on with the
-entry that was the last: whoever finds a unit that has not moved moves it.
+entry that was the last: any process that finds a unit that has not moved moves it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def decide_next(roots: Roots, listed: Listed, after: Listed) -> Listed:
 
 
 def follow(roots: Roots) -> None:
-    """Go by the set that follows, if there is one, and have the others list it: who decided that may be gone.
+    """Go by the set that follows, if there is one, and have all list it: the process that decided it may be gone.
 
     Raises:
         ReplicaNotAvailableError: no majority answers of those that decide.
@@ -126,13 +126,13 @@ def tell(roots: Roots, after: Listed) -> None:
         ReplicaNotAvailableError: no majority of those that decide from now on took it: run it again.
     """
     roots.know(after)
-    told, failures = set[str](), list[str]()
+    lists, failures = set[str](), list[str]()
     for address in sorted(roots.listed().every(), key=lambda each: each not in after.metadata):
         try:
             (roots if address.id == roots.own_id() else Roots.of(roots.open(address.id))).go_by(after)
-            told.add(address.id)
+            lists.add(address.id)
         except (CommitLogError, OSError) as error:
             failures.append(f"{address}: {error}")
             logger.info("%s does not list the metadata roots of now yet: %s", address, error)
-    if len(told.intersection(after.deciding())) < majority(len(after.metadata)):
+    if len(lists.intersection(after.deciding())) < majority(len(after.metadata)):
         raise ReplicaNotAvailableError(f"no majority of the metadata roots lists those of now: {'; '.join(failures)}")

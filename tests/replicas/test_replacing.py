@@ -333,15 +333,26 @@ def test_a_unit_that_has_not_moved_keeps_the_replacement_unfinished(
     assert not Roots.of(roots.storage("c")).listed().former
 
 
+def no_device_at(part: str) -> Hook:
+    """Return a hook: every operation there fails."""
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if part in path:
+            raise OSError(errno.EIO, "injected")
+
+    return hook
+
+
 def test_what_is_to_be_moved_is_named_by_a_majority_of_the_old_set(
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic that m and o have made, and all else has moved."""
     roots.log().access.allow("*", "admin")
-    roots.take_away("n")
+    roots.hooks["n"] = no_device_at("topics/x")
     roots.log().create_topic("x", 1)
-    roots.give_back("n")
     pending(roots, monkeypatch)
+    roots.hooks.clear()
+    assert not (roots.path / "n/topics/x").exists()
     assert chain(roots)
     assert committed_offset(roots) == 1
     roots.log().alter_defaults({"retention.ms": 5})
@@ -554,6 +565,8 @@ def test_a_place_that_is_not_empty_is_refused_and_so_is_a_root_of_these(roots: R
 
 def test_the_others_have_to_answer(roots: Replicated) -> None:
     roots.take_away("n")
+    with pytest.raises(ReplicaNotAvailableError, match="can't be replaced"):  # o, which answers, moves nothing
+        replace(roots)
     roots.take_away("o")
     with pytest.raises(ReplicaNotAvailableError, match="no majority"):
         replace(roots)
@@ -629,9 +642,17 @@ def test_clients_go_on_while_a_disk_is_replaced_and_a_second_one_is_lost(fast_pa
         os.rename(fast_path / "d2", fast_path / "broken2")
         assert send() == poll(consumer, 5)
         consumer.commit()
-    there = CommitLog(data[2])
-    assert [row.offset for row in there.groups.describe("g").partitions] == [20]
-    there.create_topic("more", 1, {"replication.factor": 1})
+    os.rename(fast_path / "broken2", fast_path / "d2")
+    repaired = CommitLog(data[1])  # and its data
+    repaired.remove_replicas([data[0]])
+    repaired.add_replicas([data[0]])
+    assert not repaired.set_replication_factor("t", 3).failed
+    os.rename(fast_path / "d2", fast_path / "broken2")
+    for root in (data[0], data[2]):
+        there = CommitLog(root)
+        assert [record.value for record in there.read("t", 0, 0, 100)] == [b"%d" % number for number in range(20)]
+        assert [row.offset for row in there.groups.describe("g").partitions] == [20]
+        there.create_topic(f"more-{data.index(root)}", 1)
 
 
 class Chaos:
