@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import overload
 
@@ -23,6 +23,7 @@ from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
+from pyspark_commitlog.replicas.deciders import names_at
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
@@ -35,9 +36,14 @@ from pyspark_commitlog.replicas.joining import (
 )
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
+from pyspark_commitlog.replicas.replacing import begin as begin_replacing
+from pyspark_commitlog.replicas.replacing import finish as finish_replacing
+from pyspark_commitlog.replicas.replacing import move, replaced_by, settings_of, teach
 from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
+from pyspark_commitlog.replicas.sets import follow, tell
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
@@ -65,6 +71,7 @@ class ReplicatedRoot(Root):
             names = tuple(name for name in self.listed() if self._led_by(name) is not None)
             return (RootDescription(root_id(self._storage), self.url, metadata=True, leads=names),)
         roots = Roots.of(self._storage)
+        roots.compare()
         listed, leads = roots.listed(), dict[str, list[str]]()
         for name in self.listed():
             leads.setdefault(self._led_by(name) or "", []).append(name)
@@ -148,7 +155,8 @@ class ReplicatedRoot(Root):
         All replicas learn what is decided, those that answer again are taken back into the ISR, the high watermark is
         stated, and a leader that does not answer is replaced. Safe at any time, from any process, twice at once.
         Nothing is settled or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and
-        root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time.
+        root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time. A metadata root
+        whose replacement was cut off is replaced.
 
         Args:
             name: of the topic; None for all of them, deleted ones too.
@@ -165,9 +173,14 @@ class ReplicatedRoot(Root):
         self._check_several()
         for settings in JOURNALS:
             spread(Roots.of(self._storage), settings)
+        failed = list[Exception]()
+        try:
+            self._finish_replacing()
+        except (CommitLogError, OSError) as error:
+            failed.append(error)
         found = of_each(lambda each: self._replicate(each, self._order(each)), self._names())
         done = [each for each in found if isinstance(each, Replicated)]
-        failed = [each for each in found if isinstance(each, Exception) and not isinstance(each, _NOT_REPLICATED)]
+        failed += [each for each in found if isinstance(each, Exception) and not isinstance(each, _NOT_REPLICATED)]
         groups = of_each(self._replicate_group, self._group_names())
         failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
         if failed:
@@ -438,6 +451,64 @@ class ReplicatedRoot(Root):
         if all(self._storage.peer(to).url != address.url for address in Roots.of(self._storage).listed().data):
             self.add_replicas([to])
         return self.remove_replicas([root], to=to)
+
+    def replace_metadata(self, old: str, new: str) -> tuple[RootDescription, ...]:
+        """Have an empty place take the place of a metadata root, of three or five: one that is lost, or shall move.
+
+        Writers, readers and groups go on. The old one has no vote any more, whatever it holds when it comes back. What
+        was cut off is finished when it is run again; until then the others, of five any three, have to stay.
+
+        Args:
+            old: the root's id, directory or URL.
+            new: a directory or URL; the same where that is empty now.
+
+        Returns:
+            The roots that belong together.
+
+        Raises:
+            UsageError: one root decides alone, ``old`` is none of those that do, or ``new`` is not empty; nothing was
+                changed.
+            ReplicaNotAvailableError: too few of the other metadata roots answer, or the new one could not learn all;
+                run it again.
+            ConflictError: another one was replaced meanwhile; run it again.
+        """
+        self._check_root()
+        self._check_several()
+        self._access.check(Operation.ADMIN, ALL)
+        self._check_store()
+        roots, place = Roots.of(self._storage), self._storage.peer(new)
+        roots.compare(again=True)
+        leaving = replaced_by(roots.listed(), old, place, self._storage.peer)
+        self._finish_replacing()
+        if leaving is not None:
+            leaving = replaced_by(roots.listed(), old, place, self._storage.peer)
+        if leaving is not None:
+            taking = begin_replacing(roots, leaving, place, self._make_one_of_several)
+            teach(taking, place, self._units(roots.listed().deciding()))
+            move(roots, leaving, taking)
+            finish_replacing(roots, self._units)
+        return self.replicas()
+
+    def _finish_replacing(self) -> None:
+        """Have a metadata root be replaced whose replacement was decided, and cut off."""
+        roots = Roots.of(self._storage)
+        roots.compare()
+        if len(roots.listed().metadata) > 1:
+            follow(roots)
+            finish_replacing(roots, self._units)
+            if roots.listed().generation:
+                tell(roots, roots.listed())  # some may have been away, or the process was killed on the way
+
+    def _units(self, ids: Sequence[str]) -> Iterator[Places]:
+        """Yield all that several metadata roots decide, as named at a majority of some of them."""
+        roots = Roots.of(self._storage)
+        for name in names_at(roots, ids, paths.TOPICS):
+            with suppress(UsageError):  # no topic's directory
+                yield TopicLog(self._storage, name).journal.order().places
+        for name in names_at(roots, ids, paths.GROUPS):
+            if (group := paths.parse_group(name)) is not None:
+                yield self.group(group).journal.order().places
+        yield from settings_of(roots)
 
     def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
         """Return what decides each topic, and each group, that is there; with the segments of topics."""

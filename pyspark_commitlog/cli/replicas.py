@@ -96,6 +96,23 @@ def move(
             _print_roots(log)
 
 
+@replicas.command("replace-metadata")
+def replace_metadata(
+    root: Root,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A metadata root by id, directory or URL; a lost one too.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="An empty place; where OLD was, if that is empty now.")],
+    as_json: AsJson = False,
+) -> None:
+    """Have an empty place take the place of a metadata root, of three or five; all go on meanwhile.
+
+    The old one has no vote any more, if it comes back. What was cut off is finished when it is run again.
+    """
+    with opened(root) as log:
+        log.replace_metadata(old, new)
+        if as_json:
+            _print_roots(log)
+
+
 @replicas.command("list")
 def list_roots(root: Root, as_json: AsJson = False) -> None:
     """Show the roots that belong together: what they are for, whether they answer, how many topics each leads."""

@@ -233,6 +233,11 @@ def acceptor_of(directory: str, generation: int = 0) -> str:
     return f"{directory.rpartition('/')[0]}/{_ACCEPTOR}{generation}"
 
 
+def after_set(generation: int) -> str:
+    """Return the journal in which a set of metadata roots decides which set follows it: of one entry."""
+    return f"{REPLICAS}/after-{generation}/journal"
+
+
 def is_acceptor(name: str) -> bool:
     """Return whether a directory beside a journal is named as its register is."""
     return name.startswith(_ACCEPTOR) and name[len(_ACCEPTOR) :].isdigit()

@@ -31,6 +31,7 @@ class _RecordShape(Shape):
     promised: _BallotShape
     accepted: _BallotShape
     value: tuple[Whole, Id]
+    ended: bool
     before: Annotated[str, Meta(max_length=1000)]
 
 
@@ -90,14 +91,20 @@ class Acceptor:
         """
         return self._change("promise", lambda register: ballots.promise(register, ballot), None)
 
-    def accept(self, ballot: Ballot, value: Value, data: bytes) -> Register:
+    def accept(self, ballot: Ballot, value: Value, data: bytes, *, ended: bool = False) -> Register:
         """Accept an entry; return the register as it is then.
+
+        Args:
+            ballot: under which.
+            value: the entry.
+            data: its file.
+            ended: whether it is the last one that this set decides.
 
         Raises:
             RefusedBallotError: a higher ballot was promised.
             CommitLogError, OSError: it may have accepted or not.
         """
-        return self._change("accept", lambda register: ballots.accept(register, ballot, value), data)
+        return self._change("accept", lambda register: ballots.accept(register, ballot, value, ended=ended), data)
 
     def _change(self, kind: str, change: Callable[[Register], Register | None], data: bytes | None) -> Register:
         def plan(base: Stored | None, slot: Slot) -> Draft[Register] | Unchanged[Register]:
@@ -112,6 +119,7 @@ class Acceptor:
                 "promised": list(after.promised),
                 "accepted": list(after.accepted),
                 "value": list(after.value),
+                "ended": after.ended,
                 "before": "" if base is None else self._identity(base.sequence),
             }
             return Draft(kind, "", body, inline, result=after)
@@ -152,4 +160,5 @@ class Acceptor:
 
 def _register(stored: Stored) -> Register:
     body = stored.entry.body
-    return Register(Ballot(*body["promised"]), Ballot(*body["accepted"]), Value(*body["value"]))
+    promised, accepted = Ballot(*body["promised"]), Ballot(*body["accepted"])
+    return Register(promised, accepted, Value(*body["value"]), body["ended"])

@@ -34,11 +34,15 @@ NO_VALUE = Value(0, "")
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What an acceptor holds: the highest ballot that it has promised, the one it has accepted, and its value."""
+    """What an acceptor holds: the highest ballot that it has promised, the one it has accepted, and its value.
+
+    ``ended``: the value is the last one of its set of metadata roots. It may be decided again, and nothing after it.
+    """
 
     promised: Ballot = NO_BALLOT
     accepted: Ballot = NO_BALLOT
     value: Value = NO_VALUE
+    ended: bool = False
 
 
 def promise(register: Register, ballot: Ballot) -> Register | None:
@@ -46,9 +50,9 @@ def promise(register: Register, ballot: Ballot) -> Register | None:
     return replace(register, promised=ballot) if ballot > register.promised else None
 
 
-def accept(register: Register, ballot: Ballot, value: Value) -> Register | None:
+def accept(register: Register, ballot: Ballot, value: Value, *, ended: bool = False) -> Register | None:
     """Return the register that has accepted a value; None where a higher ballot was promised."""
-    return Register(ballot, ballot, value) if ballot >= register.promised else None
+    return Register(ballot, ballot, value, ended) if ballot >= register.promised else None
 
 
 def majority(many: int) -> int:

@@ -105,4 +105,31 @@ def decided_settings(roots: Roots, directory: str, kind: str, check: Callable[[J
     Raises:
         ReplicaNotAvailableError: no majority answers.
     """
-    return Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), check).decider().journal
+    return _SettingsJournal(Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), check))
+
+
+class _SettingsJournal(Journal):
+    """A journal of settings that a majority decides, wherever that is by now. Where no majority answers all of it
+
+    Raises:
+        ReplicaNotAvailableError: see ``decided_settings``.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places, self._directory = places, places.unit.directory
+
+    def newest(self) -> Stored | None:
+        """Return the newest decided entry."""
+        return self._places.decided()
+
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        """Have one entry decided; see ``Journal.append``."""
+        return self._places.decide(plan, repeatable=repeatable)
+
+    def trim(self) -> None:
+        """Remove all entries but the newest two."""
+        self._places.decider().journal.trim()
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with the entries that are still there."""
+        return self._places.decider().journal.faults()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
-from pyspark_commitlog.replicas.roots import Roots, check_identity
+from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.storage import Storage
 
 
@@ -38,17 +40,26 @@ class Deciders:
         Raises:
             ReplicaNotAvailableError: no majority answers.
         """
-        found, failures, answered = set[str](), list[str](), 0
-        for address in self._roots.listed().metadata:
-            try:
-                storage = self._roots.open(address.id)
-                check_identity(storage, address)  # a disk that is not mounted has no names, and no marker
-                found.update(storage.names(directory))
-                answered += 1
-            except (CommitLogError, OSError) as error:
-                failures.append(str(error))
-        if answered < self.majority:
-            raise ReplicaNotAvailableError(
-                f"{directory}: {answered} metadata roots answer, no majority: {'; '.join(failures)}"
-            )
-        return sorted(found)
+        return names_at(self._roots, self._roots.listed().deciding(), directory)
+
+
+def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
+    """Return what is named in a directory at any of a set of metadata roots, sorted.
+
+    Raises:
+        ReplicaNotAvailableError: no majority of them answers.
+    """
+    found, failures, answered = set[str](), list[str](), 0
+    for root in ids:
+        try:
+            storage = roots.open(root)
+            check_identity(storage, Address(root, storage.url))  # one that is not mounted has no names, and no marker
+            found.update(storage.names(directory))
+            answered += 1
+        except (CommitLogError, OSError) as error:
+            failures.append(str(error))
+    if answered <= len(ids) // 2:
+        raise ReplicaNotAvailableError(
+            f"{directory}: {answered} metadata roots answer, no majority: {'; '.join(failures)}"
+        )
+    return sorted(found)

@@ -55,10 +55,8 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
         raise UsageError(f"{len(before.data) + len(fresh)} roots for data: at most {MAX_ROOTS} can belong together")
     old, begun = [_opened(own, each) for each in before.deciding_first()], list[Listed]()
     for storage in fresh:
-        begun += _begun(storage, before)
-        same = next((each for each in old if each.place() is not None and each.place() == storage.place()), None)
-        if same is not None:
-            raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+        begun += begun_at(storage, before)
+        refuse_same_place(storage, old)
     for storage in fresh:
         make(storage)
     every = [*old, *fresh]
@@ -102,7 +100,18 @@ def _opened(own: Storage, address: Address) -> Storage:
     return storage
 
 
-def _begun(storage: Storage, before: Listed) -> list[Listed]:
+def refuse_same_place(storage: Storage, others: Sequence[Storage]) -> None:
+    """Refuse a directory that is another root's.
+
+    Raises:
+        UsageError: names both.
+    """
+    same = next((each for each in others if each.place() is not None and each.place() == storage.place()), None)
+    if same is not None:
+        raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+
+
+def begun_at(storage: Storage, before: Listed) -> list[Listed]:
     """Return the list that an earlier call, which was cut off before all had it, left at a place.
 
     One that was emptied may have entries again, of a process that did not know.

@@ -130,7 +130,7 @@ def learn(
         _check_same(last.entry, newest.entry, target)
         return learned
     source.journal.assure(newest)
-    if last is not None and _generation(last) < _generation(newest):
+    if last is not None and _generation(last) < _generation(newest) and len(state_of(newest.entry).set.roots) == 1:
         _complete(source, target, unit, donors, last, newest)
     oldest = _begins(source, last) if unit.whole else None
     for stored in _following(source, last if oldest is None else None, newest, oldest):

@@ -99,7 +99,7 @@ class Order:
             raise UsageError(f"replication.factor={factor} is not allowed: this log has {len(data)} roots for data")
         leading = {root: ordinal // len(data) + (place < ordinal % len(data)) for place, root in enumerate(data)}
         chosen = rules.assign(leading, data, factor)
-        of = MetadataSet(0, decider.storage.new_id(), self.places.deciding())
+        of = MetadataSet(listed.generation, decider.storage.new_id(), listed.deciding())
 
         def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
             answer = plan(base, slot)

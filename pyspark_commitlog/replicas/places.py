@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
-from pyspark_commitlog.format import paths
+from pyspark_commitlog.errors import CommitLogError, ConflictError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
-from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas import sets
+from pyspark_commitlog.replicas.entries import state_of, with_state
 from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.quorum import Quorum, Seat
-from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.quorum import Quorum, Sent, certain
+from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity
+from pyspark_commitlog.replicas.seats import MovedError
+from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
+
+#: How often the metadata roots may be replaced while something is decided.
+_TRIES = 20
+
+_Found = TypeVar("_Found")
 
 
 class Donors:
@@ -53,6 +60,7 @@ class Places:
         self._at: dict[str, Replica] = {}
         self._known = dict(known or {})
         self._quorum: Quorum | None = None
+        self._quorum_of: Listed | None = None
 
     def at(self, root: str) -> Replica:
         """Return the unit at a root.
@@ -82,32 +90,23 @@ class Places:
             ReplicaNotAvailableError: it does not answer: nothing can be decided.
         """
         self.roots.compare()
-        deciding = self.deciding()
-        return self._by_majority(deciding) if len(deciding) > 1 else self.at(deciding[0])
+        listed = self.roots.listed()
+        return self._by_majority(listed) if len(listed.metadata) > 1 else self.at(listed.metadata[0].id)
 
-    def _by_majority(self, ids: Sequence[str]) -> Replica:
-        """Return the unit at several metadata roots; ``ids`` are those of the set, of which a majority answers."""
-        if self._quorum is None or len(self._quorum.seats) < len(ids):
-            seats, failures = [], []
-            for root in ids:
-                try:
-                    replica = self.at(root)
-                    seats.append(Seat(Acceptor(root, replica.storage, paths.acceptor_of(self.unit.directory)), replica))
-                except (CommitLogError, OSError) as error:
-                    failures.append(str(error))
-            if len(seats) <= len(ids) // 2:
-                raise ReplicaNotAvailableError(
-                    f"{self.unit.directory}: {len(seats)} of {len(ids)} metadata roots answer, no majority: nothing "
-                    f"can be decided: {'; '.join(failures)}"
-                )
-            if self._quorum is None or len(self._quorum.seats) < len(seats):
-                self._quorum = Quorum(seats, len(ids), self.unit, self._check)
+    def _by_majority(self, listed: Listed) -> Replica:
+        """Return the unit at several metadata roots, of which a majority answers."""
+        if self._quorum_of is None or listed.decided_by(self._quorum_of) != listed:
+            self._quorum = None
+        if self._quorum is None or len(self._quorum.seats) < len(listed.metadata):
+            made = sets.quorum_of(self.roots, listed, self.unit, self._check, self.at)
+            if self._quorum is None or len(self._quorum.seats) < len(made.seats):
+                self._quorum, self._quorum_of = made, listed
         first = self._quorum.first
         return Replica(first.id, first.storage, self.unit, self._quorum)
 
     def deciding(self) -> tuple[str, ...]:
         """Return the ids of the roots that decide."""
-        return tuple(address.id for address in self.roots.listed().metadata)
+        return self.roots.listed().deciding()
 
     def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
         """Put one entry, at the metadata root that the newest entry names; see ``Journal.append``.
@@ -115,21 +114,68 @@ class Places:
         Raises:
             ReplicaNotAvailableError: it does not answer, or is not the one that decides.
         """
-        decider = self.decider()
-        return decider.journal.append(self._by_base(decider, plan), repeatable=repeatable)
+        own: Sent[Result] = {}
+
+        def append() -> Appended[Result]:
+            decider = self.decider()
+            journal, planned = decider.journal, self._by_base(decider, plan)
+            if not isinstance(journal, Quorum):
+                if own:
+                    raise ReplicaNotAvailableError(f"{self.unit.directory}: {decider.storage.url} decides by now")
+                return journal.append(planned, repeatable=repeatable)
+            try:
+                return journal.planned(planned, own)
+            except ReplicaNotAvailableError as error:  # one of those that are there may have been replaced
+                if self.roots.compare(again=True):
+                    raise MovedError from error
+                raise
+
+        with certain(self.unit.directory, own):
+            return self._where_decided(append)
+
+    def _where_decided(self, act: Callable[[], _Found]) -> _Found:
+        """Do something at the metadata roots; at those that follow, where one of them was replaced."""
+        for _ in range(_TRIES):
+            try:
+                return act()
+            except MovedError:
+                if not self.roots.compare(again=True):
+                    sets.follow(self.roots)
+        raise ConflictError(f"{self.unit.directory}: metadata roots are replaced all the time; try again later")
+
+    def teach(self, target: Replica) -> Stored | None:
+        """Have a root learn all that is decided that is to decide with others; return the newest entry, if any.
+
+        Raises:
+            CommitLogError, OSError: it can't.
+        """
+        newest = self.decided()
+        if newest is not None and self._quorum is not None:
+            self._quorum.teach(target, newest)
+        return newest
 
     def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
-        """Return a plan that is refused where the newest entry says that others decide."""
+        """Return a plan that is refused where the newest entry says that others decide.
+
+        Of several its register says so, where one was replaced: then the next entry names those of now.
+        """
+        by, of = decider.journal, self._quorum_of
+        moved = of if of is not None and isinstance(by, Quorum) else None
 
         def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
-            if base is not None and base.entry.features:
-                deciding = state_of(base.entry).set.roots
-                if deciding != self.deciding():
-                    raise ReplicaNotAvailableError(
-                        f"{self.unit.directory}: root {', '.join(deciding)} decides what comes next, not "
-                        f"{decider.storage.url} (root {decider.id}): run `commitlog replicas recover` again"
-                    )
-            return plan(base, slot)
+            if base is None or not base.entry.features:
+                return plan(base, slot)
+            deciding, now = state_of(base.entry).set, self.deciding() if moved is None else moved.deciding()
+            if deciding.roots != now and (moved is None or deciding.generation >= moved.generation):
+                raise ReplicaNotAvailableError(
+                    f"{self.unit.directory}: root {', '.join(deciding.roots)} decides what comes next, not "
+                    f"{decider.storage.url} (root {decider.id}): run `commitlog replicas recover` again"
+                )
+            answer = plan(base, slot)
+            if deciding.roots == now or moved is None or not isinstance(answer, Draft):
+                return answer
+            said = ReplicaState.from_json(answer.body["state"]["replicas"])
+            return with_state(answer, replace(said, set=MetadataSet(moved.generation, slot.write_id, now)))
 
         return planned
 
@@ -141,14 +187,14 @@ class Places:
                 was: an empty mount point has no entries either, and nothing may be decided there.
         """
         try:
-            return self._decided()
+            return self._where_decided(self._decided)
         except (CommitLogError, OSError):  # another one may be named by now
             if not self.roots.compare(again=True) and self._quorum is None:
                 raise
             self._quorum = None
             self._at.clear()
             self._known.clear()
-            return self._decided()
+            return self._where_decided(self._decided)
 
     def _decided(self) -> Stored | None:
         decider = self.decider()

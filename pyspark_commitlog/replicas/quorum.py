@@ -7,9 +7,9 @@ that of its own root has the one before it, so no entry is ever in a register al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -20,28 +20,44 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format.entry import Entry, Json
-from pyspark_commitlog.journal import Appended, Draft, Journal, Plan, Result, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Appended, Draft, Plan, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import ballots
-from pyspark_commitlog.replicas.acceptor import Acceptor, RefusedBallotError
+from pyspark_commitlog.replicas.acceptor import RefusedBallotError
 from pyspark_commitlog.replicas.ballots import NO_VALUE, Ballot, Register, Value
-from pyspark_commitlog.replicas.learning import Replica, bring, drop_below, put_bytes
+from pyspark_commitlog.replicas.learning import Replica, bring
+from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
 from pyspark_commitlog.replicas.unit import Unit
-from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 200
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A metadata root: its acceptor, and its journal of what is decided."""
-
-    acceptor: Acceptor
-    replica: Replica
+#: What was sent and may be decided yet: number -> write id -> what it comes to.
+Sent = dict[int, dict[str, Result]]
 
 
-class Quorum(Journal):
+@contextmanager
+def certain(directory: str, own: Mapping[int, object]) -> Iterator[None]:
+    """Have what fails say that the outcome is unknown, where something was sent.
+
+    Raises:
+        OutcomeUnknownError: that is so.
+    """
+    try:
+        yield
+    except (OutcomeUnknownError, MovedError):
+        raise
+    except Exception as error:
+        if not own:
+            raise
+        raise OutcomeUnknownError(
+            f"{directory}: cannot tell whether entry {max(own)} is decided ({error}). Run it again with the same "
+            "writer id: it will be committed once"
+        ) from error
+
+
+class Quorum(SeatedJournal):
     """The journal of a unit, decided by a majority of seats.
 
     Args:
@@ -49,48 +65,114 @@ class Quorum(Journal):
         many: how many belong to the set.
         unit: what is decided.
         check: see ``Journal``.
+        before: the same of the set before this one, while it may have units left; see ``newest``.
+        is_last: whether no other set follows this one by now. What it has decided first of a unit, or that there is no
+            such unit, counts only where that is so afterwards.
 
     What is read by number is read at the first seat. Not safe for use by several threads at once.
     """
 
-    def __init__(self, seats: Sequence[Seat], many: int, unit: Unit, check: Callable[[Json, str], object]) -> None:
-        super().__init__(seats[0].replica.storage, unit.directory, unit.kind, unit.sides, check)
-        self.seats, self._many, self._unit = list(seats), many, unit
-
-    @property
-    def first(self) -> Replica:
-        """The metadata root that is read by number."""
-        return self.seats[0].replica
+    def __init__(
+        self,
+        seats: Sequence[Seat],
+        many: int,
+        unit: Unit,
+        check: Callable[[Json, str], object],
+        before: Callable[[], Quorum] | None = None,
+        is_last: Callable[[], bool] = lambda: True,
+    ) -> None:
+        super().__init__(seats, unit, check, is_last)
+        self._many, self._former = many, before
 
     # --- the head ----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
         """Return the newest decided entry; None where there is none. The first seat has learned it then.
 
+        What the set before has decided last is the first that this one decides.
+
         Raises:
             ReplicaNotAvailableError: no majority answers.
+            MovedError: others decide.
         """
         value = self._head()
         return None if value == NO_VALUE else self._learned(value)
 
     def _head(self) -> Value:
-        """Return what is decided: what a majority shows under one ballot, read after this began; else by a round."""
+        """Return what is decided; see ``newest``."""
+        pause = _FIRST_PAUSE
+        for _ in range(_TRIES):
+            found = self._settled()
+            if found.ended:
+                raise MovedError
+            if found.value != NO_VALUE:
+                return found.value
+            last = self._former().end() if self._former is not None else None
+            if last is None:
+                self._check_last()
+                return NO_VALUE
+            if not self._begin(*last):
+                pause = self._pause(pause)
+        raise ConflictError(
+            f"{self._directory}: what was decided last is not accepted where it is decided now; try again"
+        )
+
+    def _settled(self, *, end: bool = False) -> Register:
+        """Return what is decided: what a majority shows under one ballot, read after this began; else by a round.
+
+        Args:
+            end: have it be the last that is decided here, if it is anything.
+        """
         pause = _FIRST_PAUSE
         for _ in range(_TRIES):
             shown = self._ask(lambda seat: seat.acceptor.read())
             found = ballots.decided(list(shown.values()), self._many)
-            if found is not None:
-                return found.value
+            if found is not None and (found.ended or not end or found.value == NO_VALUE):
+                return found
             ballot = ballots.above(shown.values(), self._storage.new_id())
             promised = self._promised(ballot)
             if promised is not None:
                 highest = ballots.highest(promised.values())
                 if highest.value == NO_VALUE:
-                    return NO_VALUE
-                if self._accepted(ballot, highest.value, self._data(highest, promised), promised):
-                    return highest.value
+                    return highest
+                last = replace(highest, ended=end or highest.ended)
+                if self._accepted(ballot, last.value, self._data(highest, promised), promised, ended=last.ended):
+                    return last
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
+
+    # --- sets that follow one another --------------------------------------------------------------------
+
+    def end(self) -> tuple[Value, bytes] | None:
+        """Have nothing more be decided here; return the last entry and its file, None where there is none."""
+        last = self._settled(end=True).value
+        if last == NO_VALUE:
+            return None
+        found = next((data for entry, data in self._held(*last) if entry.write_id == last.write_id), None)
+        if found is None:
+            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {last.number}")
+        return last, found
+
+    def _begin(self, value: Value, data: bytes) -> bool:
+        """Have an entry of the set before be decided here, or what one has accepted here; return whether it is."""
+        shown = self._ask(lambda seat: seat.acceptor.read())
+        ballot = ballots.above(shown.values(), self._storage.new_id())
+        promised = self._promised(ballot)
+        if promised is None:
+            return False
+        highest = ballots.highest(promised.values())
+        if highest.value != NO_VALUE:
+            value, data = highest.value, self._data(highest, promised)
+        return self._accepted(ballot, value, data, promised, ended=highest.ended)
+
+    def teach(self, replica: Replica, newest: Stored) -> None:
+        """Have a root that is no seat learn all up to a decided entry.
+
+        Raises:
+            ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
+            CommitLogError, OSError: it does not answer.
+        """
+        self._catch_up(replica, newest.entry.write_id, until=newest.sequence + 1)
 
     def _pause(self, seconds: float) -> float:
         self._storage.clock.sleep(seconds)
@@ -101,7 +183,9 @@ class Quorum(Journal):
         shown = self._ask(lambda seat: seat.acceptor.promise(ballot))
         return shown if len(shown) >= ballots.majority(self._many) else None
 
-    def _accepted(self, ballot: Ballot, value: Value, data: bytes, promised: dict[str, Register]) -> bool:
+    def _accepted(
+        self, ballot: Ballot, value: Value, data: bytes, promised: dict[str, Register], *, ended: bool = False
+    ) -> bool:
         """Have those that promised accept an entry; return whether they are a majority: it is decided then.
 
         Each has learned the entry before it first: what its register held is in its ``journal/``.
@@ -110,10 +194,10 @@ class Quorum(Journal):
 
         def one(seat: Seat) -> Register:
             if entry.prev:
-                self._catch_up(seat, entry.prev, until=entry.sequence)
+                self._catch_up(seat.replica, entry.prev, until=entry.sequence)
             for needed in self._unit.files.tables(entry):
                 bring(needed, seat.replica.storage, self._storages())
-            return seat.acceptor.accept(ballot, value, data)
+            return seat.acceptor.accept(ballot, value, data, ended=ended)
 
         shown = self._ask(one, of=promised, least=0)
         return len(shown) >= ballots.majority(self._many)
@@ -154,16 +238,6 @@ class Quorum(Journal):
                 return seat.acceptor.data()
         raise AssertionError("it is one of them")
 
-    def _decoded(self, data: bytes, value: Value) -> Entry:
-        where = f"{self._directory}, entry {value.number} as accepted"
-        entry = codec.decode(data, where=where, journal=self._kind, sequence=value.number)
-        if entry.write_id != value.write_id:
-            raise ReplicaNotAvailableError(f"{where}: others went on meanwhile")
-        return entry
-
-    def _storages(self) -> list[Storage]:
-        return [seat.replica.storage for seat in self.seats]
-
     # --- learning ----------------------------------------------------------------------------------------
 
     def _learned(self, value: Value) -> Stored:
@@ -171,7 +245,7 @@ class Quorum(Journal):
         there, failures = list[Seat](), list[str]()
         for seat in self.seats:
             try:
-                self._catch_up(seat, value.write_id, until=value.number + 1)
+                self._catch_up(seat.replica, value.write_id, until=value.number + 1)
                 there.append(seat)
             except (CommitLogError, OSError) as error:
                 failures.append(str(error))
@@ -182,77 +256,6 @@ class Quorum(Journal):
             self._storage = there[0].replica.storage
             self.forget()
         return self.read(value.number)
-
-    def _catch_up(self, seat: Seat, write_id: str, *, until: int) -> None:
-        """Have a seat's ``journal/`` hold all below a number, of which the last is a decided entry.
-
-        Raises:
-            ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
-            CommitLogError, OSError: it does not answer.
-        """
-        last = seat.replica.learned()
-        if last is None:
-            seat.replica.storage.make_directory(self._directory)
-        while last is None or last.entry.following < until:
-            entry, data = self._following(last, write_id) or self._newest_alone(Value(until - 1, write_id))
-            for needed in self._unit.files.tables(entry):
-                bring(needed, seat.replica.storage, self._storages())
-            put_bytes(seat.replica, self._unit, entry, data)
-            if last is not None and entry.sequence > last.entry.following:
-                drop_below(entry.sequence, seat.replica)
-            last = seat.replica.journal.read(entry.sequence)
-        if last.entry.write_id != write_id and last.entry.following == until:
-            raise ReplicaNotAvailableError(
-                f"{seat.replica.storage.url}/{self._directory}: entry {last.sequence} is another than was decided"
-            )
-
-    def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
-        """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
-
-        None: none of those that answer has one of its number.
-
-        Args:
-            write_id: of the entry that is known to be decided: what else a register holds may never be.
-
-        Raises:
-            ReplicaNotAvailableError: what they have there follows another.
-        """
-        number, prev = (1, "") if last is None else (last.entry.following, last.entry.write_id)
-        found = list(self._held(number, write_id))
-        linked = next((each for each in found if each[0].prev == prev), None)
-        if linked is None and found:
-            raise ReplicaNotAvailableError(f"{self._directory}: entry {number} does not follow the one that a root has")
-        return linked
-
-    def _newest_alone(self, value: Value) -> tuple[Entry, bytes]:
-        """Return a decided entry for a seat that can't learn those before it: they are collected.
-
-        Each entry of such a unit says all there is. It alone is known to be decided, and none that lies before it.
-
-        Raises:
-            ReplicaNotAvailableError: the unit's entries are not whole, or none has it.
-        """
-        found = self._held(*value) if self._unit.whole else iter(())
-        for entry, data in found:
-            if entry.write_id == value.write_id:
-                return entry, data
-        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
-
-    def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
-        """Yield what the seats have as an entry of a number: in their journals, or as decided in their registers."""
-        for seat in self.seats:
-            with suppress(CommitLogError, OSError):
-                journal = seat.replica.journal
-                try:
-                    entry = journal.read(number).entry
-                    data = journal.bytes_of(entry)
-                except FileNotFoundError:
-                    value = seat.acceptor.read().value
-                    if value != Value(number, write_id):
-                        continue
-                    data = seat.acceptor.data()
-                    entry = self._decoded(data, value)
-                yield entry, data
 
     def trim(self) -> None:
         """Remove all entries but the newest two at each root that answers, of a unit whose entries say all there is."""
@@ -269,22 +272,16 @@ class Quorum(Journal):
             OutcomeUnknownError: it was sent to a metadata root, and nobody knows what comes of it.
             ReplicaNotAvailableError: certainly not decided: no majority answers.
         """
-        own: dict[int, dict[str, Result]] = {}
-        try:
-            return self._planned(plan, own)
-        except OutcomeUnknownError:
-            raise
-        except Exception as error:
-            if not own:
-                raise
-            number = max(own)
-            raise OutcomeUnknownError(
-                f"{self._directory}: cannot tell whether entry {number} is decided ({error}). Run it again with the "
-                "same writer id: it will be committed once"
-            ) from error
+        own: Sent[Result] = {}
+        with certain(self._directory, own):
+            return self.planned(plan, own)
 
-    def _planned(self, plan: Plan[Result], own: dict[int, dict[str, Result]]) -> Appended[Result]:
-        """Do as ``append``; ``own`` has what was sent and may be decided yet: number -> write id -> its result."""
+    def planned(self, plan: Plan[Result], own: Sent[Result]) -> Appended[Result]:
+        """Do as ``append``; ``own`` gets what was sent, and may have what was sent to the set before.
+
+        Raises:
+            MovedError: others decide.
+        """
         pause = _FIRST_PAUSE
         for _ in range(_TRIES):
             base = self.newest()
@@ -312,9 +309,7 @@ class Quorum(Journal):
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
 
-    def _decide(
-        self, base: Stored | None, entry: Entry, data: bytes, own: dict[int, dict[str, Result]], result: Result
-    ) -> bool:
+    def _decide(self, base: Stored | None, entry: Entry, data: bytes, own: Sent[Result], result: Result) -> bool:
         """Return whether an entry was decided on its base, by a ballot of its own.
 
         One that goes on from there and that an acceptor took alone, as its writer died, is decided first: while
@@ -327,14 +322,15 @@ class Quorum(Journal):
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
-        if highest.value != expected:
-            if highest.value.number > expected.number:
-                self._accepted(ballot, highest.value, self._data(highest, promised), promised)
+        if highest.value != expected or highest.ended:  # nothing follows here what has ended this set
+            if highest.value.number > expected.number or highest.ended:
+                data = self._data(highest, promised)
+                self._accepted(ballot, highest.value, data, promised, ended=highest.ended)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
         return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised)
 
-    def _landed_of(self, own: dict[int, dict[str, Result]], base: Stored | None) -> Appended[Result] | None:
+    def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
         """Return what was decided of what was sent; forget what was lost: another entry has its number."""
         for number in [number for number in own if base is not None and number <= base.sequence]:
             stored = self.read(number)

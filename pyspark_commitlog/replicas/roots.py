@@ -54,18 +54,27 @@ class Address:
 class Listed:
     """The roots that belong together: those that hold data, in the order given, and those that decide.
 
-    ``generation`` counts what ``recover`` gave up, ``version`` the lists since then; one may be left out.
+    ``recoveries`` counts what ``recover`` gave up, ``version`` the lists since then; one may be left out.
+    ``generation`` counts the sets of roots that decide. ``former`` are the ids of the set before, while units may be
+    left that it decides: none, once all are moved.
     """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
     generation: int = 0
+    former: tuple[str, ...] = ()
+    recoveries: int = 0
     version: int = 1
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return what is higher of a list that was made later."""
-        return self.generation, self.version
+        """Return what is higher of a list whose roots with data were made later."""
+        return self.recoveries, self.version
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        """Return what is higher of a list whose set of metadata roots is newer."""
+        return self.recoveries, self.generation, not self.former
 
     def followed_by(
         self,
@@ -82,13 +91,27 @@ class Listed:
             seen: lists at other roots, which it has to follow as well: an earlier run was cut off there.
             recovers: the roots that decided are given up, whatever they have listed.
         """
-        newest = max((self, *seen), key=lambda each: each.order)
+        every = (self, *seen)
+        newest = max(every, key=lambda each: each.order)
         after = replace(newest, data=tuple(data), metadata=tuple(metadata))
         if after == newest:
             return newest
         if recovers:
-            return replace(after, generation=newest.generation + 1, version=1)
+            generation = 1 + max(each.generation for each in every)
+            return replace(after, recoveries=newest.recoveries + 1, version=1, generation=generation, former=())
         return replace(after, version=newest.version + 1)
+
+    def deciding(self) -> tuple[str, ...]:
+        """Return the ids of the roots that decide."""
+        return tuple(each.id for each in self.metadata)
+
+    def decided_by(self, other: Listed) -> Listed:
+        """Return the same roots with data, and those that decide from another list."""
+        return replace(self, metadata=other.metadata, generation=other.generation, former=other.former)
+
+    def held_by(self, other: Listed) -> Listed:
+        """Return the same roots that decide, and those with data from another list."""
+        return replace(self, data=other.data, recoveries=other.recoveries, version=other.version)
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
@@ -112,6 +135,8 @@ class Listed:
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
             "generation": self.generation,
+            "former": list(self.former),
+            "recoveries": self.recoveries,
             "version": self.version,
         }
 
@@ -119,7 +144,8 @@ class Listed:
     def from_json(cls, body: Json) -> Listed:
         """Return the value of the JSON form."""
         data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        return cls(tuple(data), tuple(metadata), body["generation"], body["version"])
+        former, recoveries, version = tuple(body["former"]), body["recoveries"], body["version"]
+        return cls(tuple(data), tuple(metadata), body["generation"], former, recoveries, version)
 
 
 class _RootsEntry(Shape):
@@ -128,10 +154,13 @@ class _RootsEntry(Shape):
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     generation: Whole
+    former: Annotated[tuple[Id, ...], Meta(max_length=MAX_ROOTS)]
+    recoveries: Whole
     version: Whole
 
 
-def _check_entry(body: Json, where: str) -> None:
+def check_list(body: Json, where: str) -> None:
+    """Check what an entry that lists roots holds beyond its envelope; see ``Journal``."""
     found = check(body, _RootsEntry, where)
     for name, rows in (("data", found.data), ("metadata", found.metadata)):
         if len({row[0] for row in rows}) < len(rows):
@@ -143,7 +172,7 @@ class Roots:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry)
+        self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list)
         self._listed: Listed | None = None
         self._compared = False
         self._own: str | None = None
@@ -194,20 +223,25 @@ class Roots:
                 theirs = list_at(limited(self._storage.peer(address.url)))
             except (CommitLogError, OSError):  # it is asked for what it has when that is needed
                 continue
-            if theirs is not None and self._follows(theirs, newest):
-                newest = theirs
+            if theirs is not None:
+                newest = self._newer(newest, theirs)
         if newest != listed:
             self._take(newest)
         self._compared = True
         return newest != listed
 
+    def _newer(self, known: Listed, theirs: Listed) -> Listed:
+        """Return a list with what is newer of two: the roots with data, and those that decide."""
+        after = known.held_by(theirs) if self._follows(theirs, known) else known
+        return after.decided_by(theirs) if theirs.rank > known.rank else after
+
     def _follows(self, theirs: Listed, known: Listed) -> bool:
-        """Return whether another root's list is of after one that is known here.
+        """Return whether another root's list of those with data is of after one that is known here.
 
         Of two that follow the same one the metadata root has taken that of the others: they don't ask a root that it
         does not list.
         """
-        if theirs.order == known.order and theirs != known:
+        if theirs.order == known.order and theirs.data != known.data:
             return theirs.address(self.own_id()) is None
         return theirs.order > known.order
 
@@ -228,20 +262,44 @@ class Roots:
         """
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
-        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
-            known = None if base is None else Listed.from_json(base.entry.body)
-            if known == listed:
-                return Unchanged(None)
-            if known is not None and known.order >= listed.order:
+        def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
+            known, after = None if base is None else Listed.from_json(base.entry.body), listed
+            if known is not None and known.rank > after.rank:  # replaced since it was read
+                after = after.decided_by(known)
+            if known == after:
+                return Unchanged(after)
+            if known is not None and known.order >= after.order and known.data != after.data:
                 raise ConflictError(
                     f"{self._storage.url} lists other roots since this was begun ({', '.join(known.urls())}): somebody "
                     "else adds roots, or takes some out; nothing was changed there: run it again"
                 )
-            return Draft("recover", "", listed.to_json(), result=None)
+            return Draft("recover", "", after.to_json(), result=after)
 
-        self._journal.append(plan)
+        after = self._journal.append(plan).result
         with self._lock:
-            self._listed = listed
+            self._listed = after
+
+    def go_by(self, after: Listed) -> None:
+        """Have this root list the metadata roots of another list from now on, if it lists none that are newer."""
+        self._storage.make_directory(paths.REPLICAS_JOURNAL)
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
+            before = after if base is None else Listed.from_json(base.entry.body)
+            if base is not None and before.rank >= after.rank:
+                return Unchanged(before)
+            now = before.decided_by(after)
+            return Draft("metadata", "", now.to_json(), result=now)
+
+        now = self._journal.append(plan).result
+        with self._lock:
+            self._listed = now
+
+    def know(self, after: Listed) -> None:
+        """Go by the metadata roots of another list in this process, if they are newer."""
+        listed = self.listed()
+        with self._lock:
+            if after.rank > listed.rank:
+                self._listed = listed.decided_by(after)
 
     def write(self, listed: Listed) -> None:
         """Write the list at this root, for the first time."""
@@ -289,8 +347,9 @@ class Roots:
         with self._lock:
             stored = self._journal.newest()
             here = None if stored is None else Listed.from_json(stored.entry.body)
-            if here is not None and (self._listed is None or here.order > self._listed.order):
-                self._listed = here
+            if here is not None and self._listed is not None:
+                here = self._newer(self._listed, here)
+            self._listed = here or self._listed
         return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
@@ -321,7 +380,7 @@ def list_at(storage: Storage) -> Listed | None:
     Raises:
         CommitLogError, OSError: it does not answer, or its list is damaged.
     """
-    stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, _check_entry).newest()
+    stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list).newest()
     return None if stored is None else Listed.from_json(stored.entry.body)
 
 

@@ -214,6 +214,18 @@ def test_a_log_that_is_there_gets_roots_and_its_topics_replicas_and_a_root_is_mo
     assert set(ids(at[0])) == {at[0], at[1]}
 
 
+def test_a_lost_metadata_root_is_replaced(tmp_path: Path) -> None:
+    at, deciding = [str(tmp_path / name) for name in "ab"], [str(tmp_path / name) for name in "mno"]
+    run("replicas", "create", *at, *(each for root in deciding for each in ("--metadata", root)))
+    run("topics", "create", at[0], "t")
+    (tmp_path / "o").rename(tmp_path / "away")
+    lines, _ = run("replicas", "replace-metadata", at[0], deciding[2], str(tmp_path / "p"), "--json")
+    assert [row["url"] for row in map(json.loads, lines) if row["metadata"]] == [*deciding[:2], str(tmp_path / "p")]
+    (tmp_path / "m").rename(tmp_path / "away-m")
+    send(at[1], b"record\n")
+    assert "none of the metadata roots" in run("replicas", "replace-metadata", at[1], at[0], deciding[2], code=2)[1]
+
+
 def test_what_is_damaged_is_named_and_repaired(roots: tuple[str, str, str]) -> None:
     send(roots[0], b"record\n")
     journal = Path(roots[1]) / "topics/t/journal"

@@ -42,6 +42,7 @@ from tests.model.replica_deciding import (
 from tests.model.replica_deciding import begun as begun_alone
 from tests.model.replica_model import AB, LARGE, WHOLE, WITHOUT, Whole, Without, bounds_of, most
 from tests.model.replica_moving import MOVING, WITHOUT_MOVES
+from tests.model.replica_replacing import FOLLOWING, LARGE_FOLLOWING, WITHOUT_FOLLOWS
 from tests.model.replica_rules import ALL, Guards, first_entry, new
 from tests.model.replica_steps import anybody, fails
 from tests.model.replica_store import World
@@ -332,10 +333,10 @@ def main(large: bool) -> int:
     tables = Tables(bounds_of)
     slow = [*LARGE, *LARGE_DECIDING, *LARGE_COMPOSED]
     tables.scenes([*WHOLE, *DECIDING, *COMPOSED, *(slow if large else ())])
-    for whole in MOVING:
+    for whole in [*MOVING, *FOLLOWING, *(LARGE_FOLLOWING if large else ())]:
         tables.scene(whole.explored(), str(whole))
     tables.at_random(everything(ALL), wander(everything(ALL), runs=WALKS * (60 if large else 1), seed=3))
-    every = [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED, *WITHOUT_MOVES]
+    every = [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED, *WITHOUT_MOVES, *WITHOUT_FOLLOWS]
     tables.without(each for each in every if large or not each.long)
     return tables.end()
 

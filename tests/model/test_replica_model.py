@@ -27,6 +27,7 @@ from tests.model.replica_model_decided import (
     rolled_back,
 )
 from tests.model.replica_moving import MOVING, WITHOUT_MOVES, Moves
+from tests.model.replica_replacing import FOLLOWING, LARGE_FOLLOWING, WITHOUT_FOLLOWS, Follows
 from tests.model.replica_rules import ALL, Guards
 
 pytestmark = pytest.mark.slow
@@ -64,12 +65,18 @@ def assert_nothing_breaks_at_random(report: Report, capsys: pytest.CaptureFixtur
     assert report.reached >= {"Acked", "accept", "anybody", "network", "fails"}
 
 
-@pytest.mark.parametrize("whole", MOVING, ids=str)
+@pytest.mark.parametrize("whole", [*MOVING, *FOLLOWING], ids=str)
 def test_metadata_that_moves_breaks_nothing(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 
 
-@pytest.mark.parametrize("without", WITHOUT_MOVES, ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize("whole", LARGE_FOLLOWING, ids=str)
+def test_metadata_that_moves_breaks_nothing_in_larger_scenes(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_nothing_breaks(whole, capsys)
+
+
+@pytest.mark.parametrize("without", either([*WITHOUT_MOVES, *WITHOUT_FOLLOWS]))
 def test_without_a_rule_of_moving_a_property_breaks(without: Without) -> None:
     assert_breaks(without)
 
@@ -102,3 +109,4 @@ def test_every_guard_was_taken_out_once() -> None:
         rule.name for rule in fields(Rules)
     } - known_not_to_suffice
     assert {without.guard for without in WITHOUT_MOVES} == {rule.name for rule in fields(Moves)}
+    assert {without.guard for without in WITHOUT_FOLLOWS} == {rule.name for rule in fields(Follows)}

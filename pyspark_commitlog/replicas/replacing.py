@@ -1,0 +1,159 @@
+"""Replace a metadata root, of three or five: the page on replication has the protocol, and what it has to survive.
+
+All of it may be cut off, and run again: an empty place is made, learns what is decided, is decided to be of the next
+set (``sets``), and all units are moved to that. Nobody waits for it: a process that meets a unit that has not moved
+moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pyspark_commitlog.errors import ConflictError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import no_sides
+from pyspark_commitlog.replicas import sets
+from pyspark_commitlog.replicas.ballots import majority
+from pyspark_commitlog.replicas.joining import begun_at, refuse_same_place
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replicating import of_each
+from pyspark_commitlog.replicas.roots import Address, Listed, Roots, root_id
+from pyspark_commitlog.replicas.settings import JOURNALS
+from pyspark_commitlog.replicas.unit import NoAppends, Unit
+from pyspark_commitlog.storage import Storage
+
+#: Returns all units of which something is named at a majority of these roots.
+Units = Callable[[Sequence[str]], Iterable[Places]]
+
+
+def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], Storage]) -> Address | None:
+    """Return the metadata root that is to be replaced; None where it has been, by this very place.
+
+    Args:
+        listed: the roots that belong together.
+        old: the root's id, directory or URL.
+        new: what takes its place; the same directory where that is empty now.
+        peer: opens a root.
+
+    Raises:
+        UsageError: one root alone decides, ``old`` is none of those that do, or ``new`` is another root of these.
+    """
+    if len(listed.metadata) == 1:
+        raise UsageError(
+            f"{listed.metadata[0]} decides alone: only one of three or five metadata roots can be replaced. Where it "
+            "is lost for good, `commitlog replicas recover` names another one"
+        )
+    found = next((each for each in listed.metadata if old in (each.id, each.url) or peer(old).url == each.url), None)
+    there = next((each for each in listed.every() if each.url == new.url), None)
+    if there is None and found is None:
+        raise UsageError(f"{old} is none of the metadata roots: {', '.join(map(str, listed.metadata))}")
+    if there is None or (there == found and not _is(new, there)):
+        return found
+    if there not in listed.metadata or found not in (None, there):
+        raise UsageError(f"{there} is a root of these already; nothing was changed: name an empty place")
+    return None
+
+
+def _is(storage: Storage, address: Address) -> bool:
+    return storage.exists(paths.ROOT_MARKER) and root_id(storage) == address.id
+
+
+def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], None]) -> Address:
+    """Make the root that takes another's place; return where it is. It decides nothing yet.
+
+    Raises:
+        UsageError: the place is not empty, or another root's; nothing was changed.
+        ReplicaNotAvailableError: without the old one no majority answers, which has to.
+    """
+    listed = roots.listed()
+    others = [each for each in listed.every() if each.id != old.id and roots.answers(each.id)]
+    there = [each for each in others if each in listed.metadata]
+    if len(there) < majority(len(listed.metadata)):
+        raise ReplicaNotAvailableError(
+            f"{len(there)} of the {len(listed.metadata) - 1} other metadata roots answer, and {old} can't be replaced "
+            f"by fewer than {majority(len(listed.metadata))}: bring them back. Nothing was changed"
+        )
+    refuse_same_place(new, [roots.open(each.id) for each in others])
+    if any(_is(new, each) for each in listed.every()):
+        raise UsageError(
+            f"{new.url} holds root {root_id(new)}, which belongs to these: put it aside, and name an empty place"
+        )
+    begun_at(new, listed)
+    make(new)
+    Roots.of(new).change(listed)  # run again, this one is recognized
+    return Address(root_id(new), new.url)
+
+
+def teach(new: Address, at: Storage, units: Iterable[Places]) -> None:
+    """Have the new root learn all that is decided, before it has a vote: what follows is little then.
+
+    Raises:
+        CommitLogError, OSError: it can't; nothing was changed that counts.
+    """
+    _raise_failed(of_each(lambda places: places.teach(places.beside(new.id, at)), units))
+
+
+def move(roots: Roots, old: Address, new: Address) -> None:
+    """Have it decided that the next set has one root in the place of another.
+
+    Raises:
+        ConflictError: another replacement was decided first.
+        ReplicaNotAvailableError, OutcomeUnknownError: run it again.
+    """
+    listed = roots.listed()
+    if listed.former or old not in listed.metadata:  # a unit may be left that the set before this one decides
+        raise ConflictError(f"another metadata root is being replaced ({_said(listed)} decide): run it again")
+    metadata = tuple(new if each.id == old.id else each for each in listed.metadata)
+    after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.deciding())
+    decided = sets.decide_next(roots, listed, after)
+    sets.tell(roots, decided)
+    if decided.metadata != metadata:
+        raise ConflictError(f"another replacement was decided first ({_said(decided)} decide): run it again")
+
+
+def _said(listed: Listed) -> str:
+    return ", ".join(map(str, listed.metadata))
+
+
+def finish(roots: Roots, units: Units) -> None:
+    """Have all units be moved, and the root that is new learn them; then the set before is asked no more.
+
+    What it has decided is named at each of its majorities: no unit is missing. What it decides first from now on counts
+    nowhere.
+
+    Raises:
+        CommitLogError, OSError: something has not moved, or the new root lacks it; run it again.
+    """
+    listed = roots.listed()
+    if not listed.former:
+        return
+    new = [root for root in listed.deciding() if root not in listed.former]
+
+    def one(places: Places) -> None:
+        for root in new:
+            places.teach(places.at(root))
+
+    _raise_failed(of_each(one, units(listed.former)))
+    sets.tell(roots, replace(listed, former=()))
+
+
+def _raise_failed(found: Sequence[object]) -> None:
+    failed = [each for each in found if isinstance(each, Exception)]
+    if failed:
+        raise ReplicaNotAvailableError(
+            f"{len(failed)} of {len(found)} topics, groups and settings have not been learned by the new metadata "
+            f"root: {failed[0]}. Run it again; all go on meanwhile"
+        ) from failed[0]
+
+
+def settings_of(roots: Roots) -> Iterator[Places]:
+    """Yield where settings are decided; what their entries say does not matter where they are moved."""
+    for directory in JOURNALS:
+        kind = directory.partition("/")[0]
+        yield Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), _any_body)
+
+
+def _any_body(body: Json, where: str) -> None:
+    pass

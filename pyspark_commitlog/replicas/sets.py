@@ -1,0 +1,138 @@
+"""Sets of metadata roots that follow one another, when one of several is replaced; the page on replication has why.
+
+A set decides which one follows it: one entry, in a journal of its own (``paths.after_set``), by the same majority as
+all else. From then on it decides nothing first. Of each unit it ends its register, and the next set goes on with the
+entry that was the last: any process that finds a unit that has not moved moves it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged, no_sides
+from pyspark_commitlog.replicas.acceptor import Acceptor
+from pyspark_commitlog.replicas.ballots import majority
+from pyspark_commitlog.replicas.learning import Replica
+from pyspark_commitlog.replicas.quorum import Quorum
+from pyspark_commitlog.replicas.roots import Listed, Roots, check_list
+from pyspark_commitlog.replicas.seats import Seat
+from pyspark_commitlog.replicas.unit import NoAppends, Unit
+
+logger = logging.getLogger("pyspark_commitlog.replicas")
+
+Check = Callable[[Json, str], object]
+
+
+def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callable[[str], Replica]) -> Quorum:
+    """Return the quorum of a unit, of the metadata roots that a list has.
+
+    Args:
+        roots: those that belong together.
+        listed: their list.
+        unit: what is decided.
+        check: see ``Journal``.
+        at: returns the unit at a root.
+
+    Raises:
+        ReplicaNotAvailableError: no majority answers.
+    """
+
+    def before() -> Quorum:
+        seats = _seated(unit, listed.former, listed.generation - 1, at)
+        return Quorum(seats, len(listed.former), unit, check)
+
+    ids = listed.deciding()
+    seats = _seated(unit, ids, listed.generation, at)
+    return Quorum(
+        seats, len(ids), unit, check, before if listed.former else None, lambda: next_of(roots, listed) is None
+    )
+
+
+def _seated(unit: Unit, ids: Sequence[str], generation: int, at: Callable[[str], Replica]) -> list[Seat]:
+    """Return those of a set that answer."""
+    seats, failures = list[Seat](), list[str]()
+    for root in ids:
+        try:
+            replica = at(root)
+            seats.append(Seat(Acceptor(root, replica.storage, paths.acceptor_of(unit.directory, generation)), replica))
+        except (CommitLogError, OSError) as error:
+            failures.append(str(error))
+    if len(seats) < majority(len(ids)):
+        raise ReplicaNotAvailableError(
+            f"{unit.directory}: {len(seats)} of {len(ids)} metadata roots answer, no majority: nothing "
+            f"can be decided: {'; '.join(failures)}"
+        )
+    return seats
+
+
+# --- Which set follows -----------------------------------------------------------------------------------------------
+
+
+def _after(roots: Roots, listed: Listed) -> Quorum:
+    unit = Unit(paths.after_set(listed.generation), "replicas", no_sides, NoAppends(), whole=True)
+
+    def at(root: str) -> Replica:
+        return Replica.at(root, roots.open(root), unit, check_list)
+
+    seats = _seated(unit, listed.deciding(), listed.generation, at)
+    return Quorum(seats, len(listed.metadata), unit, check_list)
+
+
+def next_of(roots: Roots, listed: Listed) -> Listed | None:
+    """Return the list that a set has decided to follow its own, asked now; None where it is the last.
+
+    Raises:
+        ReplicaNotAvailableError: no majority answers.
+    """
+    stored = _after(roots, listed).newest()
+    return None if stored is None else Listed.from_json(stored.entry.body)
+
+
+def decide_next(roots: Roots, listed: Listed, after: Listed) -> Listed:
+    """Have a set decide which list follows its own; return the one that it has decided: another one may be first.
+
+    Raises:
+        ReplicaNotAvailableError: no majority answers; nothing was decided.
+        OutcomeUnknownError: run it again.
+    """
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
+        if base is not None:
+            return Unchanged(Listed.from_json(base.entry.body))
+        return Draft("metadata", "", after.to_json(), result=after)
+
+    return _after(roots, listed).append(plan).result
+
+
+def follow(roots: Roots) -> None:
+    """Go by the set that follows, if there is one, and have all list it: the process that decided it may be gone.
+
+    Raises:
+        ReplicaNotAvailableError: no majority answers of those that decide.
+    """
+    after = next_of(roots, roots.listed())
+    if after is not None:
+        tell(roots, after)
+
+
+def tell(roots: Roots, after: Listed) -> None:
+    """Have all roots list these metadata roots, as far as they answer; those that are away hear it from the others.
+
+    Raises:
+        ReplicaNotAvailableError: no majority of those that decide from now on took it: run it again.
+    """
+    roots.know(after)
+    lists, failures = set[str](), list[str]()
+    for address in sorted(roots.listed().every(), key=lambda each: each not in after.metadata):
+        try:
+            (roots if address.id == roots.own_id() else Roots.of(roots.open(address.id))).go_by(after)
+            lists.add(address.id)
+        except (CommitLogError, OSError) as error:
+            failures.append(f"{address}: {error}")
+            logger.info("%s does not list the metadata roots of now yet: %s", address, error)
+    if len(lists.intersection(after.deciding())) < majority(len(after.metadata)):
+        raise ReplicaNotAvailableError(f"no majority of the metadata roots lists those of now: {'; '.join(failures)}")
