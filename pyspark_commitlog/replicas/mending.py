@@ -177,9 +177,7 @@ def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[b
 def _is_linked(own: Replica, entry: Entry) -> bool:
     """Return whether an entry stands between those that this root has: one of them proves it, none contradicts it."""
     links = []
-    for sequence in own.journal.sequences():
-        if sequence not in (entry.sequence - 1, entry.following):
-            continue
+    for sequence in (entry.sequence - 1, entry.following):
         with suppress(FileNotFoundError, CorruptionError):
             beside = _read(own, sequence).entry
             if beside.following == entry.sequence:
