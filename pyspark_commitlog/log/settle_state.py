@@ -234,7 +234,7 @@ class SettledPartition:
     """How far a partition is settled, and in which files.
 
     Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint). Below
-    ``thinned`` it may have dropped records, where that is more: a round was not finished, or another root's frames were
+    ``dropped_below`` it may have dropped records, where that is more: a round was not finished, or another root's frames were
     taken. ``voids_at`` is the entry by which the segments have no record that is void; one may be void since.
     """
 
@@ -242,17 +242,17 @@ class SettledPartition:
     active: Active
     manifest: Manifest | None = None
     cleaned: int = 0
-    thinned: int = 0
+    dropped_below: int = 0
     voids_at: int = 0
 
     @property
     def seen(self) -> int:
         """Return the offset below which compaction may have dropped records."""
-        return max(self.cleaned, self.thinned)
+        return max(self.cleaned, self.dropped_below)
 
-    def thinned_to(self, offset: int) -> SettledPartition:
-        """Return the row with another ``thinned``; 0 where ``cleaned`` says it."""
-        return replace(self, thinned=offset if offset > self.cleaned else 0)
+    def with_dropped_below(self, offset: int) -> SettledPartition:
+        """Return the row with another ``dropped_below``; 0 where ``cleaned`` says it."""
+        return replace(self, dropped_below=offset if offset > self.cleaned else 0)
 
     def to_json(self) -> list[Any]:
         """Return the row of the settle table."""
@@ -260,7 +260,7 @@ class SettledPartition:
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
         active = None if self.active == Active(IndexState(self.end_offset)) else self.active.to_json()
         row = [self.end_offset, named, active, self.cleaned]
-        return [*row, self.thinned, self.voids_at] if self.thinned or self.voids_at else row
+        return [*row, self.dropped_below, self.voids_at] if self.dropped_below or self.voids_at else row
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:

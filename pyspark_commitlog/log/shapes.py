@@ -143,7 +143,7 @@ class SettledRow(Row):
     manifest: Manifest | None
     active: ActiveRow | None
     cleaned: Whole
-    thinned: Whole = 0
+    dropped_below: Whole = 0
     voids_at: Whole = 0
 
 

@@ -342,15 +342,15 @@ def test_which_settled_offsets_were_made_void_after_they_were_settled() -> None:
     lost = (Lost(5, 1, ranges=(Void(0, 2, 4), Void(1, 0, 9))), Lost(7, 2, ranges=(Void(0, 6, 20),)))
     state = TopicState("t", False, {}, (1, 0), (30, 30), 1, is_replicated=True, lost=lost)
 
-    def row(end: int, *, cleaned: int = 0, thinned: int = 0, voids_at: int = 0) -> SettledPartition:
-        return SettledPartition(end, Active(IndexState(end)), None, cleaned, thinned, voids_at)
+    def row(end: int, *, cleaned: int = 0, dropped_below: int = 0, voids_at: int = 0) -> SettledPartition:
+        return SettledPartition(end, Active(IndexState(end)), None, cleaned, dropped_below, voids_at)
 
     assert late_voids(state, 0, row(10)) == [(2, 4), (6, 10)]
     assert late_voids(state, 0, row(10, voids_at=5)) == [(6, 10)]
     assert late_voids(state, 0, row(6, voids_at=5)) == []
     assert late_voids(replace(state, log_start=(3, 0)), 0, row(10)) == [(3, 4), (6, 10)]
     assert is_misled(state, 0, row(10, cleaned=3))
-    assert is_misled(state, 0, row(10, thinned=3))
+    assert is_misled(state, 0, row(10, dropped_below=3))
     assert not is_misled(state, 0, row(10, cleaned=2))
     assert with_voids_at(state, 9, 0, row(10), row(12)).voids_at == 0, "it had some already"
     assert with_voids_at(state, 9, 0, row(2), row(12)).voids_at == 9

@@ -232,7 +232,7 @@ class _Copy:
             )
             manifest = write_manifest(self.into.storage, home, partition, number, sealed)
         active, voids_at = Active(IndexState(there.end_offset)), self.voids[0] if self.state.is_replicated else 0
-        return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.thinned, voids_at)
+        return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.dropped_below, voids_at)
 
     def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
         """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""

@@ -158,7 +158,7 @@ class _Mending:
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
-        """Yield what may be written again, with whose frames, one try after the other; note who can't give any."""
+        """Yield what may be written again, with whose frames, one try after the other; note those that can give none."""
         failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
         misled_all, own = True, self.settled.partition(partition)
         for donor in self.donors:
@@ -197,7 +197,7 @@ class _Mending:
             row = replace(row, voids_at=self.number)
         if by.donor is None:
             return row
-        return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).thinned_to(by.donor.seen)
+        return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.seen)
 
     def _left(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)

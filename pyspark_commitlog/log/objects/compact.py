@@ -23,7 +23,7 @@ def publish_piece(
     old: Sequence[Sealed],
     new: Sequence[Sealed],
     cleaned: int | None,
-    thinned: int,
+    dropped_below: int,
 ) -> bool:
     """Put ``new`` in the place of ``old``; return whether that is published.
 
@@ -31,7 +31,7 @@ def publish_piece(
         topic, topic_id, partition: whose pieces.
         old, new: neighbours, and what was made of them.
         cleaned: of the last piece of a round: below it every key has one record.
-        thinned: where the round ends: of any of its pieces a record below may be gone for one that is not published.
+        dropped_below: where the round ends: of any of its pieces a record below may be gone for one that is not published.
 
     Raises:
         StorageError, OutcomeUnknownError: it may be published.
@@ -40,7 +40,9 @@ def publish_piece(
     manifests = Manifests(topic, topic_id)
 
     def swap(base: Stored, now: SettleState) -> Change | None:
-        return replace_own(topic, base, now, partition, old, new, cleaned=cleaned, thinned=thinned, manifests=manifests)
+        return replace_own(
+            topic, base, now, partition, old, new, cleaned=cleaned, dropped_below=dropped_below, manifests=manifests
+        )
 
     if topic.change(topic_id, swap) is not None:
         return True

@@ -98,7 +98,7 @@ def replace_own(
     new: Sequence[Sealed],
     *,
     cleaned: int | None = None,
-    thinned: int = 0,
+    dropped_below: int = 0,
     manifests: Manifests | None = None,
 ) -> Change | None:
     """Return the change that puts ``new`` in the place of ``old``, on top of an entry; writes the manifest for it.
@@ -109,7 +109,7 @@ def replace_own(
         partition: whose pieces.
         old, new: see ``replaced``; the same pieces where only ``cleaned`` rises.
         cleaned: below it every key has one record; None where that stays as it is.
-        thinned: below it records may have been dropped.
+        dropped_below: below it records may have been dropped.
         manifests: of this operation, the same for all its attempts; None: of this attempt alone.
 
     Returns:
@@ -129,7 +129,7 @@ def replace_own(
         if pieces == own and row.cleaned >= cleaned:
             return None
         row = replace(row, cleaned=max(row.cleaned, cleaned))
-    row = row.thinned_to(max(row.thinned, thinned))
+    row = row.with_dropped_below(max(row.dropped_below, dropped_below))
     made: tuple[str, ...] = ()
     if pieces != own:
         row, made = _named(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
