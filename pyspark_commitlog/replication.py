@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import overload
 
@@ -21,9 +21,9 @@ from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
+from pyspark_commitlog.metadata import MetadataRoots
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
-from pyspark_commitlog.replicas.deciders import names_at
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
@@ -36,17 +36,10 @@ from pyspark_commitlog.replicas.joining import (
 )
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
-from pyspark_commitlog.replicas.replacing import begin as begin_replacing
-from pyspark_commitlog.replicas.replacing import finish as finish_replacing
-from pyspark_commitlog.replicas.replacing import move, replaced_by, settings_of, teach
 from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
-from pyspark_commitlog.replicas.sets import follow, tell
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
@@ -54,7 +47,7 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
 
 
-class ReplicatedRoot(Root):
+class ReplicatedRoot(MetadataRoots):
     """A root that may belong together with others; see ``CommitLog``."""
 
     def replicas(self) -> tuple[RootDescription, ...]:
@@ -332,10 +325,6 @@ class ReplicatedRoot(Root):
             return Recovered(name, {}, fault="it has no replicas, or is no topic")
         return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, failed or {})
 
-    def _make_one_of_several(self, storage: Storage) -> None:
-        """Make a root that belongs together with others."""
-        raise NotImplementedError
-
     def _replicate_first(self, name: str) -> None:
         """Replicate a topic before it is maintained, where it has replicas; what fails there is logged."""
         self._check_root()
@@ -452,64 +441,6 @@ class ReplicatedRoot(Root):
             self.add_replicas([to])
         return self.remove_replicas([root], to=to)
 
-    def replace_metadata(self, old: str, new: str) -> tuple[RootDescription, ...]:
-        """Have an empty place take the place of a metadata root, of three or five: one that is lost, or shall move.
-
-        Writers, readers and groups go on. The old one has no vote any more, whatever it holds when it comes back. What
-        was cut off is finished when it is run again; until then the others, of five any three, have to stay.
-
-        Args:
-            old: the root's id, directory or URL.
-            new: a directory or URL; the same where that is empty now.
-
-        Returns:
-            The roots that belong together.
-
-        Raises:
-            UsageError: one root decides alone, ``old`` is none of those that do, or ``new`` is not empty; nothing was
-                changed.
-            ReplicaNotAvailableError: too few of the other metadata roots answer, or the new one could not learn all;
-                run it again.
-            ConflictError: another one was replaced meanwhile; run it again.
-        """
-        self._check_root()
-        self._check_several()
-        self._access.check(Operation.ADMIN, ALL)
-        self._check_store()
-        roots, place = Roots.of(self._storage), self._storage.peer(new)
-        roots.compare(again=True)
-        leaving = replaced_by(roots.listed(), old, place, self._storage.peer)
-        self._finish_replacing()
-        if leaving is not None:
-            leaving = replaced_by(roots.listed(), old, place, self._storage.peer)
-        if leaving is not None:
-            taking = begin_replacing(roots, leaving, place, self._make_one_of_several)
-            teach(taking, place, self._units(roots.listed().deciding()))
-            move(roots, leaving, taking)
-            finish_replacing(roots, self._units)
-        return self.replicas()
-
-    def _finish_replacing(self) -> None:
-        """Have a metadata root be replaced whose replacement was decided, and cut off."""
-        roots = Roots.of(self._storage)
-        roots.compare()
-        if len(roots.listed().metadata) > 1:
-            follow(roots)
-            finish_replacing(roots, self._units)
-            if roots.listed().generation:
-                tell(roots, roots.listed())  # some may have been away, or the process was killed on the way
-
-    def _units(self, ids: Sequence[str]) -> Iterator[Places]:
-        """Yield all that several metadata roots decide, as named at a majority of some of them."""
-        roots = Roots.of(self._storage)
-        for name in names_at(roots, ids, paths.TOPICS):
-            with suppress(UsageError):  # no topic's directory
-                yield TopicLog(self._storage, name).journal.order().places
-        for name in names_at(roots, ids, paths.GROUPS):
-            if (group := paths.parse_group(name)) is not None:
-                yield self.group(group).journal.order().places
-        yield from settings_of(roots)
-
     def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
         """Return what decides each topic, and each group, that is there; with the segments of topics."""
         found = list[tuple[Order, TopicSegments | None]]()
@@ -569,14 +500,6 @@ class ReplicatedRoot(Root):
     def _become_one_of_several(self) -> None:
         """Have the marker of a root that stood alone say that it belongs together with others."""
         raise NotImplementedError
-
-    def _check_several(self) -> None:
-        if not self._is_one_of_several:
-            raise UsageError(
-                f"{self._storage.url} stands alone: its topics have no replicas. Roots that belong together are made "
-                "with CommitLog.create_root(replicas=[…]), or `commitlog replicas create`; `commitlog replicas add` "
-                "gives it others"
-            )
 
 
 def _names_at(left: Left, directory: str) -> list[str]:

@@ -234,8 +234,9 @@ class SettledPartition:
     """How far a partition is settled, and in which files.
 
     Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint). Below
-    ``dropped_below`` it may have dropped records, where that is more: a round was not finished, or another root's frames were
-    taken. ``voids_at`` is the entry by which the segments have no record that is void; one may be void since.
+    ``dropped_below`` it may have dropped records, where that is more: a round was not finished, or another root's
+    frames were taken. ``voids_at`` is the entry by which the segments have no record that is void; one may be void
+    since.
     """
 
     end_offset: int

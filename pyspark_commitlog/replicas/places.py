@@ -149,10 +149,14 @@ class Places:
         Raises:
             CommitLogError, OSError: it can't.
         """
-        newest = self.decided()
-        if newest is not None and self._quorum is not None:
-            self._quorum.teach(target, newest)
-        return newest
+
+        def act() -> Stored | None:
+            newest = self.decided()
+            if newest is not None and self._quorum is not None:
+                self._quorum.teach(target, newest)
+            return newest
+
+        return self._where_decided(act)
 
     def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
         """Return a plan that is refused where the newest entry says that others decide.

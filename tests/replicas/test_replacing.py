@@ -24,7 +24,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Consumer, Producer, replication
+from pyspark_commitlog import CommitLog, Consumer, Producer, metadata
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -242,8 +242,8 @@ def test_a_process_of_the_old_set_does_not_take_a_group_for_new(roots: Replicate
 def pending(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace, and be killed when it was decided and is listed, before a unit has moved."""
     with monkeypatch.context() as patched:
-        patched.setattr(replication, "finish_replacing", lambda *_: None)
-        patched.setattr(replication.ReplicatedRoot, "replicas", lambda _: ())  # looks at all topics, and moves them
+        patched.setattr(metadata, "finish", lambda *_: None)
+        patched.setattr(CommitLog, "replicas", lambda _: ())  # looks at all topics, and moves them
         replace(roots)
     assert Roots.of(roots.storage("b")).listed().former
 

@@ -49,3 +49,15 @@ def test_a_proposer_takes_the_value_of_the_highest_accepted_ballot_and_a_ballot_
     assert highest(registers).value == E2
     assert above(registers, "s") == Ballot(3, "s")
     assert above([], "s") > NO_BALLOT
+
+
+def test_what_ends_a_set_is_accepted_as_the_last_and_the_next_promise_keeps_it() -> None:
+    one = accept(Register(), Ballot(1, "a"), Value(1, "w"), ended=True)
+    assert one is not None
+    assert one.ended
+    later = promise(one, Ballot(2, "b"))
+    assert later is not None
+    assert (later.value, later.ended) == (Value(1, "w"), True)
+    again = accept(later, Ballot(2, "b"), Value(1, "w"))
+    assert again is not None
+    assert not again.ended

@@ -158,7 +158,7 @@ class _Mending:
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
-        """Yield what may be written again, with whose frames, one try after the other; note those that can give none."""
+        """Yield what may be written again, with whichse frames, one try after the other; note which can give none."""
         failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
         misled_all, own = True, self.settled.partition(partition)
         for donor in self.donors:

@@ -31,7 +31,7 @@ def publish_piece(
         topic, topic_id, partition: whose pieces.
         old, new: neighbours, and what was made of them.
         cleaned: of the last piece of a round: below it every key has one record.
-        dropped_below: where the round ends: of any of its pieces a record below may be gone for one that is not published.
+        dropped_below: where the round ends: of each piece a record may be gone for one that is not published.
 
     Raises:
         StorageError, OutcomeUnknownError: it may be published.
