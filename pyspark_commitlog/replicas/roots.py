@@ -44,14 +44,14 @@ class Address:
 class Listed:
     """The roots that belong together: those that hold data, in the order given, and those that decide.
 
-    ``generation`` counts the sets of roots that decide. ``former`` are the ids of the set before, while units may be
-    left that it decides: none, once all are moved.
+    ``generation`` counts the sets of roots that decide. ``former`` is the set before, while units may be left
+    that it decides: none, once all are moved.
     """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
     generation: int = 0
-    former: tuple[str, ...] = ()
+    former: tuple[Address, ...] = ()
 
     @property
     def rank(self) -> tuple[int, bool]:
@@ -68,7 +68,7 @@ class Listed:
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
-        return next((each for each in (*self.data, *self.metadata) if each.id == root), None)
+        return next((each for each in (*self.data, *self.metadata, *self.former) if each.id == root), None)
 
     def every(self) -> tuple[Address, ...]:
         """Return all roots, each once."""
@@ -84,14 +84,14 @@ class Listed:
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
             "generation": self.generation,
-            "former": list(self.former),
+            "former": [[each.id, each.url] for each in self.former],
         }
 
     @classmethod
     def from_json(cls, body: Json) -> Listed:
         """Return the value of the JSON form."""
-        data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        return cls(tuple(data), tuple(metadata), body["generation"], tuple(body["former"]))
+        data, metadata, former = (tuple(Address(*row) for row in body[name]) for name in ("data", "metadata", "former"))
+        return cls(data, metadata, body["generation"], former)
 
 
 class _RootsEntry(Shape):
@@ -100,7 +100,7 @@ class _RootsEntry(Shape):
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     generation: Whole
-    former: Annotated[tuple[Id, ...], Meta(max_length=MAX_ROOTS)]
+    former: Annotated[tuple[tuple[Id, Text], ...], Meta(max_length=MAX_ROOTS)]
 
 
 def check_list(body: Json, where: str) -> None:
@@ -174,7 +174,7 @@ class Roots:
         return newer
 
     def _take(self, number: int, listed: Listed) -> None:
-        if listed.address(self.own_id()) is None:
+        if self.own_id() not in [each.id for each in listed.every()]:
             raise ReplicaNotAvailableError(
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"
