@@ -31,7 +31,7 @@ class MetadataRoots(Root):
         """Have an empty place take the place of a metadata root, of three or five: one that is lost, or shall move.
 
         Writers, readers and groups go on. The old one has no vote any more, whatever it holds when it comes back. What
-        was cut off is finished when it is run again; until then the others, of five any three, have to stay.
+        was cut off is finished when it is run again; until then a majority of those of before has to answer.
 
         Args:
             old: the root's id, directory or URL.

@@ -15,7 +15,6 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import no_sides
 from pyspark_commitlog.replicas import sets
-from pyspark_commitlog.replicas.ballots import majority
 from pyspark_commitlog.replicas.joining import begun_at, refuse_same_place
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.replicating import of_each
@@ -65,16 +64,9 @@ def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], No
 
     Raises:
         UsageError: the place is not empty, or another root's; nothing was changed.
-        ReplicaNotAvailableError: without the old one no majority answers, which has to.
     """
     listed = roots.listed()
     others = [each for each in listed.every() if each.id != old.id and roots.answers(each.id)]
-    there = [each for each in others if each in listed.metadata]
-    if len(there) < majority(len(listed.metadata)):
-        raise ReplicaNotAvailableError(
-            f"{len(there)} of the {len(listed.metadata) - 1} other metadata roots answer, and {old} can't be replaced "
-            f"by fewer than {majority(len(listed.metadata))}: bring them back. Nothing was changed"
-        )
     refuse_same_place(new, [roots.open(each.id) for each in others])
     if any(_is(new, each) for each in listed.every()):
         raise UsageError(
@@ -106,7 +98,7 @@ def move(roots: Roots, old: Address, new: Address) -> None:
     if listed.former or old not in listed.metadata:  # a unit may be left that the set before this one decides
         raise ConflictError(f"another metadata root is being replaced ({_said(listed)} decide): run it again")
     metadata = tuple(new if each.id == old.id else each for each in listed.metadata)
-    after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.deciding())
+    after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.metadata)
     decided = sets.decide_next(roots, listed, after)
     sets.tell(roots, decided)
     if decided.metadata != metadata:
@@ -129,13 +121,13 @@ def finish(roots: Roots, units: Units) -> None:
     listed = roots.listed()
     if not listed.former:
         return
-    new = [root for root in listed.deciding() if root not in listed.former]
+    new = [each.id for each in listed.metadata if each not in listed.former]
 
     def one(places: Places) -> None:
         for root in new:
             places.teach(places.at(root))
 
-    _raise_failed(of_each(one, units(listed.former)))
+    _raise_failed(of_each(one, units([each.id for each in listed.former])))
     sets.tell(roots, replace(listed, former=()))
 
 

@@ -55,14 +55,14 @@ class Listed:
     """The roots that belong together: those that hold data, in the order given, and those that decide.
 
     ``recoveries`` counts what ``recover`` gave up, ``version`` the lists since then; one may be left out.
-    ``generation`` counts the sets of roots that decide. ``former`` are the ids of the set before, while units may be
+    ``generation`` counts the sets of roots that decide. ``former`` is the set before, while units may be
     left that it decides: none, once all are moved.
     """
 
     data: tuple[Address, ...]
     metadata: tuple[Address, ...]
     generation: int = 0
-    former: tuple[str, ...] = ()
+    former: tuple[Address, ...] = ()
     recoveries: int = 0
     version: int = 1
 
@@ -115,7 +115,7 @@ class Listed:
 
     def address(self, root: str) -> Address | None:
         """Return the address of a root id."""
-        return next((each for each in (*self.data, *self.metadata) if each.id == root), None)
+        return next((each for each in (*self.data, *self.metadata, *self.former) if each.id == root), None)
 
     def every(self) -> tuple[Address, ...]:
         """Return all roots, each once."""
@@ -135,7 +135,7 @@ class Listed:
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
             "generation": self.generation,
-            "former": list(self.former),
+            "former": [[each.id, each.url] for each in self.former],
             "recoveries": self.recoveries,
             "version": self.version,
         }
@@ -143,9 +143,8 @@ class Listed:
     @classmethod
     def from_json(cls, body: Json) -> Listed:
         """Return the value of the JSON form."""
-        data, metadata = ([Address(*row) for row in body[name]] for name in ("data", "metadata"))
-        former, recoveries, version = tuple(body["former"]), body["recoveries"], body["version"]
-        return cls(tuple(data), tuple(metadata), body["generation"], former, recoveries, version)
+        data, metadata, former = (tuple(Address(*row) for row in body[name]) for name in ("data", "metadata", "former"))
+        return cls(data, metadata, body["generation"], former, body["recoveries"], body["version"])
 
 
 class _RootsEntry(Shape):
@@ -154,7 +153,7 @@ class _RootsEntry(Shape):
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     generation: Whole
-    former: Annotated[tuple[Id, ...], Meta(max_length=MAX_ROOTS)]
+    former: Annotated[tuple[tuple[Id, Text], ...], Meta(max_length=MAX_ROOTS)]
     recoveries: Whole
     version: Whole
 
@@ -242,11 +241,11 @@ class Roots:
         does not list.
         """
         if theirs.order == known.order and theirs.data != known.data:
-            return theirs.address(self.own_id()) is None
+            return self.own_id() not in [each.id for each in theirs.every()]
         return theirs.order > known.order
 
     def _take(self, listed: Listed) -> None:
-        if listed.address(self.own_id()) is None:
+        if self.own_id() not in [each.id for each in listed.every()]:
             raise ReplicaNotAvailableError(
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"

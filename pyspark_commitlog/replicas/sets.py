@@ -42,7 +42,7 @@ def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callab
     """
 
     def before() -> Quorum:
-        seats = _seated(unit, listed.former, listed.generation - 1, at)
+        seats = _seated(unit, [each.id for each in listed.former], listed.generation - 1, at)
         return Quorum(seats, len(listed.former), unit, check)
 
     ids = listed.deciding()

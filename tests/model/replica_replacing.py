@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from tests.model.exploration import Done, Next, Phase, Scenario, process
@@ -36,7 +37,7 @@ class Follows:
     former_asked: bool = True
     """While units may be left at the old set, the next one makes nothing that it has not looked for there."""
     by_former_majority: bool = True
-    """The old set is asked by a majority of its own, the root that is replaced left out."""
+    """The old set is asked by a majority of its own."""
     adopts_here: bool = True
     """The next set goes on with what one of it has accepted, else with the last of the set before."""
     first_while_last: bool = True
@@ -73,12 +74,16 @@ class Sets(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """A process: the rules, the entry that it makes (none: it reads), and how high its ballots go."""
+    """A process: the rules, the entry that it makes (none: it reads), and how high its ballots go.
+
+    `reaches` are the places of the old set that it reaches when it goes by the next list: all, or all but o.
+    """
 
     rules: Follows
     name: str
     writes: bool
     rounds: int
+    reaches: tuple[int, ...] = (0, 1, 2)
 
 
 Ways = Iterator[tuple[Sets, Any, str]]
@@ -149,10 +154,10 @@ def begins(me: Client, goal: Goal, number: int = 0) -> Phase:
 
 
 def asked(me: Client, goal: Goal) -> tuple[tuple[int, ...], int]:
-    """The places that are asked, and how many have to answer: who goes by the next list can't reach o."""
+    """The places that are asked, and how many have to answer."""
     ending = goal.at == 0 and goal.knows != "old"
     enough = 1 if ending and not me.rules.by_former_majority else 2
-    return (0, 1) if ending else (0, 1, 2), enough
+    return me.reaches if ending else (0, 1, 2), enough
 
 
 def beaten(me: Client, goal: Goal, store: Sets, number: int) -> Ways:
@@ -261,8 +266,9 @@ def replaces(me: Client, named: bool | None = None) -> Phase:
     """Decide the next set, look what is named at a majority of the old one, move that, and finish."""
 
     def names(store: Sets, world: Any) -> Ways:
-        found = any(store.sets[0][place].promised > (0, "") for place in (0, 1))
-        yield store, found, f"finds the unit {'named' if found else 'nowhere'}"
+        for two in combinations(me.reaches, 2):
+            found = any(store.sets[0][place].promised > (0, "") for place in two)
+            yield store, found, f"finds the unit {'named' if found else 'nowhere'}"
 
     def decides(store: Sets, world: Any) -> Ways:
         yield store._replace(decided=True), None, "the next set is decided"
@@ -282,7 +288,10 @@ def moves(me: Client, goal: Goal) -> Phase:
 
     def ways(store: Sets, world: Any) -> Ways:
         values = [register.value for register in store.sets[1]]
-        if sum(bool(value) for value in values) >= 2 or not any(store.sets[0][place].value for place in (0, 1)):
+        if (
+            sum(bool(value) for value in values) >= 2
+            or sum(not store.sets[0][place].value for place in me.reaches) >= 2
+        ):
             yield store, None, "the unit has moved, or there is none"
 
     yield Step(me.name, ways)
@@ -304,11 +313,13 @@ def judged(before: Any, after: Any, claims: tuple[Any, ...]) -> tuple[Any, str |
     return after, after.fault or None
 
 
-def scene(rules: Follows, store: Sets, rounds: int, *clients: tuple[str, str, bool]) -> Scenario:
+def scene(
+    rules: Follows, store: Sets, rounds: int, *clients: tuple[str, str, bool], reaches: tuple[int, ...] = (0, 1, 2)
+) -> Scenario:
     """Clients, by what they know and whether they write, beside a replacement, where it was not decided before."""
-    processes = [] if store.decided else [process("replacing", replaces, Client(rules, "R", False, rounds))]
+    processes = [] if store.decided else [process("replacing", replaces, Client(rules, "R", False, rounds, reaches))]
     for name, knows, writes in clients:
-        me = Client(rules, name, writes, rounds)
+        me = Client(rules, name, writes, rounds, reaches)
         phase, goal = (begins, Goal("old")) if knows == "old" else (learns, Goal("pending"))
         processes.append(process(f"{knows} {name}", phase, me, goal))
     return Scenario("replacing", store, tuple(processes), None, judged)
@@ -324,13 +335,13 @@ def appended(rules: Follows, rounds: int = 2) -> Scenario:
 
 
 def made(rules: Follows, rounds: int = 2) -> Scenario:
-    """One makes a unit by the old set, another the same by the next one."""
-    return scene(rules, Sets(), rounds, ("x", "old", True), ("y", "new", True))
+    """One makes a unit by the old set, which alone has the vote of o; another the same by the next one."""
+    return scene(rules, Sets(), rounds, ("x", "old", True), ("y", "new", True), reaches=(0, 1))
 
 
 def read(rules: Follows, rounds: int = 2) -> Scenario:
-    """One makes a unit by the next set, another reads by the old one."""
-    return scene(rules, Sets(), rounds, ("r", "old", False), ("y", "new", True))
+    """One makes a unit by the next set, another reads by the old one, which alone reaches o."""
+    return scene(rules, Sets(), rounds, ("r", "old", False), ("y", "new", True), reaches=(0, 1))
 
 
 def met(rules: Follows, rounds: int = 2) -> Scenario:
@@ -367,9 +378,10 @@ class Followed(Without):
     rules = WHOLE_FOLLOWS
 
 
-FOLLOWING = [WholeFollows(appended, 4_800), WholeFollows(met, 16_000)]
+FOLLOWING = [WholeFollows(appended, 18_000)]
 
 LARGE_FOLLOWING = [
+    WholeFollows(met, 120_000),
     WholeFollows(made, 320_000),
     WholeFollows(read, 100_000),
     WholeFollows(ended, 91_000),
@@ -377,7 +389,7 @@ LARGE_FOLLOWING = [
 ]
 
 WITHOUT_FOLLOWS = [
-    Followed("10", "former_asked", met, "C5"),
+    Followed("10", "former_asked", appended, "C5"),
     Followed("10", "moved_before_finished", appended, "C5"),
     Followed("10", "none_while_last", read, "C5"),
     Followed("10", "first_while_last", made, "C5"),
