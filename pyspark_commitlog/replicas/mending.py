@@ -19,7 +19,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNot
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_eio, is_whole
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring, is_eio, is_whole
 from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.unit import Needed
@@ -48,30 +48,55 @@ def mend_journal(places: Places) -> MendedFiles:
         CommitLogError, OSError: this root does not answer, or can't be written to.
     """
     own, others = places.at(places.roots.own_id()), other_places(places)[0]
-    files, left = [], []
+    files, left = list[str](), list[str]()
     for sequence in _numbers(own):
         fault = _fault(own, sequence)
         if fault is None:
             continue
-        data = next(_found(own, others, sequence), None)
-        if data is None:
-            left.append(fault)
-            continue
-        path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
-        own.storage.write_once(path, data)
-        files.append(path)
+        fetched = _fetch(places, own, others, sequence)
+        (files if fetched else left).append(fetched or fault)
     below = _below(own)
     for sequence in reversed(below):  # each is linked by the one after it
-        data = next(_found(own, others, sequence), None)
-        if data is None:
+        fetched = _fetch(places, own, others, sequence)
+        if fetched is None:
             left.append(f"entries {below.start} to {sequence} are missing, and not settled, and no other root has them")
             break
-        path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
-        own.storage.write_once(path, data)
-        files.append(path)
+        files.append(fetched)
     if files:
         own.journal.forget()
     return MendedFiles(tuple(files), tuple(left))
+
+
+def _fetch(places: Places, own: Replica, others: Sequence[Replica], sequence: int) -> str | None:
+    """Fetch an entry, and before it what it needs: with it the root counts as one that has both.
+
+    Returns:
+        Its path; None where no other root has all of it.
+    """
+    found = next(_found(own, others, sequence), None)
+    if found is None:
+        return None
+    entry, data = found
+    files, donors = places.unit.files, [other.storage for other in others]
+    try:
+        for needed in files.tables(entry):
+            bring(needed, own.storage, donors)
+        if sequence > files.settled(own.storage, entry.topic_id):
+            for needed in files.chunks(entry, _decided(places, entry), own.journal.side):
+                bring(needed, own.storage, donors)
+    except (NowhereError, CorruptionError):
+        return None
+    path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
+    own.storage.write_once(path, data)
+    return path
+
+
+def _decided(places: Places, entry: Entry) -> Entry:
+    """Return the newest decided entry, which says what is void; the entry itself where nobody answers that decides."""
+    try:
+        return places.newest().entry
+    except (CommitLogError, OSError):
+        return entry
 
 
 def _below(own: Replica) -> range:
@@ -165,13 +190,13 @@ def _read(own: Replica, sequence: int) -> Stored:
         raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
 
 
-def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[bytes]:
-    """Yield the bytes of an entry at other roots that the entries beside it link to."""
+def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[tuple[Entry, bytes]]:
+    """Yield an entry, and its bytes, at other roots that the entries beside it link to."""
     for other in others:
         with suppress(CommitLogError, OSError):
             entry = other.journal.read(sequence).entry
             if _is_linked(own, entry):
-                yield other.journal.bytes_of(entry)
+                yield entry, other.journal.bytes_of(entry)
 
 
 def _is_linked(own: Replica, entry: Entry) -> bool:

@@ -121,3 +121,25 @@ def _replace(roots: Replicated, root: str) -> None:
     shutil.rmtree(roots.path / root)
     log.add_replicas([str(roots.path / root)])
     assert log.set_replication_factor("t", 3).failed == {}
+
+
+def test_a_root_that_was_set_back_is_not_in_sync_with_entries_whose_chunks_no_root_has(fast_path: Path) -> None:
+    """The others have settled them, and let go; the metadata roots have the entries yet."""
+    roots = Replicated(fast_path, metadata="mno")
+    roots.create()
+    roots.write(b"0")
+    shutil.copytree(roots.path / "c", roots.path / "copy")
+    for value in (b"1", b"2", b"3"):
+        roots.write(value)
+    for _ in range(2):
+        for name in "ab":
+            roots.log(name).maintain("t")
+        roots.clock.advance(120_000)
+    newest = max((roots.path / "c/topics/t/journal").glob("*.json"))
+    data = newest.read_bytes()
+    shutil.rmtree(roots.path / "c")
+    (roots.path / "copy").rename(roots.path / "c")
+    newest.write_bytes(data)
+    assert roots.log("c").repair("t").left
+    roots.write(b"4")
+    assert roots.isr() == "ab"
