@@ -384,7 +384,7 @@ LARGE_FOLLOWING = [
     WholeFollows(met, 120_000),
     WholeFollows(made, 320_000),
     WholeFollows(read, 100_000),
-    WholeFollows(ended, 91_000),
+    WholeFollows(ended, 390_000),
     WholeFollows(begun, 110_000),
 ]
 

@@ -270,11 +270,13 @@ def test_the_old_set_ends_before_the_next_one_begins(roots: Replicated, monkeypa
 def test_what_has_ended_a_set_ends_it_when_it_is_decided_anew(
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """m and o show different ballots of it: o was not asked to end."""
+    """m and o show different ballots of it: o was away, and was not asked to end."""
     order = roots.order("b")
     assert order.places.newest()
     pending(roots, monkeypatch)
+    roots.take_away("o")
     assert chain(roots)
+    roots.give_back("o")
     roots.take_away("n")
     touch(roots, "e", order)
     roots.give_back("n")
