@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import overload
@@ -20,6 +19,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain.mend import warn_of_void_records
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
@@ -40,8 +40,6 @@ from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, le
 from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
-
-logger = logging.getLogger("pyspark_commitlog.replicas")
 
 #: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
@@ -234,10 +232,7 @@ class ReplicatedRoot(MetadataRoots):
         except (CommitLogError, OSError) as error:
             left = (str(error),)
         for why in left:
-            logger.warning(
-                "topic %r: records that an election made void stay in %s, unread, and it is not compacted there: %s",
-                name, self._storage.url, why,
-            )  # fmt: skip
+            warn_of_void_records(name, self._storage.url, why)
 
     def _repair_before_void(self, name: str) -> None:
         """Fetch what other roots have of a topic with replicas, before what none has is given up.

@@ -223,6 +223,13 @@ class _Mending:
         return {partition: sorted(some, key=lambda each: each.start) for partition, some in fragments.items()}
 
 
+def warn_of_void_records(name: str, url: str, why: str) -> None:
+    """Say that records which were made void stay at a root."""
+    logger.warning(
+        "topic %r: records that were made void stay in %s, unread, and it is not compacted there: %s", name, url, why
+    )
+
+
 def _mended(partition: int, by: _Try) -> MendedSegments:
     return MendedSegments(tuple((partition, start, end) for start, end in by.lost))
 
