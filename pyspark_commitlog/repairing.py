@@ -122,11 +122,14 @@ def drop_void_records(storage: Storage, name: str) -> MendedSegments:
         CommitLogError, OSError: nothing was dropped, or of some partitions.
     """
     topic = TopicLog(storage, name)
-    head, places = topic.journal.head(), topic.journal.order().places
-    if head is None or not _holds(places, head):
+    head = topic.journal.head()
+    if head is None:
         return MendedSegments()
     state = topic.state_of(head.entry)
     if state.deleted or not state.lost:
+        return MendedSegments()
+    places = topic.journal.order().places
+    if not _holds(places, head):
         return MendedSegments()
     settled = topic.settled(state.topic_id)[1]
     if not any(late_voids(state, partition, settled.partition(partition)) for partition in range(state.partitions)):

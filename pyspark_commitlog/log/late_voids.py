@@ -17,12 +17,10 @@ MISLED = (
     "a compaction there has seen records that were made void since, and may have dropped older ones: run `commitlog "
     "maintain` at that root first"
 )
-#: Offsets [start, end).
-Range = tuple[int, int]
 
 
-def late_voids(state: TopicState, partition: int, row: SettledPartition) -> list[Range]:
-    """Return the settled offsets of a partition that were made void after they were settled, ascending.
+def late_voids(state: TopicState, partition: int, row: SettledPartition) -> list[tuple[int, int]]:
+    """Return the settled offsets [start, end) of a partition that were made void after they were settled, ascending.
 
     Args:
         state: of the topic, with all voids that count.

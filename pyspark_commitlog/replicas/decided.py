@@ -109,10 +109,9 @@ def decided_settings(roots: Roots, directory: str, kind: str, check: Callable[[J
 
 
 class _SettingsJournal(Journal):
-    """A journal of settings that a majority decides, wherever that is by now. Where no majority answers all of it
+    """A journal of settings that a majority decides, wherever that is by now.
 
-    Raises:
-        ReplicaNotAvailableError: see ``decided_settings``.
+    Where none answers, all of it raises ``ReplicaNotAvailableError``.
     """
 
     def __init__(self, places: Places) -> None:

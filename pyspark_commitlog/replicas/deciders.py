@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.replicas.ballots import majority
 from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.storage import Storage
 
@@ -22,7 +23,7 @@ class Deciders:
     @property
     def majority(self) -> int:
         """How many of them have to answer."""
-        return len(self._roots.listed().metadata) // 2 + 1
+        return majority(len(self._roots.listed().metadata))
 
     def there(self) -> list[Storage]:
         """Return those that answered once, in their order; they may have gone away since."""
@@ -58,7 +59,7 @@ def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
             answered += 1
         except (CommitLogError, OSError) as error:
             failures.append(str(error))
-    if answered <= len(ids) // 2:
+    if answered < majority(len(ids)):
         raise ReplicaNotAvailableError(
             f"{directory}: {answered} metadata roots answer, no majority: {'; '.join(failures)}"
         )

@@ -119,15 +119,16 @@ def begun_at(storage: Storage, before: Listed) -> list[Listed]:
     Raises:
         UsageError: there is another root, or what is none.
     """
+    is_filled = bool(storage.names(paths.TOPICS) or storage.names(paths.GROUPS))
     if not storage.exists(paths.ROOT_MARKER):
-        if storage.names(paths.TOPICS) or storage.names(paths.GROUPS):
+        if is_filled:
             raise UsageError(
                 f"{storage.url} is not empty: there are {paths.TOPICS} or {paths.GROUPS} without {paths.ROOT_MARKER}; "
                 "nothing was changed: empty it, or name another place"
             )
         return []
     theirs = list_at(storage)
-    if theirs is None and not (storage.names(paths.TOPICS) or storage.names(paths.GROUPS)):
+    if theirs is None and not is_filled:
         return []
     if theirs is None or theirs.metadata != before.metadata:
         raise UsageError(f"there is a commit log at {storage.url} already; nothing was changed: name empty places")

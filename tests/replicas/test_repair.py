@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -26,9 +26,7 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.maintain import compact as compaction
 from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
-from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
 from pyspark_commitlog.log.maintain.mend import mend_segments
 from pyspark_commitlog.log.read.damage import Fragment
@@ -40,7 +38,18 @@ from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, read_partition, stage
-from tests.support.replicas import COMPACTED, CONFIG, Replicated, elect, faults, no_device, segment, settle_at
+from tests.support.replicas import (
+    COMPACTED,
+    CONFIG,
+    Replicated,
+    compact_at,
+    cut_off_after_a_piece,
+    elect,
+    faults,
+    no_device,
+    segment,
+    settle_at,
+)
 
 LARGE = [Random(n).randbytes(20_000) for n in range(4)]
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
@@ -368,24 +377,24 @@ def test_nothing_is_given_up_that_a_root_could_not_hand_over(roots: Replicated) 
         roots.log("b").void("t")
 
 
-def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
+def voided_by_a_clean_election(roots: Replicated) -> None:
+    """Have a chunk that ``a`` alone has be void, ``b`` lead, and ``a`` be away."""
     roots.create(config=SMALL)
     roots.hooks["b"] = roots.hooks["c"] = no_device
     roots.write(LARGE[0], acks_all=False)
     roots.hooks = {"a": no_device}
     elect(roots, "b")
     roots.write(b"1", topic=roots.topic("b"))
+
+
+def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
+    voided_by_a_clean_election(roots)
     assert roots.values("b") == [b"1"]
     assert faults(roots, "b") == ()
 
 
 def test_a_void_below_the_log_start_stays_for_roots_that_have_not_settled_it(roots: Replicated) -> None:
-    roots.create(config=SMALL)
-    roots.hooks["b"] = roots.hooks["c"] = no_device
-    roots.write(LARGE[0], acks_all=False)
-    roots.hooks = {"a": no_device}
-    elect(roots, "b")
-    roots.write(b"1", topic=roots.topic("b"))
+    voided_by_a_clean_election(roots)
     roots.log("b").delete_records("t", {0: 1})
     settle_at(roots, "b")
     roots.hooks.clear()
@@ -499,8 +508,7 @@ def write_key(roots: Replicated, key: bytes, value: bytes | None, settled_at: st
         settle_at(roots, root)
     roots.clock.advance(DAY_MS)
     for root in compacted_at:
-        here = roots.at(root)
-        compact(here, here.newest()[1].topic_id)
+        compact_at(roots, root)
 
 
 def test_a_root_that_was_compacted_is_not_taken_for_one_that_was_not(roots: Replicated) -> None:
@@ -530,8 +538,7 @@ def test_nothing_is_taken_from_a_root_that_was_compacted_beyond_what_is_known_he
         roots.hooks[root] = no_device
     for key, value in [(b"k", b"new"), (b"z", b"z"), (b"zz", b"zz")]:
         write_key(roots, key, value, "a")
-    here = roots.at("a")
-    compact(here, here.newest()[1].topic_id)
+    compact_at(roots, "a")
     roots.hooks.clear()
     roots.take_away("c")
     damage_frame(roots, "b", 1)
@@ -577,22 +584,9 @@ def test_a_round_that_was_cut_off_counts_as_compaction(fast_path: Path, monkeypa
     rows = [(b"k", b"old"), (b"k", None), *((b"%d" % n, b"%d" % n) for n in range(3))]
     for key, value in rows:
         write_key(roots, key, value and value + LARGE[0], "ab")
-    here = roots.at("a")
-    topic_id, publish = here.newest()[1].topic_id, compaction.publish_piece
     for _ in range(2):  # the tombstone goes in the second
-        published = iter([True])
-
-        def once(*args: Any, published: Iterator[bool] = published) -> bool:
-            if next(published, False):
-                return publish(*args)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(compaction, "publish_piece", once)
-            with pytest.raises(KeyboardInterrupt):
-                compact(here, topic_id)
+        cut_off_after_a_piece(roots, "a", monkeypatch)
         roots.clock.advance(DAY_MS)
-    assert here.settled(topic_id)[1].partition(0).cleaned == 0
     damage_frame(roots, "b", 1)
     roots.take_away("c")
     assert roots.log("b").repair("t").left == ()

@@ -52,8 +52,12 @@ class KilledError(BaseException):
 
 @pytest.fixture
 def roots(fast_path: Path) -> Replicated:
-    """Three roots with data, three that decide, a topic, a group, settings."""
-    made = Replicated(fast_path, metadata="mno")
+    return decided_by(fast_path, "mno")
+
+
+def decided_by(path: Path, metadata: str) -> Replicated:
+    """Return three roots with data, and those that decide; with a topic, a group, settings."""
+    made = Replicated(path, metadata=metadata)
     made.create()
     made.write(b"0")
     commit_offset(made, 1)
@@ -613,11 +617,7 @@ def test_roots_that_are_added_meanwhile_bring_no_old_set_back(roots: Replicated)
 
 
 def test_one_of_five_is_replaced(fast_path: Path) -> None:
-    made = Replicated(fast_path, metadata="mnopq")
-    made.create()
-    made.write(b"0")
-    commit_offset(made, 1)
-    made.log().alter_defaults({"retention.ms": 1_000})
+    made = decided_by(fast_path, "mnopq")
     made.take_away("m")
     made.take_away("n")
     replace(made, "m", "r")

@@ -18,16 +18,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
-from pyspark_commitlog.log.maintain import compact as compaction
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.settle_state import Active, SettledPartition
 from pyspark_commitlog.log.state import Lost, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -40,6 +37,8 @@ from tests.support.replicas import (
     COMPACTED,
     CONFIG,
     Replicated,
+    compact_at,
+    cut_off_after_a_piece,
     elect,
     faults,
     segment,
@@ -71,8 +70,7 @@ def lost_uncleanly(
         write_key(roots, value, same)
         settle_at(roots, "a")
         roots.clock.advance(DAY_MS)
-    here = roots.at("a")
-    compact(here, here.newest()[1].topic_id)
+    compact_at(roots, "a")
     roots.take_away("a")
     roots.log("b").elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b", partitions - 1)
@@ -192,8 +190,7 @@ def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
 def settled_and_compacted(roots: Replicated, root: str, after_ms: int = DAY_MS) -> None:
     settle_at(roots, root)
     roots.clock.advance(after_ms)
-    here = roots.at(root)
-    compact(here, here.newest()[1].topic_id)
+    compact_at(roots, root)
 
 
 def shown(roots: Replicated, root: str) -> list[bytes | None]:
@@ -261,25 +258,6 @@ def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
     assert roots.values("b")[0] == b"living"
     roots.log("a").maintain("t")
     assert roots.values("a") == roots.values("b")
-
-
-def cut_off_after_a_piece(roots: Replicated, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a round of compaction without append be killed after its first piece was published."""
-    publish, published = compaction.publish_piece, list[int]()
-
-    def once(topic: TopicLog, topic_id: str, partition: int, *args: Any) -> bool:
-        if published:
-            raise KeyboardInterrupt
-        published.append(partition)
-        return publish(topic, topic_id, partition, *args)
-
-    here = roots.at(root)
-    topic_id = here.newest()[1].topic_id
-    with monkeypatch.context() as patch:
-        patch.setattr(compaction, "publish_piece", once)
-        with pytest.raises(KeyboardInterrupt):
-            compact(here, topic_id)
-    assert here.settled(topic_id)[1].partition(0).cleaned == 0
 
 
 def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(

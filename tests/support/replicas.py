@@ -6,12 +6,17 @@ import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.frames import check_whole, segment_span, walk
+from pyspark_commitlog.log.maintain import compact as compaction
+from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.salvage import segments_of
 from pyspark_commitlog.log.repair.verify import verify
@@ -161,6 +166,30 @@ def settle_at(roots: Replicated, root: str) -> None:
     """Settle at a root."""
     topic = roots.at(root)
     settle(topic, topic.newest()[1].topic_id)
+
+
+def compact_at(roots: Replicated, root: str) -> None:
+    """Compact at a root, and nothing else."""
+    topic = roots.at(root)
+    compact(topic, topic.newest()[1].topic_id)
+
+
+def cut_off_after_a_piece(roots: Replicated, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a round of compaction without append be killed after its first piece was published."""
+    publish, published = compaction.publish_piece, list[int]()
+
+    def once(topic: TopicLog, topic_id: str, partition: int, *args: Any) -> bool:
+        if published:
+            raise KeyboardInterrupt
+        published.append(partition)
+        return publish(topic, topic_id, partition, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "publish_piece", once)
+        with pytest.raises(KeyboardInterrupt):
+            compact_at(roots, root)
+    topic = roots.at(root)
+    assert topic.settled(topic.newest()[1].topic_id)[1].partition(0).cleaned == 0
 
 
 def faults(roots: Replicated, root: str) -> tuple[str, ...]:

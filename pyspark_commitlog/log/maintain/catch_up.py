@@ -102,7 +102,7 @@ class TopicSegments:
             return through
         make_home(target, home, state.partitions)
         into = TopicLog(target, self._name)
-        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, _voids(into, there))
+        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, *_known(into, there))
         if not target.can_append:
             return copy.change()
         with copy.into.settling(state.topic_id) as held:
@@ -113,7 +113,7 @@ class TopicSegments:
             return copy.publish()
 
 
-def _voids(into: TopicLog, there: SettledThere) -> tuple[int, TopicState]:
+def _known(into: TopicLog, there: SettledThere) -> tuple[int, TopicState]:
     """Return the newest entry, and its state, that says what is void: a root may have learned of an election first."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
@@ -137,14 +137,15 @@ def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
 
 @dataclass(frozen=True)
 class _Copy:
-    """One root's segments, as another is to have them after an entry (``through``), without what ``voids`` says."""
+    """One root's segments, as another is to have them after an entry (``through``); ``known`` says what is void."""
 
     source: TopicLog
     into: TopicLog
     settled: SettleState
     state: TopicState
     through: tuple[int, str]
-    voids: tuple[int, TopicState]
+    known_at: int
+    known: TopicState
 
     def publish(self) -> tuple[int, str]:
         """Copy and publish under the settlers' lock, where there is one."""
@@ -206,13 +207,13 @@ class _Copy:
     def _row(self, partition: int, before: SettledPartition, number: int) -> SettledPartition:
         """Return a partition's row: as it is where it is further, or ends there already and has nothing void."""
         ends = self.settled.partition(partition).end_offset
-        is_whole = before.end_offset == ends and not late_voids(self.voids[1], partition, before)
+        is_whole = before.end_offset == ends and not late_voids(self.known, partition, before)
         return before if before.end_offset > ends or is_whole else self._new_row(partition, number)
 
     def _new_row(self, partition: int, number: int) -> SettledPartition:
         """Copy a partition's segments; return the row that names them."""
         there, home = self.settled.partition(partition), self.into.paths(self.state.topic_id)
-        if is_misled(self.voids[1], partition, there):
+        if is_misled(self.known, partition, there):
             raise CorruptionError(
                 f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: {MISLED}"
             )
@@ -231,13 +232,13 @@ class _Copy:
                 directory, begun, there.end_offset, frames, rules, number=number, latest_ms=NO_TIMESTAMP
             )
             manifest = write_manifest(self.into.storage, home, partition, number, sealed)
-        active, voids_at = Active(IndexState(there.end_offset)), self.voids[0] if self.state.is_replicated else 0
+        active, voids_at = Active(IndexState(there.end_offset)), self.known_at if self.state.is_replicated else 0
         return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.dropped_below, voids_at)
 
     def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
         """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""
         offset, home = segments[0].base_offset, self.source.paths(self.state.topic_id)
-        voids = self.voids[1].voids_of(partition)
+        voids = self.known.voids_of(partition)
         for segment in segments:
             if segment.base_offset != offset:
                 raise self._gap(partition, offset, segment.base_offset)

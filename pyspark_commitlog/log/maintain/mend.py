@@ -27,7 +27,7 @@ from pyspark_commitlog.log.maintain.donors import (
     attempts,
     lost_ranges,
 )
-from pyspark_commitlog.log.objects.salvage import Salvage, publish_all
+from pyspark_commitlog.log.objects.salvage import Salvage, publish
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.log.repair.void import settling_stopped
@@ -153,12 +153,12 @@ class _Mending:
             except UsageError as error:  # it shares an object with what nobody has
                 return left + MendedSegments(left=(str(error),))
             rows = {partition: partial(self._after, by=each) for partition, each in chosen.items()}
-            if not publish_all(topic, settled.topic_id, swaps, rows):
+            if not publish(topic, settled.topic_id, swaps, rows):
                 raise _overtaken(topic)
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
-        """Yield what may be written again, with whichse frames, one try after the other; note which can give none."""
+        """Yield what may be written again, with whose frames, one try after the other; note why others can't."""
         failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
         misled_all, own = True, self.settled.partition(partition)
         for donor in self.donors:

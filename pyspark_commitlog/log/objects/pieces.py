@@ -120,9 +120,28 @@ def replace_own(
         StorageError, OSError: the manifest could not be written.
         CorruptionError: the one before is damaged.
     """
+    return replace_each(
+        topic, base, now, partition, [(old, new)], cleaned=cleaned, dropped_below=dropped_below, manifests=manifests
+    )
+
+
+def replace_each(
+    topic: TopicLog,
+    base: Stored,
+    now: SettleState,
+    partition: int,
+    swaps: Sequence[tuple[Sequence[Sealed], Sequence[Sealed]]],
+    *,
+    cleaned: int | None = None,
+    dropped_below: int = 0,
+    manifests: Manifests | None = None,
+) -> Change | None:
+    """Return the change that puts other pieces in the place of several runs (``old``, ``new``); see ``replace_own``."""
     row = now.partition(partition)
     own = tuple(topic.own_segments(now, partition).every())
-    pieces = replaced(own, old, new)
+    pieces: tuple[Sealed, ...] | None = own
+    for old, new in swaps:
+        pieces = None if pieces is None else replaced(pieces, old, new)
     if pieces is None:
         return None
     if cleaned is not None:
@@ -133,25 +152,6 @@ def replace_own(
     made: tuple[str, ...] = ()
     if pieces != own:
         row, made = _named(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
-    return Change(now.with_row(partition, row), (*made, *objects_of(new, own)), objects_of(own, pieces))
-
-
-def replace_each(
-    topic: TopicLog,
-    base: Stored,
-    now: SettleState,
-    partition: int,
-    swaps: Sequence[tuple[Sealed, Sequence[Sealed]]],
-    manifests: Manifests,
-) -> Change | None:
-    """Return the change that puts other pieces in the place of several; see ``replace_own``."""
-    own = tuple(topic.own_segments(now, partition).every())
-    pieces: tuple[Sealed, ...] | None = own
-    for old, new in swaps:
-        pieces = None if pieces is None else replaced(pieces, [old], new)
-    if pieces is None:
-        return None
-    row, made = _named(manifests, base, now, partition, now.partition(partition), pieces)
     fresh = [piece for _, new in swaps for piece in new]
     return Change(now.with_row(partition, row), (*made, *objects_of(fresh, own)), objects_of(own, pieces))
 

@@ -17,7 +17,7 @@ from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import WINDOW_BYTES
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
-from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each, replace_own
+from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import (
     Range,
@@ -235,49 +235,31 @@ def _is_hit(offsets: Range, lost: Sequence[Range]) -> bool:
     return any(overlap(offsets, each) for each in lost)
 
 
-def publish(topic: TopicLog, topic_id: str, swap: Swap) -> bool:
-    """Put what was written in the place of what it was made of; return whether that is published.
-
-    Not where another process has taken that meanwhile (rule O2).
-    """
-    manifests = Manifests(topic, topic_id)
-
-    def swapped(base: Stored, now: SettleState) -> Change | None:
-        if isinstance(swap.old, Sealed):
-            return replace_own(topic, base, now, swap.partition, [swap.old], swap.own, manifests=manifests)
-        tail = replaced_in_tail(now.tail, swap.old.objects, swap.shared)
-        made = tuple(f"objects/{shared.name}" for shared in swap.shared)
-        return None if tail is None else Change(replace(now, tail=tail), made)
-
-    if topic.change(topic_id, swapped) is not None:
-        return True
-    return _is_published(topic, topic.settled(topic_id)[1], swap)  # the reply may have been lost
-
-
-def publish_all(
+def publish(
     topic: TopicLog,
     topic_id: str,
     swaps: Sequence[Swap],
-    rows: Mapping[int, Callable[[SettledPartition], SettledPartition]],
+    rows: Mapping[int, Callable[[SettledPartition], SettledPartition]] | None = None,
 ) -> bool:
     """Put all that was written in the place of what it was made of, or nothing; return whether that is published.
 
-    Of a key that was deleted the tombstone may lie in one segment and an older record in another.
+    Not where another process has taken some of that meanwhile (rule O2). Of a key that was deleted the tombstone may
+    lie in one segment and an older record in another.
 
     Args:
         topic, topic_id: whose.
         swaps: of which each takes the place of another piece.
         rows: what becomes of the rows of partitions besides.
     """
-    manifests, own = Manifests(topic, topic_id), dict[int, list[tuple[Sealed, Sequence[Sealed]]]]()
+    manifests, own = Manifests(topic, topic_id), dict[int, list[tuple[Sequence[Sealed], Sequence[Sealed]]]]()
     for swap in swaps:
         if isinstance(swap.old, Sealed):
-            own.setdefault(swap.partition, []).append((swap.old, swap.own))
+            own.setdefault(swap.partition, []).append(([swap.old], swap.own))
 
     def swapped(base: Stored, now: SettleState) -> Change | None:
         after, made, dropped = now, list[str](), list[str]()
         for partition, some in own.items():
-            change = replace_each(topic, base, after, partition, some, manifests)
+            change = replace_each(topic, base, after, partition, some, manifests=manifests)
             if change is None:
                 return None
             after, made, dropped = change.after, [*made, *change.made], [*dropped, *change.dropped]
@@ -288,7 +270,7 @@ def publish_all(
                     return None
                 after = replace(after, tail=tail)
                 made += [f"objects/{shared.name}" for shared in swap.shared]
-        for partition, changed in rows.items():
+        for partition, changed in (rows or {}).items():
             after = after.with_row(partition, changed(after.partition(partition)))
         return Change(after, tuple(made), tuple(dropped[: MAX_DROPS // 2]))  # the rest is the sweep's
 

@@ -53,7 +53,7 @@ def give_up(
         return voided(state, settled, lost, slot.sequence)
 
     given_up = topic.journal.append(plan).result
-    left = [swap for swap in swaps if not publish(topic, topic_id, swap)]
+    left = [swap for swap in swaps if not publish(topic, topic_id, [swap])]
     if left:
         raise ConflictError(
             f"topic {topic.name!r} was merged or compacted meanwhile; of what was to be given up some is still there: "
