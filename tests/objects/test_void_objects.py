@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, StorageError, UsageError
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log import topic as handles
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.merge import split
 from pyspark_commitlog.log.read.timestamps import find_time
@@ -93,6 +94,7 @@ def test_a_lost_shared_object_is_given_up_whole(settled: ObjectWorld, number: in
     file_of(settled, segments(settled)[number]).unlink()
     with pytest.raises(CorruptionError):
         offsets(settled)
+    handles._footers.clear()  # another process has to read it
     assert {(lost.partition, lost.start, lost.end) for lost in settled.log().void("t")} == {
         (partition, start, start + 3) for partition in (0, 1)
     }
@@ -127,6 +129,7 @@ def test_a_lost_own_object(settled: ObjectWorld) -> None:
 
 def test_a_part_of_a_lost_object_is_given_up_with_the_rest_only(settled: ObjectWorld) -> None:
     file_of(settled, segments(settled)[1]).unlink()
+    handles._footers.clear()  # another process has to read it
     before = settled.settled()
     with pytest.raises(UsageError, match="partition 1: offsets 3 to 6"):
         settled.log().void("t", {0: (3, 6)})

@@ -613,6 +613,8 @@ def test_roots_that_are_added_meanwhile_bring_no_old_set_back(roots: Replicated)
     roots.log().add_replicas([at(roots, "d")])
     roots.hooks.clear()
     assert listed(roots, "b") == listed(roots, "d") == ["m", "n", "p"]
+    said = [list_at(roots.storage(root)) for root in "abcdmnp"]
+    assert [[Path(each.url).name for each in there.metadata] for there in said if there] == [["m", "n", "p"]] * 7
     assert len(roots.log("d").replicas()) == 7
 
 
