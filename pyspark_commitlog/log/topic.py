@@ -10,7 +10,13 @@ from typing import Any, cast
 
 from pyspark_commitlog.anchor import FRESH_SECONDS
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    ReplicaNotAvailableError,
+    TopicChangedError,
+    UnknownTopicError,
+    UsageError,
+)
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
@@ -151,7 +157,7 @@ class TopicLog:
 
     def is_away(self) -> bool:
         """Return whether the root of this handle does not answer, and others may."""
-        if not self.journal.is_replicated and not self.storage.others:
+        if not self.journal.is_replicated and not self.storage.others and self.storage.together is None:
             return False
         try:
             return not self.storage.exists(paths.ROOT_MARKER)
@@ -190,6 +196,7 @@ class TopicLog:
 
         Raises:
             UnknownTopicError: there is no such topic.
+            ReplicaNotAvailableError: the root is one of several, and does not answer.
             TopicChangedError: it was deleted, or deleted and made again, since ``topic_id`` was read.
         """
         return self.newest_at(self.journal.newest(), topic_id)
@@ -209,6 +216,8 @@ class TopicLog:
 
     def newest_at(self, stored: Stored | None, topic_id: str | None) -> tuple[Stored, TopicState]:
         """Return an entry that was read as the newest and its state; raises as ``newest`` does."""
+        if stored is None and self.is_away():
+            raise ReplicaNotAvailableError(f"topic {self.name!r}: the root {self.storage.url} does not answer")
         if stored is None:
             raise self._unknown()
         state = self.state_of(stored.entry)

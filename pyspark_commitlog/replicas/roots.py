@@ -11,6 +11,7 @@ others, but for roots that are added, and refuses a list that does not follow it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Annotated
@@ -37,6 +38,8 @@ from pyspark_commitlog.storage.process import after_fork
 MAX_ROOTS = 16
 #: More than the marker of any format version takes.
 _MARKER_BYTES = 2**16
+#: Between two questions to others whether they list a root that is not known here.
+_ASKED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,7 @@ class Roots:
         self._journal = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list)
         self._listed: Listed | None = None
         self._compared = False
+        self._asked = float("-inf")
         self._own: str | None = None
         self._opened: dict[str, Storage] = {}
         self._lock = Lock()
@@ -241,17 +245,26 @@ class Roots:
         does not list.
         """
         if theirs.order == known.order and theirs.data != known.data:
-            return self.own_id() not in [each.id for each in theirs.every()]
+            return not self._is_in(theirs)
         return theirs.order > known.order
 
     def _take(self, listed: Listed) -> None:
-        if self.own_id() not in [each.id for each in listed.every()]:
+        if not self._is_in(listed):
             raise ReplicaNotAvailableError(
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"
             )
         with self._lock:
             self._listed = listed
+
+    def _is_in(self, listed: Listed) -> bool:
+        """Return whether a list has this root; of one that does not answer nothing else is known."""
+        ids = [each.id for each in listed.every()]
+        with suppress(CommitLogError, OSError):
+            if self.own_id() not in ids:
+                self._own = None  # it may have been taken out, emptied and added again since it was opened
+            return self.own_id() in ids
+        return True
 
     def change(self, listed: Listed) -> None:
         """Have this root list other roots from now on, if it does not yet.
@@ -339,17 +352,37 @@ class Roots:
             return self._opened.setdefault(root, storage)
 
     def _address(self, root: str) -> Address | None:
-        """Return where a root is: one that is not known may have been added since the list was read."""
+        """Return where a root is: one that is not known may have been added since the list was read.
+
+        Raises:
+            ReplicaNotAvailableError: this root was given up.
+        """
         found = self.listed().address(root)
-        if found is not None:
-            return found
+        if found is None:
+            with suppress(CommitLogError, OSError):  # this root may be away
+                self._read_again()
+            found = self.listed().address(root)
+        if found is None and self._others_list_more():
+            found = self.listed().address(root)
+        return found
+
+    def _others_list_more(self) -> bool:
+        """Return whether others list roots that were not known here; not asked again for a while where they did not."""
+        now = self._storage.clock.monotonic()
+        if now - self._asked < _ASKED_SECONDS:
+            return False
+        found = self.compare(again=True)
+        self._asked = self._asked if found else now
+        return found
+
+    def _read_again(self) -> None:
+        """Go by what this root lists by now, if that is newer."""
         with self._lock:
             stored = self._journal.newest()
             here = None if stored is None else Listed.from_json(stored.entry.body)
             if here is not None and self._listed is not None:
                 here = self._newer(self._listed, here)
             self._listed = here or self._listed
-        return self.listed().address(root)
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
         """Return what is named in a directory at those roots that answer."""

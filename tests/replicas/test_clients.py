@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
-from pyspark_commitlog.errors import StaleBatchError
+from pyspark_commitlog.errors import ReplicaNotAvailableError, StaleBatchError
+from pyspark_commitlog.log.topic import TopicLog
 from tests.support.replicas import poll
 
 LAG_MS = 300
@@ -56,6 +58,30 @@ def test_a_root_that_only_decides_can_be_opened(path: str, tmp_path: Path) -> No
         producer.send("t", b"1").result(30)
     with Consumer(str(tmp_path / "metadata"), "t", auto_offset_reset="earliest") as consumer:
         assert poll(consumer, 1) == [b"1"]
+
+
+def test_clients_go_on_at_a_root_that_was_emptied_and_added_again(path: str, tmp_path: Path) -> None:
+    """What they know of the roots is of before it; then the leader is lost, whose list they went by."""
+    b = str(tmp_path / "b")
+    with Producer(b) as producer, Consumer(b, "t", auto_offset_reset="earliest") as consumer:
+        producer.send("t", b"0").result(30)
+        assert poll(consumer, 1) == [b"0"]
+        log = CommitLog(str(tmp_path / "a"))
+        log.remove_replicas([b])
+        shutil.rmtree(b)
+        log.add_replicas([b])
+        log.set_replication_factor("t", 3)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        for number in range(1, 4):
+            producer.send("t", b"%d" % number).result(30)
+            assert poll(consumer, 1) == [b"%d" % number]
+
+
+def test_a_topic_of_a_root_that_is_away_is_not_said_to_be_unknown(path: str, tmp_path: Path) -> None:
+    topic = TopicLog(CommitLog(str(tmp_path / "a")).topic("t").storage, "t")
+    os.rename(tmp_path / "a", tmp_path / "away")
+    with pytest.raises(ReplicaNotAvailableError, match=r"topic 't': the root .*/a does not answer"):
+        topic.newest()
 
 
 def test_settings_are_those_of_all_roots(path: str, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ The interleavings:
 3. Two add roots at once. The metadata root takes one list first: the other one is refused there, and what it left at the
    roots that it wanted to add is no list that anybody else goes by.
 4. The metadata root is lost before the others have the list that it took; it comes back after `recover`.
+5. The root that a process uses is lost, and an entry names one that was added since that process read its list; or it
+   is the root itself that was taken out, emptied and added again.
 """
 
 from __future__ import annotations
@@ -79,8 +81,68 @@ def test_a_process_keeps_the_list_that_it_knows_when_its_root_is_set_back(roots:
     together = Roots(roots.storage("a"))
     assert len(together.listed().data) == 4
     set_back(roots, "a")
+    roots.hooks = dict.fromkeys("bcdm", no_device)  # which would say it again
     assert not together.answers("a root that it does not know")
     assert len(together.listed().data) == 4
+
+
+@pytest.mark.parametrize("fault", ["away", "fails"])
+def test_a_root_that_was_added_is_known_though_the_own_one_is_away(roots: Replicated, fault: str) -> None:
+    together = Roots(roots.storage("a"))
+    assert together.own_id() in [each.id for each in together.listed().data]
+    add(roots, "d")
+    if fault == "away":
+        roots.take_away("a")
+    else:
+        roots.hooks["a"] = no_device
+    assert together.answers(roots.id_of("d"))
+
+
+def test_a_root_that_was_added_is_known_though_the_others_are_away(roots: Replicated) -> None:
+    together = Roots(roots.storage("a"))
+    together.listed()
+    add(roots, "d")
+    added = roots.id_of("d")
+    roots.hooks = dict.fromkeys("bcm", no_device)
+    assert together.answers(added)
+
+
+def test_a_root_that_nobody_lists_is_asked_for_once_in_a_while(roots: Replicated) -> None:
+    together, looks = Roots(roots.storage("a")), list[str]()
+    roots.hooks["m"] = lambda operation, path, moment: looks.append(operation)
+    assert not together.answers("nobody's")
+    first = len(looks)
+    assert not together.answers("nobody's")
+    assert len(looks) == first > 0
+    add(roots, "d")
+    roots.clock.advance(1_000)
+    roots.take_away("a")
+    assert together.answers(roots.id_of("d"))
+
+
+def test_a_root_that_does_not_answer_takes_the_list_of_the_others(roots: Replicated) -> None:
+    together = Roots(roots.storage("a"))
+    together.listed()
+    add(roots, "d")
+    roots.take_away("a")
+    assert together.compare(again=True)
+    assert len(together.listed().data) == 4
+
+
+@pytest.mark.parametrize("added", [True, False], ids=["added", "not added"])
+def test_a_process_knows_its_root_again_that_was_taken_out_emptied_and_added(roots: Replicated, added: bool) -> None:
+    together = Roots(roots.storage("b"))
+    before = together.own_id(), together.listed()
+    roots.log("a").remove_replicas([str(roots.path / "b")])
+    if not added:
+        with pytest.raises(ReplicaNotAvailableError, match="was given up"):
+            together.compare(again=True)
+        return
+    shutil.rmtree(roots.path / "b")
+    add(roots, "b")
+    assert together.compare(again=True)
+    assert together.own_id() == roots.id_of("b") != before[0]
+    assert together.listed() == Roots(roots.storage("a")).listed() != before[1]
 
 
 def test_a_root_goes_by_the_newest_list_of_all(roots: Replicated) -> None:
