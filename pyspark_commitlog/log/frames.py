@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import google_crc32c
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import is_eio
 from pyspark_commitlog.storage.read_ahead import Range, ReadAhead, ahead_of
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
@@ -39,6 +41,7 @@ class Span:
         until: about where reading will end: no more than this is mapped at first.
         rewritten: length and CRC of the whole file, of a rewritten segment: the file that it took the place
             of has frames of the same identities and offsets. None for any other.
+        unmapped: to look for damage: it is read, not mapped, and a sector that can't be read is damage.
     """
 
     path: str
@@ -52,6 +55,7 @@ class Span:
     data: pa.Buffer | None = None
     until: int | None = None
     rewritten: tuple[int, int] | None = None
+    unmapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ def segment_part(paths: TopicPaths, partition: int, segment: Active | Sealed, su
     return FilePart(paths.object(segment.place.object), segment.place.position + before, lengths[suffix])
 
 
-def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) -> Span:
-    """Return all frames of a segment, as far as published."""
+def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed, *, unmapped: bool = False) -> Span:
+    """Return all frames of a segment, as far as published; see ``Span.unmapped``."""
     log = segment_part(paths, partition, segment, LOG)
     return Span(
         path=log.path,
@@ -84,6 +88,7 @@ def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed) ->
         topic_id=paths.topic_id,
         partition=partition,
         rewritten=(segment.length, segment.crc) if isinstance(segment, Sealed) and segment.rewrite else None,
+        unmapped=unmapped,
     )
 
 
@@ -101,7 +106,14 @@ class Located:
         return self.base_offset + self.frame.last_offset_delta + 1
 
 
-def walk(storage: Storage, span: Span, ahead: ReadAhead | None = None) -> Iterator[Located]:
+class Windows(Protocol):
+    """Hands out bytes of files."""
+
+    def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
+        """Return bytes of a file from ``position`` on; see ``ReadAhead.window``."""
+
+
+def walk(storage: Storage, span: Span, ahead: Windows | None = None) -> Iterator[Located]:
     """Yield the frames of a span, headers checked for continuity; ``check`` does the rest.
 
     Args:
@@ -115,6 +127,10 @@ def walk(storage: Storage, span: Span, ahead: ReadAhead | None = None) -> Iterat
         CorruptionError: the file is too short, or a header is not what must come next; or it is the file of before, in
             the place of a rewritten one.
     """
+    if span.unmapped:
+        with unreadable_is_damage(storage, span.path):
+            yield from walk(storage, replace(span, unmapped=False), ahead or unmapped(storage))
+        return
     if span.rewritten is not None:
         _check_rewritten(storage, span.path, *span.rewritten)
     if ahead is not None or span.data is not None or storage.can_append:
@@ -125,7 +141,7 @@ def walk(storage: Storage, span: Span, ahead: ReadAhead | None = None) -> Iterat
         yield from _walk(storage, span, own)
 
 
-def _walk(storage: Storage, span: Span, ahead: ReadAhead | None) -> Iterator[Located]:
+def _walk(storage: Storage, span: Span, ahead: Windows | None) -> Iterator[Located]:
     position, expected = span.start, span.base_offset
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
@@ -157,7 +173,7 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
         )
 
 
-def _window_for(storage: Storage, span: Span, position: int, ahead: ReadAhead | None) -> pa.Buffer:
+def _window_for(storage: Storage, span: Span, position: int, ahead: Windows | None) -> pa.Buffer:
     """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
     if ahead is not None and span.data is None:
         return _window_ahead(ahead, span, position)
@@ -170,7 +186,7 @@ def _window_for(storage: Storage, span: Span, position: int, ahead: ReadAhead | 
     return window
 
 
-def _window_ahead(ahead: ReadAhead, span: Span, position: int) -> pa.Buffer:
+def _window_ahead(ahead: Windows, span: Span, position: int) -> pa.Buffer:
     """Do as ``_window_for`` by reading ahead: for a frame that goes on after a block nothing is fetched again."""
     left, until = span.end - position, span.end if span.until is None else span.until
     window = ahead.window(span.path, position, min(codec.HEADER_BYTES, left), until)
@@ -259,7 +275,7 @@ def earliest_of(batch: pa.RecordBatch) -> int:
 
 
 def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
-    """Return the CRC-32C of ``length`` bytes of a file, read in windows."""
+    """Return the CRC-32C of ``length`` bytes of a file, read in windows; none is mapped, see ``unmapped``."""
     crc = 0
     for window in windows(storage, path, start, start + length):
         crc = google_crc32c.extend(crc, window)
@@ -273,7 +289,7 @@ def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Bu
         FileNotFoundError: there is no such file.
     """
     whole = [Range(path, start, end)]
-    with closing(ahead_of(storage, lambda: [whole.pop()] if whole else ()) or _Mapped(storage)) as ahead:
+    with closing(ahead_of(storage, lambda: [whole.pop()] if whole else ()) or _Pieces(storage)) as ahead:
         while start < end:
             window = ahead.window(path, start, 1, end)
             if not window.size:
@@ -282,18 +298,69 @@ def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Bu
             start += window.size
 
 
-class _Mapped:
-    """Windows of files that can be mapped."""
+class _Pieces:
+    """Windows that are read one by one."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
         """Return bytes of a file from ``position`` on; none where it ends before."""
-        return self._storage.map(path, position, min(max(needed, WINDOW_BYTES), end - position))
+        return pa.py_buffer(self._storage.read(path, position, min(max(needed, WINDOW_BYTES), end - position)))
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def unmapped(storage: Storage) -> Windows | None:
+    """Return what reads where files can be mapped; a process that has a bad sector mapped is killed there (SIGBUS).
+
+    None: nothing is mapped there anyway.
+    """
+    return _Unmapped(storage) if storage.can_append else None
+
+
+class _Unmapped:
+    """Reads windows, of which it keeps the last one; where one can't be read whole, no more than is needed."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._path, self._start, self._data = "", 0, pa.py_buffer(b"")
+        self._bad = range(0)
+
+    def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
+        """Return bytes of a file from ``position`` on; fewer than are needed where it ends before."""
+        inside = position - self._start
+        if path != self._path or not 0 <= inside <= self._data.size - needed:
+            self._data = pa.py_buffer(self._read(path, position, needed, end))
+            self._path, self._start, inside = path, position, 0
+        return self._data.slice(inside)
+
+    def _read(self, path: str, position: int, needed: int, end: int) -> bytes:
+        size = max(needed, min(WINDOW_BYTES, end - position))
+        if not (path == self._path and position in self._bad):
+            try:
+                return self._storage.read(path, position, size)
+            except OSError as error:
+                if not is_eio(error):
+                    raise
+            self._bad = range(position, position + size)
+        return self._storage.read(path, position, needed)
+
+
+@contextmanager
+def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
+    """Have a sector that can't be read (EIO) be damage of a file; let other errors pass.
+
+    Raises:
+        CorruptionError: names file and root.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not is_eio(error):
+            raise
+        raise CorruptionError(f"{path} of {storage.url} can't be read: input/output error (a bad sector)") from error
 
 
 def _where(span: Span, position: int) -> str:

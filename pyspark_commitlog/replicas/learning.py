@@ -6,7 +6,6 @@ lie there whole and durable. So each root's journal is a beginning of the one or
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -348,15 +347,6 @@ def is_whole(needed: Needed, storage: Storage) -> bool:
     except _DonorError as error:
         raise ReplicaNotAvailableError(str(error)) from error
     return True
-
-
-def is_eio(error: BaseException | None) -> bool:
-    """Return whether the system said that a sector can't be read (EIO), however that was wrapped."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno == errno.EIO:
-            return True
-        error = error.__cause__
-    return False
 
 
 def _copy(needed: Needed, donor: Storage, target: Storage) -> None:

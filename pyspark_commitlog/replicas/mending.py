@@ -19,11 +19,12 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNot
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring, is_eio, is_whole
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring, is_whole
 from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.unit import Needed
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import is_eio
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,15 @@ def explain(error: OSError, root: Path, action: str) -> StorageError:
     return StorageError(f"cannot {where}: {reason}")
 
 
+def is_eio(error: BaseException | None) -> bool:
+    """Return whether the system said that a sector can't be read (EIO), however that was wrapped (pure)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EIO:
+            return True
+        error = error.__cause__
+    return False
+
+
 def make_writable(error: OSError) -> str:
     """Return what to do about a write that the system refused (pure)."""
     return "mount it writable" if error.errno == errno.EROFS else "make it writable for this user"

@@ -242,7 +242,7 @@ class _Copy:
         for segment in segments:
             if segment.base_offset != offset:
                 raise self._gap(partition, offset, segment.base_offset)
-            span = segment_span(home, partition, segment)
+            span = segment_span(home, partition, segment, unmapped=True)
             for located in walk(self.source.storage, span):
                 payload, _ = check_whole(located, span)
                 yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
-from pyspark_commitlog.log.frames import check_whole, segment_span, walk
+from pyspark_commitlog.log.frames import check, segment_span
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import Range, Remaining, overlap, segment_fragments, segments_of, timed
@@ -167,14 +167,16 @@ class Donor:
             if not overlap((segment.base_offset, ends), (start, end)):
                 continue
             span = segment_span(home, partition, segment)
-            for located in walk(self._topic.storage, span):
-                if located.next_offset <= offset or located.base_offset >= end:
+            for fragment in segment_fragments(self._topic, self._topic_id, partition, segment, ends):
+                if fragment.end <= offset or fragment.start >= end:
                     continue
-                if located.base_offset > offset:
+                if fragment.start > offset:
                     break
-                payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, start, end, voids)
-                offset = min(located.next_offset, end)
+                if fragment.located is None:
+                    raise CorruptionError(fragment.why)
+                payload = check(fragment.located, span)
+                yield from parts_of(fragment.located.frame, payload, partition, start, end, voids)
+                offset = min(fragment.end, end)
         if offset < min(end, row.end_offset):
             raise CorruptionError(
                 f"topic {self._topic.name!r} partition {partition} in {self._topic.storage.url}: offset {offset} is in "

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
+from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import crc_of, segment_span
+from pyspark_commitlog.log.frames import crc_of, segment_part, segment_span, unreadable_is_damage
 from pyspark_commitlog.log.late_voids import MISLED, is_misled, late_voids
 from pyspark_commitlog.log.maintain.donors import (
     ByPartition,
@@ -31,9 +34,10 @@ from pyspark_commitlog.log.objects.salvage import Salvage, publish
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.log.repair.void import settling_stopped
-from pyspark_commitlog.log.settle_state import SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
@@ -244,24 +248,41 @@ def _overtaken(topic: TopicLog) -> ConflictError:
 def _with_checksums(
     topic: TopicLog, settled: SettleState, fragments: dict[int, list[Fragment]]
 ) -> dict[int, list[Fragment]]:
-    """Add segments whose frames look right and whose bytes are not those that were published: offsets, epochs, a swap.
+    """Add segments whose frames look right, and which have another fault.
 
     Raises:
         CorruptionError: a manifest is damaged.
     """
-    home = topic.paths(settled.topic_id)
     for partition in range(len(settled.partitions)):
         there = fragments.get(partition, [])
         try:
-            segments = list(segments_of(topic, settled, partition))
+            with unreadable_is_damage(topic.storage, "a segment object"):
+                segments = list(segments_of(topic, settled, partition))
         except (FileNotFoundError, CorruptionError):  # an object of the tail, of which there are fragments
             continue
         for segment, end in segments:
             if any(overlap((segment.base_offset, end), (each.start, each.end)) for each in there):
                 continue
-            span = segment_span(home, partition, segment)
-            crc = crc_of(topic.storage, span.path, segment.length, span.start)
-            if crc != segment.crc:
-                why = f"{span.path}: CRC-32C of {segment.length} bytes is {crc:08x}, expected {segment.crc:08x}"
+            why = _fault(topic.storage, topic.paths(settled.topic_id), partition, segment)
+            if why is not None:
                 fragments.setdefault(partition, []).append(Fragment(segment.base_offset, end, None, why))
     return fragments
+
+
+def _fault(storage: Storage, home: TopicPaths, partition: int, segment: Active | Sealed) -> str | None:
+    """Return what is wrong with a segment whose frames look right; None if nothing is.
+
+    Its bytes are not those that were published (offsets, epochs, a swap), or a sector under an index can't be read,
+    where no settler could go on, and no merge. An index that is only wrong is a hint, and made again.
+    """
+    span = segment_span(home, partition, segment)
+    try:
+        with unreadable_is_damage(storage, span.path):
+            crc = crc_of(storage, span.path, segment.length, span.start)
+        for part in (segment_part(home, partition, segment, suffix) for suffix in (INDEX, TIMEINDEX)):
+            with suppress(FileNotFoundError), unreadable_is_damage(storage, part.path):
+                storage.read(part.path, part.start, part.length)
+    except CorruptionError as error:
+        return str(error)
+    wrong = f"{span.path}: CRC-32C of {segment.length} bytes is {crc:08x}, expected {segment.crc:08x}"
+    return None if crc == segment.crc else wrong

@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import WINDOW_BYTES
+from pyspark_commitlog.log.frames import WINDOW_BYTES, unreadable_is_damage
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each
 from pyspark_commitlog.log.read.damage import Fragment
@@ -107,7 +107,8 @@ class Salvage:
         units: list[Unit] = []
         for shared in self._settled.tail:
             try:
-                footer = self._topic.footer(self._state.topic_id, shared)
+                with unreadable_is_damage(self._topic.storage, self._paths.object(shared.name)):
+                    footer = self._topic.footer(self._state.topic_id, shared)
                 units.append(Unit((shared,), tuple(footer.positioned())))
             except (FileNotFoundError, CorruptionError) as error:
                 path = self._paths.object(shared.name)
@@ -222,7 +223,8 @@ class Salvage:
         starts = range(at, end, WINDOW_BYTES)
         data: Iterator[pa.Buffer] = (storage.map(path, start, min(WINDOW_BYTES, end - start)) for start in starts)
         try:
-            writer.copy(piece, data)
+            with unreadable_is_damage(storage, path):
+                writer.copy(piece, data)
         except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
             self._check_given_up(partition, (piece.base_offset, piece.end_offset), (), str(error))
 

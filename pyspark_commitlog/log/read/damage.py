@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.frames import Located, Span, check_whole, walk
+from pyspark_commitlog.log.frames import Located, Span, Windows, check_whole, unmapped, walk
 from pyspark_commitlog.storage import Storage
 
 
@@ -36,15 +36,15 @@ def fragments_of(
         start, end: the offsets that the span covers.
         index: entries of its offset index, ascending; a hint.
     """
-    position, offset = span.start, start
+    position, offset, ahead = span.start, start, unmapped(storage) if span.unmapped else None
     while offset < end:
         try:
-            located = _frame_at(storage, span, position, offset)
+            located = _frame_at(storage, span, position, offset, ahead)
             check_whole(located, span)
             if located.next_offset > end:
                 raise CorruptionError(f"{span.path} position {position}: more rows than were published")
         except (FileNotFoundError, CorruptionError) as error:
-            position, after = _after(storage, span, position, offset, end, index)
+            position, after = _after(storage, span, position, offset, end, index, ahead)
             why = f"{span.path} is missing" if isinstance(error, FileNotFoundError) else str(error)
             yield Fragment(offset, after, None, why)
             offset = after
@@ -53,30 +53,36 @@ def fragments_of(
             position, offset = position + located.frame.length, located.next_offset
 
 
-def _frame_at(storage: Storage, span: Span, position: int, offset: int | None) -> Located:
+def _frame_at(storage: Storage, span: Span, position: int, offset: int | None, ahead: Windows | None) -> Located:
     """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
     base = None if offset is None else offset - span.shift
-    for located in walk(storage, replace(span, start=position, base_offset=base, rewritten=None)):
+    for located in walk(storage, replace(span, start=position, base_offset=base, rewritten=None), ahead):
         return located
     raise CorruptionError(f"{span.path} position {position}: the frames end, rows are missing")
 
 
 def _after(
-    storage: Storage, span: Span, position: int, offset: int, end: int, index: Sequence[OffsetEntry]
+    storage: Storage,
+    span: Span,
+    position: int,
+    offset: int,
+    end: int,
+    index: Sequence[OffsetEntry],
+    ahead: Windows | None,
 ) -> tuple[int, int]:
     """Return position and offset after a damaged frame, or the span's end."""
     try:
-        damaged = _frame_at(storage, span, position, None).frame
+        damaged = _frame_at(storage, span, position, None, ahead).frame
         following = position + damaged.length, offset + damaged.last_offset_delta + 1
         if following[1] < end:
-            _frame_at(storage, span, *following)
+            _frame_at(storage, span, *following, ahead)
             return following
     except (FileNotFoundError, CorruptionError):
         pass
     for entry in index:
         if position < entry.position and offset <= entry.offset < end:
             try:
-                named = _frame_at(storage, span, entry.position, None)
+                named = _frame_at(storage, span, entry.position, None, ahead)
                 check_whole(named, span)
             except (FileNotFoundError, CorruptionError):
                 continue

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import segment_part, segment_span
+from pyspark_commitlog.log.frames import segment_part, segment_span, unreadable_is_damage
 from pyspark_commitlog.log.read.damage import Fragment, fragments_of
 from pyspark_commitlog.log.segments.cutting import Timed
 from pyspark_commitlog.log.segments.directory import SegmentDir
@@ -161,11 +161,12 @@ def segment_fragments(
 ) -> Iterator[Fragment]:
     """Yield what a segment holds, up to the offset where it ends: frames, and what can't be read."""
     paths = topic.paths(topic_id)
-    span = segment_span(paths, partition, segment)
+    span = segment_span(paths, partition, segment, unmapped=True)
+    part = segment_part(paths, partition, segment, INDEX)
     try:
-        part = segment_part(paths, partition, segment, INDEX)
-        data = topic.storage.read(part.path, part.start, part.length)
-    except FileNotFoundError:  # a hint only
+        with unreadable_is_damage(topic.storage, part.path):
+            data = topic.storage.read(part.path, part.start, part.length)
+    except (FileNotFoundError, CorruptionError):  # a hint only
         data = b""
     slots = range(len(data) // OFFSET_ENTRY_BYTES)
     entries = (decode_offset(data, slot, segment.base_offset) for slot in slots)

@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.log.frames import crc_of
+from pyspark_commitlog.log.frames import crc_of, unreadable_is_damage
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
@@ -168,7 +168,8 @@ class Strays:
         self._objects.add(name)
         path = self.topic.paths(self.state.topic_id).object(name)
         try:
-            sound = not any(object_faults(self.topic.storage, path, named))
+            with unreadable_is_damage(self.topic.storage, path):
+                sound = not any(object_faults(self.topic.storage, path, named))
         except FileNotFoundError:
             return
         except CorruptionError:
@@ -194,9 +195,12 @@ class Strays:
                 continue
             try:
                 size = storage.info(path).size
-                crc = crc_of(storage, path, chunk.length) if size == chunk.length else None
+                with unreadable_is_damage(storage, path):
+                    crc = crc_of(storage, path, chunk.length) if size == chunk.length else None
             except FileNotFoundError:  # collected meanwhile
                 continue
+            except CorruptionError:
+                crc = None
             if (size, crc) != (chunk.length, chunk.crc):  # of what is not settled it is a fault, and reported as such
                 self._name(paths.staged, name)
 

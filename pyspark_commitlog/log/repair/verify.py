@@ -144,15 +144,17 @@ class _Checker:
             return None
         return self._newest.sequence, stored.sequence
 
-    def _guard(self, act: Callable[..., object], *args: object) -> None:
-        """Run a check; what ends it is a fault, and the next check goes on."""
+    def _guard(self, act: Callable[..., object], *args: object) -> bool:
+        """Run a check; what ends it is a fault, and the next check goes on. Return whether it came to its end."""
         try:
             act(*args)
+            return True
         except Exception as error:
             if self.progress.ended_by(error):
                 raise
             part = f" partition {args[0]}" if args and isinstance(args[0], int) else ""
             self.faults.append(fault_of(error, f"topic {self.topic.name!r}{part}"))
+            return False
 
     def _expect(self, holds: bool, fault: str) -> None:
         if not holds:
@@ -215,7 +217,7 @@ class _Checker:
         self.segment_bytes += segment.length
         if segment.length == 0:
             return
-        span = segment_span(self._paths, partition, segment)
+        span = segment_span(self._paths, partition, segment, unmapped=True)
         path = span.path
         if isinstance(segment, Active) or segment.place is None:
             size = self.topic.storage.info(path).size
@@ -301,9 +303,11 @@ class _Checker:
         named = self.topic.chunks(entry)
         extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).end_offset]
         void = {extent.chunk for extent in extents if self._is_void(extent)}  # nobody needs all of its bytes
-        for number in sorted({extent.chunk for extent in extents} - {INLINE, *void}):
-            self._guard(self._chunk, named[number])
+        read = sorted({extent.chunk for extent in extents} - {INLINE, *void})
+        unread = {number for number in read if not self._guard(self._chunk, named[number])}
         for extent in extents:
+            if extent.chunk in unread:  # to map it may be the end of this process
+                continue
             chunk = None if extent.chunk == INLINE else named[extent.chunk]
             self._guard(self._extent, Source(entry, extent, chunk))
 
