@@ -1,11 +1,12 @@
 """Everything fails at once: ``make test-nemesis MINUTES=30``. Exit code 1 if a promise was broken.
 
-A topic lives on three disks, file systems of their own, one perhaps behind an S3 server, and a fourth decides. Producers
-(acks all and 1), writers of numbered batches and queries of Spark write; readers follow each root; each root is
-maintained and replicated by a process of its own, and leaders are elected for no reason. Meanwhile, by chance of a seed:
+Topics live on three disks, file systems of their own, one perhaps behind an S3 server, and a fourth decides. Producers
+(acks all and 1), writers of numbered batches and queries of Spark write; one topic is compacted, of another the oldest
+records are deleted; readers follow each root; each root is maintained and replicated by a process of its own, and
+leaders are elected for no reason. Meanwhile, by chance of a seed:
 processes are killed and stopped, disks are taken away and given back, also empty or with old contents, filled, made
 read-only and slow; they hang, and flip bits; clocks of processes are apart. In the end everything is mended, and what
-was acknowledged and seen is compared with what each root has (``checker``).
+was acknowledged and seen is compared with what each root has (``checker``, ``cleaned``).
 """
 
 from __future__ import annotations
@@ -19,29 +20,51 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import CommitLogError
 from tests.nemesis import spark_writer
 from tests.nemesis.bucket import Bucket
-from tests.nemesis.cast import PATIENCE_SECONDS, Cast
+from tests.nemesis.cast import Cast
 from tests.nemesis.checker import faults
+from tests.nemesis.cleaned import compacted_faults, retained_faults
 from tests.nemesis.disks import Disk, enter_namespace
+from tests.nemesis.ending import after, committed, settle_down
 from tests.nemesis.gateway import Gateway, is_installed
-from tests.nemesis.history import Acked, Batches, Committed, Event, Failed, Read, Shown, recorded
-from tests.nemesis.roles import read_at
-from tests.nemesis.stage import DATA, GROUP, METADATA, TOPIC, Stage
+from tests.nemesis.history import (
+    Acked,
+    Batches,
+    Committed,
+    Deleted,
+    Event,
+    Failed,
+    Overtaken,
+    Polled,
+    Read,
+    Shown,
+    histories_of,
+)
+from tests.nemesis.stage import COMPACTED, DATA, GROUP, METADATA, PARTITIONS, RETAINED, TOPIC, TOPICS, Stage
 from tests.nemesis.striking import Nemesis, Place
 
-_PARTITIONS = 2
 _CONFIG = {
     "replica.lag.time.max.ms": 2_000,
     "min.insync.replicas": 2,
     "segment.bytes": 256 * 1024,
     "settle.ms": 2_000,
 }
+#: What each topic has of its own: small segments, where they are to be written again, or to go.
+_CONFIGS: dict[str, dict[str, object]] = {
+    TOPIC: {},
+    COMPACTED: {
+        "cleanup.policy": "compact", "segment.bytes": 3 * 1024, "min.cleanable.dirty.ratio": 0.2,
+        "delete.retention.ms": 5_000, "settle.ms": 1_000,
+    },
+    RETAINED: {"segment.bytes": 2 * 1024, "settle.ms": 1_000},
+}  # fmt: skip
+#: By what the oldest records go, by chance; and how many offsets of a partition that leaves at least.
+_RETENTION = (({"retention.bytes": 8 * 1024}, 10), ({"retention.ms": 6_000}, 0))
 #: How long what is settled stays, by chance: a root that is away for long has to catch up from segments, or learns.
 _DELAYS_MS = (4_000, 4_000, 60_000)
 #: The roots that decide, by chance: one, or three by majority.
@@ -52,54 +75,6 @@ _SHORT_SECONDS, _LONG_PAUSE = 300, 4.0
 _BUCKETS = ("", *DATA, "b")
 #: Whether records are in entries or in chunks, by chance.
 _INLINE_BYTES = (0, 4096)
-
-
-def settle_down(stage: Stage) -> tuple[dict[str, list[Read]], list[str]]:
-    """Have all roots learn all, and be maintained; return what each one has, and what is wrong."""
-    wrong = list[str]()
-    log, until, failed = stage.log("a"), time.monotonic() + PATIENCE_SECONDS, ""
-    while time.monotonic() < until:
-        try:
-            done = log.replicate(TOPIC)
-            failed = "" if len(done.isr) == len(DATA) and not done.failed else str(done)
-        except (CommitLogError, OSError) as error:
-            failed = f"{type(error).__name__}: {error}"
-        if not failed and not done.hw_raised:
-            break
-        time.sleep(0.2)
-    if failed:
-        wrong.append(f"the replicas do not converge: {failed}")
-    for root in DATA:
-        wrong += _after(f"maintain and verify {root}", lambda root=root: _looked_after(stage, root))
-    final: dict[str, list[Read]] = {}
-    for root in DATA:
-        wrong += _after(f"read {root}", lambda root=root: final.update({root: _all_of(stage, root)}) or [])
-    return final, wrong
-
-
-def _after(what: str, act: Callable[[], list[str]]) -> list[str]:
-    try:
-        return act()
-    except (CommitLogError, OSError) as error:
-        return [f"{what}: {type(error).__name__}: {error}"]
-
-
-def _looked_after(stage: Stage, root: str) -> list[str]:
-    here = stage.log(root)
-    here.maintain(TOPIC)
-    return [f"{root}: {fault}" for fault in here.verify(TOPIC).faults]
-
-
-def _all_of(stage: Stage, root: str) -> list[Read]:
-    topic = stage.topic(root)
-    _, state = topic.newest()
-    return [read_at(root, topic, partition, 0, end) for partition, end in enumerate(state.log_end)]
-
-
-def _committed(stage: Stage) -> list[Committed]:
-    handle = stage.log(DATA[0]).group(GROUP)
-    offsets = handle.newest().offsets(handle.topic_state(TOPIC).topic_id)
-    return [Committed(GROUP, partition, offset) for partition, offset in offsets.items()]
 
 
 def run(
@@ -115,19 +90,20 @@ def run(
         moto: in moto, also where versitygw is installed: it is slower, and spoils requests, too.
     """
     chance = random.Random(seed)
-    for name in ("histories", "said", "lives"):
+    for name in ("histories", "notes", "said", "lives"):
         (home / name).mkdir(parents=True)
     drawn = {"file.delete.delay.ms": chance.choice(_DELAYS_MS), "inline.max.bytes": chance.choice(_INLINE_BYTES)}
-    deciding = chance.choice(_DECIDING)
+    deciding, (retention, least) = chance.choice(_DECIDING), chance.choice(_RETENTION)
     drawn_bucket = chance.choice(_BUCKETS) if moto or is_installed() else ""
     bucket = drawn_bucket if bucket is None else bucket
-    print(drawn, "decided by", *deciding, *(["in a bucket", bucket] if bucket else []), flush=True)
+    print(drawn, retention, "decided by", *deciding, *(["in a bucket", bucket] if bucket else []), flush=True)
     in_bucket = Bucket if moto or not is_installed() else Gateway
     disks = {name: in_bucket(home, name) if name == bucket else Disk(home, name) for name in (*DATA, *deciding)}
     stage = _set_up(home, disks)
     roots, metadata = ([stage.url(name) for name in names] for names in (DATA, deciding))
     log = CommitLog.create_root(roots, metadata, stage.options)
-    log.create_topic(TOPIC, _PARTITIONS, {**_CONFIG, **drawn})
+    for topic, config in _CONFIGS.items():
+        log.create_topic(topic, PARTITIONS, {**_CONFIG, **drawn, **config, **(retention if topic == RETAINED else {})})
     pause = 1.0 if seconds <= _SHORT_SECONDS else _LONG_PAUSE
     cast = Cast(home, chance, queries=queries, pause=pause)
     nemesis = Nemesis(stage, cast, disks, chance, pause)
@@ -137,14 +113,8 @@ def run(
         cast.end()
     finally:
         cast.kill_all()
-    began = time.monotonic()
-    final, wrong = settle_down(stage)
-    groups = list[Committed]()
-    print(f"settled down in {time.monotonic() - began:.0f} s")
-    histories = [list(recorded(path)) for path in sorted((home / "histories").iterdir()) if not path.suffix]
-    histories.append([spark_writer.committed(home, name) for name in spark_writer.writers(home)])
-    wrong += _after(f"look at group {GROUP}", lambda: groups.extend(_committed(stage)) or [])
-    wrong = [*cast.wrong, *nemesis.wrong, *wrong, *faults(histories, final, groups)]
+    histories, wrong = _judged(stage, least)
+    wrong = [*cast.wrong, *nemesis.wrong, *wrong]
     wrong += [f"written below {name} while it was away: {', '.join(found[:5])}"
               for name, disk in disks.items() if (found := disk.strays())]  # fmt: skip
     _tell(seed, nemesis.done, histories, wrong)
@@ -154,6 +124,34 @@ def run(
     for disk in disks.values():
         disk.leave()
     return wrong
+
+
+def _judged(stage: Stage, least: int) -> tuple[list[list[Event]], list[str]]:
+    """Have all topics settle down; return what happened, and what is wrong."""
+    began, home, final = time.monotonic(), stage.home, dict[str, dict[str, list[Read]]]()
+    wrong, groups = list[str](), list[Committed]()
+    for topic in TOPICS:
+        final[topic], found = settle_down(stage, topic)
+        wrong += found
+    print(f"settled down in {time.monotonic() - began:.0f} s")
+    wrong += after(f"look at group {GROUP}", lambda: groups.extend(committed(stage)) or [])
+    whole, compacted, retained = (histories_of(home, topic) for topic in TOPICS)
+    whole.append([spark_writer.committed(home, name) for name in spark_writer.writers(home)])
+    wrong += faults(whole, final[TOPIC], groups)
+    wrong += [f"{COMPACTED}: {fault}" for fault in compacted_faults(compacted, final[COMPACTED])]
+    wrong += [f"{RETAINED}: {fault}" for fault in retained_faults(retained, final[RETAINED], least)]
+    _tell_of_cleaning(final)
+    return [*whole, *compacted, *retained], wrong
+
+
+def _tell_of_cleaning(final: Mapping[str, Mapping[str, Sequence[Read]]]) -> None:
+    """Print how much is left at each root."""
+    for topic in (COMPACTED, RETAINED):
+        left = {
+            root: ", ".join(f"{len(read.records)} of {read.start} to {read.end}" for read in reads)
+            for root, reads in final[topic].items()
+        }
+        print(f"left of {topic}: {left}")
 
 
 def _set_up(home: Path, disks: Mapping[str, Place]) -> Stage:
@@ -166,10 +164,8 @@ def _set_up(home: Path, disks: Mapping[str, Place]) -> Stage:
 
 def _tell(seed: int, done: Counter[str], histories: list[list[Event]], wrong: list[str]) -> None:
     events = [event for history in histories for event in history]
-    counts = {
-        kind.__name__: sum(isinstance(event, kind) for event in events)
-        for kind in (Acked, Shown, Read, Committed, Failed)
-    }
+    kinds = (Acked, Shown, Read, Committed, Polled, Overtaken, Deleted, Failed)
+    counts = {kind.__name__: sum(isinstance(event, kind) for event in events) for kind in kinds}
     counts["batches of queries"] = sum(event.committed for event in events if isinstance(event, Batches))
     print(f"\nseed {seed}: {dict(done)}; {counts}")
     errors = [event for event in events if isinstance(event, Failed)]

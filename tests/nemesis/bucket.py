@@ -137,9 +137,9 @@ class Bucket:
         """Return the objects whose names, from the root on, are of one of these patterns."""
         return [path for path in self._all() if any(PurePosixPath(path).match(pattern) for pattern in patterns)]
 
-    def newest(self) -> int:
-        """Return the number of the newest entry of the topics in it; 0 where there is none."""
-        stems = [PurePosixPath(path).stem for path in self.files("topics/*/journal/*.json")]
+    def newest(self, topic: str) -> int:
+        """Return the number of the newest entry of a topic in it; 0 where there is none."""
+        stems = [PurePosixPath(path).stem for path in self.files(f"topics/{topic}/journal/*.json")]
         return max((int(stem) for stem in stems if stem.isdigit()), default=0)
 
     def flip(self, file: str, chance: random.Random) -> None:

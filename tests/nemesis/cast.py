@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.nemesis import spark_writer
-from tests.nemesis.roles import Play, play
-from tests.nemesis.stage import DATA
+from tests.nemesis.playing import Play
+from tests.nemesis.roles import play
+from tests.nemesis.stage import COMPACTED, DATA, RETAINED, TOPIC, TOPICS
 from tests.support.sessions import session_of
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -26,19 +28,31 @@ PATIENCE_SECONDS = 240
 _OPERATOR = "operator"
 
 
+class _Part(NamedTuple):
+    """A role, at which root it is played, with which acks, and on which topics."""
+
+    role: str
+    root: str
+    acks: str = "all"
+    topics: tuple[str, ...] = (TOPIC,)
+
+
 class Cast:
     """The processes that play the roles; one that is killed is started again."""
 
     def __init__(self, home: Path, chance: random.Random, *, queries: int = 0, pause: float = 1.0) -> None:
         self._home, self._chance, self._pause = home, chance, pause
-        self._roles: dict[str, tuple[str, str, str]] = {
-            "p1": ("produce", "a", "all"), "p2": ("produce", "b", "all"), "p3": ("produce", "c", "1"),
-            "w1": ("transact", "a", "all"), "w2": ("transact", "c", "all"),
-            **{f"reader-{root}": ("read", root, "") for root in DATA},
-            **{f"keeper-{root}": ("keep", root, "") for root in DATA},
-            "g1": ("consume", "a", ""), "g2": ("consume", "b", ""),
-            _OPERATOR: ("operate", "a", ""),
-            **{f"s{number}": ("query", root, "all") for number, root in zip(range(1, queries + 1), DATA, strict=False)},
+        self._roles: dict[str, _Part] = {
+            "p1": _Part("produce", "a"), "p2": _Part("produce", "b"), "p3": _Part("produce", "c", "1"),
+            "w1": _Part("transact", "a"), "w2": _Part("transact", "c"),
+            **{f"reader-{root}": _Part("read", root) for root in DATA},
+            **{f"keeper-{root}": _Part("keep", root, topics=TOPICS) for root in DATA},
+            "g1": _Part("consume", "a"), "g2": _Part("consume", "b"),
+            "k1": _Part("change", "b", topics=(COMPACTED,)), "k2": _Part("change", "c", topics=(COMPACTED,)),
+            "r1": _Part("produce", "c", topics=(RETAINED,)), "trailing": _Part("trail", "a", topics=(RETAINED,)),
+            **{f"watcher-{root}": _Part("read", root, topics=(COMPACTED, RETAINED)) for root in DATA},
+            _OPERATOR: _Part("operate", "a"),
+            **{f"s{number}": _Part("query", root) for number, root in zip(range(1, queries + 1), DATA, strict=False)},
         }  # fmt: skip
         self.running: dict[str, BaseProcess] = {}
         self._began: dict[str, int] = {}  # batches that a query had committed when it was started
@@ -47,10 +61,10 @@ class Cast:
     def start(self, *names: str) -> None:
         """Start roles; all by default."""
         for name in names or self._roles:
-            role, root, acks = self._roles[name]
+            part = self._roles[name]
             seed, skew_ms = self._chance.randrange(2**32), self._chance.choice(_SKEWS_MS)
-            asked = Play(self._home, name, root, acks, seed, skew_ms, self._pause)
-            process = _CONTEXT.Process(target=play, args=(role, asked))
+            asked = Play(self._home, name, part.root, part.acks, part.topics, seed, skew_ms, self._pause)
+            process = _CONTEXT.Process(target=play, args=(part.role, asked))
             process.start()
             self.running[name], self._began[name] = process, self._committed(name)
 
@@ -63,7 +77,7 @@ class Cast:
         return spark_writer.committed(self._home, name).committed
 
     def _is_query(self, name: str) -> bool:
-        return self._roles[name][0] == "query"
+        return self._roles[name].role == "query"
 
     def kill(self, name: str) -> None:
         """Kill one, and start it again."""

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeVar
 
 from tests.nemesis.history import Acked, Batches, Committed, Event, Read, Shown
 
 #: What stands for an offset without a record (it was lost by an election before anybody read it).
 _GAP = None
-_Place = tuple[int, int]
+#: A partition, and an offset.
+Place = tuple[int, int]
+_Kind = TypeVar("_Kind")
 
 
 def faults(
     histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Read]], groups: Iterable[Committed] = ()
 ) -> list[str]:
-    """Return what contradicts the promises.
+    """Return what contradicts the promises of a topic that keeps all; ``cleaned`` has those of others.
 
     Args:
         histories: of each process, the events in their order.
@@ -26,20 +30,24 @@ def faults(
         groups: what the groups had committed then.
     """
     found = [list(history) for history in histories]
-    events = [event for history in found for event in history]
-    acked = [event for event in events if isinstance(event, Acked)]
-    reads = [event for event in events if isinstance(event, Read)]
+    acked, reads = of_kind(found, Acked), of_kind(found, Read)
     last = [read for each in final.values() for read in each]
     return [
         *lost(acked, final),
-        *of_groups([event for event in events if isinstance(event, Committed)], groups, reads, last),
-        *unlike_batches([event for event in events if isinstance(event, Batches)], final),
+        *of_groups(of_kind(found, Committed), groups, reads, last),
+        *unlike_batches(of_kind(found, Batches), final),
         *doubled([*reads, *last]),
         *changed(reads, last),
+        *not_rising([*reads, *last]),
         *went_back(found),
         *out_of_order(acked),
         *parted(final),
     ]
+
+
+def of_kind(histories: Iterable[Sequence[Event]], kind: type[_Kind]) -> list[_Kind]:
+    """Return the events of one kind."""
+    return [event for history in histories for event in history if isinstance(event, kind)]
 
 
 def lost(acked: Iterable[Acked], final: Mapping[str, Sequence[Read]]) -> list[str]:
@@ -47,7 +55,7 @@ def lost(acked: Iterable[Acked], final: Mapping[str, Sequence[Read]]) -> list[st
     found = []
     everything = [event for event in acked if event.acks == "all"]
     for root, reads in final.items():
-        records, places = _records(reads), defaultdict[str, list[_Place]](list)
+        records, places = records_of(reads), defaultdict[str, list[Place]](list)
         for place, value in records.items():
             places[value].append(place)
         for event in everything:
@@ -69,7 +77,7 @@ def of_groups(
     now = {(each.group, each.partition): each.offset for each in left}
     found = [f"{at} committed {offset}, and has {now.get(at)}" for at, offset in top.items() if now.get(at, 0) < offset]
     seen = {(read.root, read.partition, offset) for read in reads for offset, _ in read.records}
-    there = sorted(_records(final))
+    there = sorted(records_of(final))
     for (group, partition), end in top.items():
         missing = [at for part, at in there if part == partition and at < end and (group, part, at) not in seen]
         if missing:
@@ -82,7 +90,7 @@ def unlike_batches(queries: Iterable[Batches], final: Mapping[str, Sequence[Read
     found = []
     for query in queries:
         for root, reads in final.items():
-            written = [value.rpartition("-") for value in _records(reads).values()]
+            written = [value.rpartition("-") for value in records_of(reads).values()]
             numbers = sorted(int(number) for writer, _, number in written if writer == query.writer)
             if numbers != list(range(len(numbers))):
                 found.append(
@@ -102,7 +110,7 @@ def _odd(numbers: Sequence[int]) -> int:
 
 def doubled(reads: Iterable[Read]) -> list[str]:
     """No value has two offsets, whoever read it wherever and whenever."""
-    places = defaultdict[str, set[_Place]](set)
+    places = defaultdict[str, set[Place]](set)
     for read in reads:
         for offset, value in read.records:
             places[value].add((read.partition, offset))
@@ -111,7 +119,7 @@ def doubled(reads: Iterable[Read]) -> list[str]:
 
 def changed(reads: Iterable[Read], final: Iterable[Read]) -> list[str]:
     """What was read at an offset, a record or a gap, is read there for ever, at each root."""
-    seen, found = dict[_Place, tuple[str | None, str]](), []
+    seen, found = dict[Place, tuple[str | None, str]](), []
     for read in [*reads, *final]:
         records = dict(read.records)
         if strays := [offset for offset in records if not read.start <= offset < read.end]:
@@ -127,8 +135,18 @@ def changed(reads: Iterable[Read], final: Iterable[Read]) -> list[str]:
     return found
 
 
+def not_rising(reads: Iterable[Read]) -> list[str]:
+    """Offsets strictly rise, in whatever was read at one time."""
+    found = []
+    for read in reads:
+        offsets = [offset for offset, _ in read.records]
+        if any(this >= that for this, that in pairwise(offsets)):
+            found.append(f"offsets do not rise at {read.root}, partition {read.partition}: {offsets}")
+    return found
+
+
 def went_back(histories: Iterable[Sequence[Event]]) -> list[str]:
-    """The high watermark of a root never goes back, in the eyes of any one reader, while it has all that it had."""
+    """The high watermark, and log starts, of a root never go back, in the eyes of any one reader, while it has all it had."""
     found = []
     for history in histories:
         last: dict[tuple[str, int], Shown] = {}
@@ -136,11 +154,16 @@ def went_back(histories: Iterable[Sequence[Event]]) -> list[str]:
             if not isinstance(event, Shown):
                 continue
             before = last.get((event.root, event.life), event)
-            ends = any(then > now for then, now in zip(before.ends, event.ends, strict=False))
-            if event.number < before.number or ends or len(event.ends) < len(before.ends):
+            if event.number < before.number or _fell(before.ends, event.ends) or len(event.ends) < len(before.ends):
                 found.append(f"the high watermark went back: {before}, then {event}")
+            if _fell(before.starts, event.starts):
+                found.append(f"a log start offset went back: {before}, then {event}")
             last[event.root, event.life] = event
     return found
+
+
+def _fell(before: Sequence[int], now: Sequence[int]) -> bool:
+    return any(then > after for then, after in zip(before, now, strict=False))
 
 
 def out_of_order(acked: Iterable[Acked]) -> list[str]:
@@ -163,12 +186,13 @@ def parted(final: Mapping[str, Sequence[Read]]) -> list[str]:
     for root, reads in final.items():
         if _extent(reads) != _extent(final[first]):
             found.append(f"{root} ends at {_extent(reads)}, {first} at {_extent(final[first])}")
-        here, there = _records(reads), _records(final[first])
+        here, there = records_of(reads), records_of(final[first])
         found += [f"{place} differs at {root} and {first}" for place in here.keys() ^ there.keys()]
     return found
 
 
-def _records(reads: Iterable[Read]) -> dict[_Place, str]:
+def records_of(reads: Iterable[Read]) -> dict[Place, str]:
+    """Return the records of reads by their places."""
     return {(read.partition, offset): value for read in reads for offset, value in read.records}
 
 

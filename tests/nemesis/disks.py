@@ -150,11 +150,10 @@ class Disk:
         found = {path for pattern in patterns for path in self.content.glob(pattern)}
         return sorted(str(path.relative_to(self.content)) for path in found if path.is_file() and path.stat().st_size)
 
-    def newest(self) -> int:
-        """Return the number of the newest entry of the topics on it; 0 where there is none."""
-        return max(
-            (int(path.stem) for path in self.content.glob("topics/*/journal/*.json") if path.stem.isdigit()), default=0
-        )
+    def newest(self, topic: str) -> int:
+        """Return the number of the newest entry of a topic on it; 0 where there is none."""
+        entries = self.content.glob(f"topics/{topic}/journal/*.json")
+        return max((int(path.stem) for path in entries if path.stem.isdigit()), default=0)
 
     def flip(self, file: str, chance: random.Random) -> None:
         """Flip a bit of a file, in place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UsageError
 from pyspark_commitlog.replicas.roots import Roots
-from tests.nemesis.stage import DATA, METADATA, TOPIC, Stage
+from tests.nemesis.stage import DATA, METADATA, TOPICS, Stage
 
 REPAIR, REPLACE, EMPTY = "repair", "replace", "empty"
 #: What is left after so many repairs no other root has: the root starts over.
@@ -60,17 +60,18 @@ class Requests:
 
     def _repair(self, root: str) -> None:
         log = self._stage.log(root)
-        done = log.repair(TOPIC)
-        if done.left and not done.away and root in DATA:
+        done = [log.repair(topic) for topic in TOPICS]
+        left, away = [each for one in done for each in one.left], [each for one in done for each in one.away]
+        if left and not away and root in DATA:
             with open(self._tried, "ab") as tried:
                 tried.write(b".")
             if self._tried.stat().st_size >= _REPAIRS:
                 self.add(EMPTY, root)
                 self._tried.unlink()
                 return
-        if done.left or done.away:
-            raise UnrepairedError(f"{root}: left: {done.left}, away: {done.away}")
-        if root in DATA and (faults := log.verify(TOPIC).faults):
+        if left or away:
+            raise UnrepairedError(f"{root}: left: {left}, away: {away}")
+        if root in DATA and (faults := [fault for topic in TOPICS for fault in log.verify(topic).faults]):
             raise UnrepairedError(f"{root}: {faults}")
 
     def _replace(self, root: str) -> None:
@@ -86,9 +87,9 @@ class Requests:
             except UsageError:  # a process that did not know has put an entry there
                 self.add(EMPTY, root)
                 raise
-        done = log.set_replication_factor(TOPIC, len(DATA))
-        if done.failed:
-            raise UnrepairedError(f"{root} has not caught up: {done.failed}")
+        done = [log.set_replication_factor(topic, len(DATA)) for topic in TOPICS]
+        if failed := [each.failed for each in done if each.failed]:
+            raise UnrepairedError(f"{root} has not caught up: {failed}")
 
     def _listed(self, url: str) -> list[str]:
         """Return the id of the root that is listed at a place, where one is."""

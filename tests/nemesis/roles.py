@@ -11,9 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
@@ -25,58 +23,20 @@ from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.local import LocalStorage
-from tests.nemesis.history import Acked, Committed, Failed, Read, Recorder, Shown
+from tests.nemesis.cleaned_roles import change, delete_some, trail
+from tests.nemesis.history import Acked, Committed, Read
 from tests.nemesis.operating import Requests
-from tests.nemesis.stage import GROUP, TOPIC, Stage
-from tests.support.records import batch_of, read_partition, stage
+from tests.nemesis.playing import Play, written_down
+from tests.nemesis.reading import Reader
+from tests.nemesis.stage import COMPACTED, GROUP, PARTITIONS, RETAINED, TOPIC
+from tests.support.records import batch_of, stage
 from tests.support.syscalls import CHANGING, telling
 
 _SLOW_SECONDS = 0.05
-#: Looks of a reader until it opens the topic again, and reads so many offsets at most of what it has read before.
-_AGAIN_EVERY, _AGAIN_OFFSETS = 25, 2_000
 _DELIVERY_MS = 60_000
 _BATCH = 3
-
-
-@dataclass(frozen=True)
-class Play:
-    """Where a role plays: the directory of all, its name, its root; ``seed`` and ``skew_ms`` differ from life to life.
-
-    ``pause`` is by how much longer than in a short run writers and readers wait.
-    """
-
-    home: Path
-    name: str
-    root: str = "a"
-    acks: str = "all"
-    seed: int = 0
-    skew_ms: int = 0
-    pause: float = 1.0
-    recorder: Recorder = field(init=False)
-    stage: Stage = field(init=False)
-
-    @property
-    def urls(self) -> str:
-        """All roots with data, as a client names them; this role's own is the first."""
-        return self.stage.urls(self.root)
-
-    def life(self) -> int:
-        """Return how often its root came back with other contents than it had."""
-        path = self.home / "lives" / self.root
-        return path.stat().st_size if path.exists() else 0
-
-    def begin(self) -> None:
-        """Open the file of what happens, and find the roots; only in the process that plays."""
-        object.__setattr__(self, "stage", Stage.of(self.home))
-        object.__setattr__(self, "recorder", Recorder(self.home / "histories" / self.name))
-
-    def ended(self) -> bool:
-        """Return whether all is over."""
-        return (self.home / "stop").exists()
-
-    def failed(self, what: str, error: BaseException) -> None:
-        """Write down what failed."""
-        self.recorder.add(Failed(what, f"{type(error).__name__}: {error}"[:500]))
+#: How often a keeper has some of the oldest records deleted.
+_OFTEN_DELETED = 0.1
 
 
 def play(role: str, asked: Play) -> None:
@@ -125,7 +85,7 @@ def _wait_while_hanging(home: Path, name: str) -> None:
 
 def produce(asked: Play, chance: random.Random) -> None:
     """Send numbered records, a few at a time; write down what is acknowledged. After a kill the numbers go on higher."""
-    lives, number = _next_life(asked), 0
+    lives, number = asked.next_life(), 0
     writer = f"{asked.name}.{lives}"
     while not asked.ended():
         try:
@@ -137,8 +97,8 @@ def produce(asked: Play, chance: random.Random) -> None:
                     for _ in range(chance.randint(1, 5)):
                         number += 1
                         value = f"{writer}-{number}"
-                        producer.send(TOPIC, value, partition=chance.randint(0, 1)).add_done_callback(
-                            _written_down(asked, writer, value)
+                        producer.send(asked.topic, value, partition=chance.randrange(PARTITIONS)).add_done_callback(
+                            written_down(asked, writer, value)
                         )
                     time.sleep(chance.uniform(0.02, 0.2) * asked.pause)
         except (CommitLogError, OSError) as error:
@@ -146,29 +106,9 @@ def produce(asked: Play, chance: random.Random) -> None:
             time.sleep(0.2)
 
 
-def _next_life(asked: Play) -> int:
-    """Return how often this role was played before."""
-    path = asked.home / "histories" / f"{asked.name}.lives"
-    with open(path, "ab") as file:
-        file.write(b".")
-    return path.stat().st_size
-
-
-def _written_down(asked: Play, writer: str, value: str) -> Callable[[Future[object]], None]:
-    def done(future: Future[object]) -> None:
-        error = future.exception()
-        if error is not None:
-            asked.failed(f"send {value}", error)
-            return
-        found = future.result()
-        asked.recorder.add(Acked(writer, value, asked.acks, found.partition, found.offset))  # type: ignore[attr-defined]
-
-    return done
-
-
 def transact(asked: Play, chance: random.Random) -> None:
     """Write numbered batches as a query does: one that may have landed is written again under its number, whoever died."""
-    path = asked.home / "histories" / f"{asked.name}.next"
+    path = asked.note("next")
     number = int(path.read_text() or 0) if path.exists() else 0
     while not asked.ended():
         values = [f"{asked.name}-{number * _BATCH + place}" for place in range(_BATCH)]
@@ -192,35 +132,15 @@ def transact(asked: Play, chance: random.Random) -> None:
 
 
 def read(asked: Play, chance: random.Random) -> None:
-    """Read what one root shows, as it comes, and some of it again from time to time; the topic is opened again then."""
-    topic: TopicLog | None = None
-    ends, looks = dict[int, int](), 0
+    """Read what one root shows of topics, as it comes, and some of it again from time to time."""
+    readers = [Reader(asked, topic, chance) for topic in asked.topics]
     while not asked.ended():
         time.sleep(chance.uniform(0.05, 0.3) * asked.pause)
-        try:
-            again = topic is None or looks % _AGAIN_EVERY == 0
-            if again:
-                topic = asked.stage.topic(asked.root)
-            life = asked.life()
-            stored, state = topic.newest()
-            if asked.life() == life:
-                asked.recorder.add(Shown(asked.root, stored.sequence, state.log_end, life))
-            for partition, end in enumerate(state.log_end):
-                if again and (start := chance.randrange(end) if end else 0) < end:
-                    until = min(end, start + _AGAIN_OFFSETS)
-                    asked.recorder.add(read_at(asked.root, topic, partition, start, until))
-                if ends.get(partition, 0) < end:
-                    asked.recorder.add(read_at(asked.root, topic, partition, ends.get(partition, 0), end))
-                    ends[partition] = end
-            looks += 1
-        except (CommitLogError, OSError) as error:
-            asked.failed(f"read at {asked.root}", error)
-
-
-def read_at(root: str, topic: TopicLog, partition: int, start: int, end: int) -> Read:
-    """Read a range of a partition at a root."""
-    records = read_partition(topic, partition, start, end)
-    return Read(root, partition, start, end, tuple((each.offset, (each.value or b"").decode()) for each in records))
+        for reader in readers:
+            try:
+                reader.look()
+            except (CommitLogError, OSError) as error:
+                asked.failed(f"read {reader.name} at {asked.root}", error)
 
 
 def consume(asked: Play, chance: random.Random) -> None:
@@ -255,15 +175,18 @@ def _hand_out(asked: Play, consumer: Consumer) -> None:
 
 
 def keep(asked: Play, chance: random.Random) -> None:
-    """Maintain and replicate at one root, and elect another leader now and then."""
+    """Maintain and replicate at one root, and elect another leader now and then: of one topic, and of one of the others."""
     while not asked.ended():
         time.sleep(chance.uniform(0.3, 1.5))
-        what = chance.choice(("maintain", "maintain", "replicate", "replicate", "replicate", "elect"))
-        try:
-            log, all_of_it = asked.stage.log(asked.root), what != "elect" and chance.random() < 0.3
-            getattr(log, what)(*(() if all_of_it else (TOPIC,)))  # all of it: the group, too
-        except (CommitLogError, OSError, ExceptionGroup) as error:  # a group where several fail
-            asked.failed(f"{what} at {asked.root}", error)
+        for topic in (TOPIC, chance.choice((COMPACTED, RETAINED))):
+            what = chance.choice(("maintain", "maintain", "replicate", "replicate", "replicate", "elect"))
+            try:
+                log, all_of_it = asked.stage.log(asked.root), what != "elect" and chance.random() < 0.3
+                getattr(log, what)(*(() if all_of_it else (topic,)))  # all of it: the group, too
+                if topic == RETAINED and chance.random() < _OFTEN_DELETED:
+                    asked.recorders[topic].add(*delete_some(asked.stage, log, asked.root, chance))
+            except (CommitLogError, OSError, ExceptionGroup) as error:  # a group where several fail
+                asked.failed(f"{what} {topic} at {asked.root}", error)
 
 
 def operate(asked: Play, chance: random.Random) -> None:
@@ -301,4 +224,6 @@ ROLES: dict[str, Callable[[Play, random.Random], None]] = {
     "operate": operate,
     "query": query,
     "consume": consume,
+    "change": change,
+    "trail": trail,
 }

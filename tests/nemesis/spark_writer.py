@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tests.nemesis.history import Batches, Failed, Recorder
+from tests.nemesis.history import Batches, Failed, Recorder, path_of
 from tests.nemesis.stage import TOPIC, Stage
 
 ROWS = 6
@@ -54,7 +54,7 @@ def main(home: Path, name: str, root: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    stage, recorder = Stage.of(home), Recorder(home / "histories" / name)
+    stage, recorder = Stage.of(home), Recorder(path_of(home, TOPIC, name))
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
     sink = (
         rows.selectExpr(f"concat('{name}-', value) AS value")

@@ -1,4 +1,4 @@
-"""The stage: the topic, its roots by their names, and how each is opened, by every process that plays."""
+"""The stage: the topics, their roots by their names, and how each is opened, by every process that plays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_peer
 
-TOPIC = "t"
+#: The topics: what nothing is taken from; what is compacted; what retention, and people, take the oldest records of.
+TOPIC, COMPACTED, RETAINED = "t", "k", "r"
+TOPICS = (TOPIC, COMPACTED, RETAINED)
+PARTITIONS = 2
 GROUP = "g"
 DATA = ("a", "b", "c")
 METADATA = ("m", "n", "o")
@@ -57,6 +60,6 @@ class Stage:
         """Return the log, opened at one root."""
         return CommitLog.on(self.storage(root))
 
-    def topic(self, root: str) -> TopicLog:
-        """Return a handle on the topic, to read with at one root."""
-        return TopicLog(self.storage(root), TOPIC)
+    def topic(self, root: str, name: str = TOPIC) -> TopicLog:
+        """Return a handle on a topic, to read with at one root."""
+        return TopicLog(self.storage(root), name)

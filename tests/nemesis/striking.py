@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.nemesis.cast import Cast
 from tests.nemesis.disks import Disk
 from tests.nemesis.gateway import Gateway
 from tests.nemesis.operating import EMPTY, REPAIR, REPLACE, Requests
-from tests.nemesis.stage import DATA, METADATA, TOPIC, Stage
+from tests.nemesis.stage import DATA, METADATA, TOPICS, Stage
 
 #: Seconds that a fault lasts, that a disk is away for long, and between two faults.
 _LASTS, _LONG, _BETWEEN = (0.5, 6.0), (8.0, 25.0), (0.2, 2.0)
@@ -33,11 +33,8 @@ _KINDS = {
     "old": 3, "emptied": 1, "flipped": 3, "spoiled": 1,
 }  # fmt: skip
 #: Files of a root that others have, too: entries, and what they name, chunks, tables and segments.
-_SHARED = (
-    f"topics/{TOPIC}/journal/*", f"topics/{TOPIC}/*/staged/*.chunk", f"topics/{TOPIC}/*/*/*.log",
-    f"topics/{TOPIC}/*/objects/*.segment",
-)  # fmt: skip
-#: A root has so many entries before bits are flipped: what stands beside a damaged one proves which is the right one.
+_SHARED = ("topics/{}/journal/*", "topics/{}/*/staged/*.chunk", "topics/{}/*/*/*.log", "topics/{}/*/objects/*.segment")
+#: A root has so many entries of each topic before bits are flipped: what stands beside a damaged one proves which is the right one.
 _LEAST_ENTRIES = 20
 #: How often a disk is copied.
 _OFTEN_COPIED = 0.15
@@ -58,11 +55,11 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A disk that lost something when entry ``at`` was the newest, and its warden."""
+    """A disk that lost something when these were the newest entries of the topics, and its warden."""
 
     name: str
     warden: str
-    at: int
+    at: Mapping[str, int]
 
 
 class Nemesis:
@@ -155,33 +152,47 @@ class Nemesis:
     def _lose(self, what: str) -> str:
         """Have a disk lose or damage what it held, where another root keeps it; return which, or nothing."""
         name = self._chance.choice((*DATA, METADATA[0]) if what == "flipped" else DATA)
-        if self._warden() or not self._at_peace(name) or self._disks[name].newest() < _LEAST_ENTRIES:
+        if self._warden() or not self._at_peace(name) or min(self._newest(name).values()) < _LEAST_ENTRIES:
             return ""
         with self._cast.standing_still():
             wardens = [root for root in self._in_sync() if root != name and self._at_peace(root)]
             if what == "flipped":
-                wardens = [root for root in wardens if self._disks[root].newest() >= self._disks[name].newest()]
+                wardens = [root for root in wardens if self._reaches(root, self._newest(name))]
             if not wardens or not self._lost(what, self._disks[name]):
                 return ""
-        at = max(disk.newest() for disk in self._disks.values())
+        at = {topic: max(disk.newest(topic) for disk in self._disks.values()) for topic in TOPICS}
         self._watched = _Watched(name, self._chance.choice(wardens), at)
         return name
 
+    def _newest(self, name: str) -> dict[str, int]:
+        return {topic: self._disks[name].newest(topic) for topic in TOPICS}
+
+    def _reaches(self, name: str, entries: Mapping[str, int]) -> bool:
+        """Return whether a root has these entries, or newer ones, of all topics."""
+        return all(self._disks[name].newest(topic) >= number for topic, number in entries.items())
+
     def _in_sync(self) -> list[str]:
-        """Return the roots in sync; none while the disk that decides is away."""
+        """Return the roots that are in sync in all topics; none while the disk that decides is away."""
+        names = list(DATA)
         try:
-            order = self._stage.topic(METADATA[0]).journal.order()
-            state, listed = state_of(order.places.newest().entry), order.places.roots.listed()
+            for topic in TOPICS:
+                order = self._stage.topic(METADATA[0], topic).journal.order()
+                state, listed = state_of(order.places.newest().entry), order.places.roots.listed()
+                in_sync = {Path(address.url).name for address in listed.data if address.id in state.isr}
+                names = [name for name in names if name in in_sync]
         except (CommitLogError, OSError):
             return []
-        return [Path(address.url).name for address in listed.data if address.id in state.isr]
+        return names
 
     def _at_peace(self, root: str) -> bool:
         return all(each.whose != root for each in self._pending)
 
     def _lost(self, what: str, disk: Place) -> bool:
         if what == "flipped":
-            files = disk.files(*_SHARED)  # of a root that decides the entries alone
+            topic = self._chance.choice(TOPICS)
+            files = disk.files(
+                *(pattern.format(topic) for pattern in _SHARED)
+            )  # of a root that decides the entries alone
             if not files:
                 return False
             file = self._chance.choice(files)
@@ -216,7 +227,7 @@ class Nemesis:
         if self._watched is None:
             return ""
         name = self._watched.name
-        back = name in (*self._in_sync(), METADATA[0]) and self._disks[name].newest() >= self._watched.at
+        back = name in (*self._in_sync(), METADATA[0]) and self._reaches(name, self._watched.at)
         if back and not self._requests.waiting():
             self._watched = None
             return ""
