@@ -310,6 +310,11 @@ class SettleState:
     drops: tuple[str, ...] = ()
 
     @property
+    def marked(self) -> frozenset[int]:
+        """Return the partitions that are published as damaged."""
+        return frozenset(damage.partition for damage in self.damaged)
+
+    @property
     def others_from(self) -> int:
         """Return the first entry that partitions which are not damaged may still need."""
         return self.oldest_unsettled if self.ahead is None else self.ahead

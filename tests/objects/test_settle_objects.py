@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StorageError
-from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.maintain.settle import settle, settle_on
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.topic import TopicLog
@@ -150,3 +150,34 @@ def test_a_chunk_that_is_cut_short_is_damage_for_the_partitions_that_lack_it(unl
     with pytest.raises(CorruptionError, match="partition 1"):
         run(unlocked.handle())
     assert [row.end_offset for row in unlocked.settled().partitions] == [1, 0]
+
+
+def test_a_damaged_partition_is_settled_while_a_later_one_is_written(unlocked: ObjectWorld) -> None:
+    """Slices of an object ascend: what is tried again goes into one of its own, whatever the others have moved."""
+    topic = unlocked.create(2, CHUNKS)
+    append(topic, batch_of([b"a"], partition=[0]))
+    (path,) = (unlocked.path / name for name in unlocked.files(".chunk"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(CorruptionError, match="partition 0"):
+        run(unlocked.handle())
+    append(topic, batch_of([b"b"], partition=[1]))
+    with pytest.raises(CorruptionError, match="partition 0"):
+        run(unlocked.handle())
+    assert [row.end_offset for row in unlocked.settled().partitions] == [0, 1], "it holds up no other"
+    append(topic, batch_of([b"c"], partition=[1]))
+    path.write_bytes(whole)
+    assert run(unlocked.handle()) == 2
+    assert (unlocked.settled().damaged, unlocked.settled().ahead) == ((), None)
+    assert unlocked.values() == [b"a", b"b", b"c"]
+    verify(unlocked.handle())
+
+
+def test_what_a_run_finds_damaged_is_not_tried_twice(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(2, CHUNKS)
+    append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
+    (name,) = unlocked.files(".chunk")
+    path = unlocked.path / name
+    path.write_bytes(path.read_bytes()[:-5])
+    done = settle_on(unlocked.handle(), topic_id(topic))
+    assert (done.sequence, done.records, len(done.failures)) == (2, 1, 1)

@@ -40,13 +40,31 @@ def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | Non
         StorageError: nothing was published.
         OutcomeUnknownError: it may have been published; doing it again is safe.
     """
+    done, marked = _run(topic, topic_id, budget_seconds)
+    if not retry or not marked:
+        return done
+    again, _ = _run(topic, topic_id, budget_seconds, retried=True)
+    sequence, failures = again.sequence or done.sequence, (*done.failures, *again.failures)
+    return Settled(sequence, done.records + again.records, again.complete, 0, failures)
+
+
+def _run(
+    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retried: bool = False
+) -> tuple[Settled, frozenset[int]]:
+    """Fill and publish one object; return what was done, and which partitions were published as damaged before.
+
+    Args:
+        topic, topic_id, budget_seconds: see ``settle_to_object``.
+        retried: with what those have, not the others. An object is of one or the other: its slices ascend by partition,
+            and the others come first.
+    """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
     limits = SliceLimits.of(topic.config(state))
     writer = ObjectWriter(topic.storage, topic.paths(topic_id), base.sequence, limits)
     run = _ObjectRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds), writer)
     try:
-        all_pending, others = run.pending(retry=retry)
+        all_pending, others = (run.retried(), []) if retried else run.pending(retry=False)
         written = _finish(topic, topic_id, run, writer)
     except BaseException:
         writer.discard()
@@ -55,7 +73,8 @@ def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | Non
     published = topic.change(topic_id, run.operation(written, all_pending, others))
     now = topic.settled(topic_id)[1]
     complete = now.others_from > stored.sequence
-    return Settled(published.sequence if published else None, run.moved if published else 0, complete, 0, failures)
+    done = Settled(published.sequence if published else None, run.moved if published else 0, complete, 0, failures)
+    return done, before.marked
 
 
 def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:

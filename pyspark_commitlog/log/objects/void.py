@@ -65,7 +65,7 @@ def give_up(
 
 def _check_settled(topic: TopicLog, given_up: Sequence[GivenUp], settled: SettleState) -> None:
     """Refuse to give up by force what a settler may move at this very moment: what no damage stops."""
-    stopped = {damage.partition for damage in settled.damaged}
+    stopped = settled.marked
     for lost in given_up:
         end = settled.partition(lost.partition).end_offset
         if lost.end > end and lost.partition not in stopped:

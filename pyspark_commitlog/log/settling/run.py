@@ -79,13 +79,16 @@ class SettleRun:
             retry: whether partitions that are published as damaged are tried again. Where they are not, and there are
                 some, the first list is empty.
         """
-        before = self._before
-        marked = frozenset(damage.partition for damage in before.damaged)
-        others = self.move(before.others_from, [p for p in range(self._state.partitions) if p not in marked])
+        marked = self._before.marked
+        others = self.move(self._before.others_from, [p for p in range(self._state.partitions) if p not in marked])
         all_pending = [] if marked else others
         if marked and retry:
-            all_pending = self.move(before.oldest_unsettled, sorted(marked))
+            all_pending = self.retried()
         return all_pending, others
+
+    def retried(self) -> list[Pending]:
+        """Move the partitions that are published as damaged; return the entries from the oldest unsettled on."""
+        return self.move(self._before.oldest_unsettled, sorted(self._before.marked))
 
     def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
         """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
