@@ -594,6 +594,26 @@ def test_a_round_that_was_cut_off_counts_as_compaction(fast_path: Path, monkeypa
     assert b"old" not in values or None in values
 
 
+@pytest.mark.parametrize("unknown", ["", "b"], ids=["appended", "objects"])
+@pytest.mark.parametrize("damage", [flip, remove])
+def test_a_manifest_that_is_lost_is_left_and_said(
+    fast_path: Path, damage: Callable[[Path, Random], None], unknown: str
+) -> None:
+    """Each root has its own, and a copy that took a disk's place lacks what was made since: the root is to start over."""
+    roots = Replicated(fast_path, unknown=unknown)
+    roots.create(config={**CONFIG, **COMPACTED, "segment.bytes": 30_000})
+    for n in range(6):
+        write_key(roots, b"%d" % (n % 2), LARGE[n % 4], "b", "b")
+        roots.clock.advance(2000)
+    stale = roots.at("b")
+    manifest = stale.settled(stale.newest()[1].topic_id)[1].partition(0).manifest
+    assert manifest is not None
+    (path,) = (roots.path / "b").glob(f"topics/t/*/manifests/{manifest.name}*")
+    damage(path, Random(1))
+    (left,) = roots.log("b").repair("t").left
+    assert path.name in left
+
+
 def test_maintain_repairs_what_it_can_not_settle(roots: Replicated) -> None:
     roots.create()
     roots.write(LARGE[0], everywhere=True)

@@ -11,12 +11,12 @@ superseded. Where it has not seen them they are cut out of this root's own frame
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
+from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError, missing
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.journal import Stored
@@ -67,7 +67,7 @@ def mend_segments(
 
     Raises:
         ConflictError: a settler holds the lock all the time, or swapped what is damaged: run it again.
-        CorruptionError: a manifest is damaged.
+        CorruptionError: a manifest is damaged, or missing.
         TopicChangedError: the topic was deleted or made again.
     """
     topic.forget_defaults()
@@ -110,7 +110,7 @@ class _Mending:
     def mend_files(self, *, void_only: bool) -> MendedSegments:
         """Write partitions again, one after the other, under the settlers' lock; publish them together."""
         topic, settled = self.topic, self.settled
-        damaged = {} if void_only else damaged_fragments(topic, settled, self.state.topic_id, None)
+        damaged = {} if void_only else self._named(lambda: damaged_fragments(topic, settled, self.state.topic_id, None))
         damaged = self._all_damage(damaged, void_only=void_only)
         if not damaged:
             return MendedSegments()
@@ -132,10 +132,22 @@ class _Mending:
             raise _overtaken(topic)
         return done
 
+    def _named(self, damage: Callable[[], dict[int, list[Fragment]]]) -> dict[int, list[Fragment]]:
+        """Return the damage that is looked for; a named manifest that is gone is some, which ends the search.
+
+        That is so where this root was set back to a copy of before, as a settler had made it.
+        """
+        try:
+            return damage()
+        except FileNotFoundError as error:
+            newest, _ = self.topic.settled(self.state.topic_id)
+            raise missing(error) if newest.sequence == self.base.sequence else _overtaken(self.topic) from error
+
     def mend_objects(self, *, void_only: bool) -> MendedSegments:
         """Do so where nothing can be appended: partitions that share an object are written again together, or none."""
         topic, settled = self.topic, self.settled
-        damaged = {} if void_only else Salvage(topic, self.state, self.base, settled).fragments(None)
+        salvage = partial(Salvage, topic, self.state, self.base, settled)
+        damaged = {} if void_only else self._named(lambda: salvage().fragments(None))
         damaged = self._all_damage(damaged, void_only=void_only)
         tries = {partition: list(self._tries(partition, some)) for partition, some in damaged.items()}
         left = MendedSegments()
@@ -149,7 +161,7 @@ class _Mending:
             remaining = ByPartition({partition: each.frames for partition, each in chosen.items()})
             lost = {partition: each.lost for partition, each in chosen.items()}
             try:
-                swaps = Salvage(topic, self.state, self.base, settled, remaining).write(lost)
+                swaps = salvage(remaining).write(lost)
             except LackingError as error:
                 self.failures[error.partition].append(str(error))
                 del tries[error.partition][0]
