@@ -190,7 +190,7 @@ def retained_faults(histories: Iterable[Sequence[Event]], final: _Final, least: 
         *out_of_order(acked),
         *parted(final),
         *below_start(found),
-        *skipped(known, of_kind(found, Polled)),
+        *skipped(known, of_kind(found, Polled), set_back=any(shown.life for shown in of_kind(found, Shown))),
         *not_deleted(of_kind(found, Deleted), starts),
         *told_wrongly(of_kind(found, Overtaken), starts),
         *too_many(of_kind(found, Shown), least),
@@ -232,14 +232,17 @@ def below_start(histories: Iterable[Sequence[Event]]) -> list[str]:
     return found
 
 
-def skipped(known: Mapping[Place, str], polled: Iterable[Polled]) -> list[str]:
-    """A consumer is handed out all from its position on, but for what is deleted by then."""
+def skipped(known: Mapping[Place, str], polled: Iterable[Polled], *, set_back: bool) -> list[str]:
+    """A consumer is handed out all from its position on, but for what is deleted by then.
+
+    Where a root was ``set_back`` it may go back to where the copy ends, and is handed out all from there on.
+    """
     places, found = sorted(known), []
     for each in polled:
         offsets = [offset for offset, _ in each.records]
-        if offsets != sorted(set(offsets)) or min(offsets) < each.position:
+        if offsets != sorted(set(offsets)) or (min(offsets) < each.position and not set_back):
             found.append(f"a consumer at {each.position} was handed out {offsets}")
-        first, end = max(each.position, each.start), max(offsets) + 1
+        first, end = max(min(each.position, *offsets), each.start), max(offsets) + 1
         low, high = bisect_left(places, (each.partition, first)), bisect_left(places, (each.partition, end))
         if passed := {at for _, at in places[low:high]}.difference(offsets):
             found.append(f"a consumer was not handed out {sorted(passed)[:20]} of partition {each.partition}: {each}")

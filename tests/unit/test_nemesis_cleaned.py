@@ -171,6 +171,9 @@ def test_a_consumer_passes_over_records_that_are_there() -> None:
     assert "was not handed out [4] of partition 0" in of_retained(Polled(0, 2, ROWS[5:7], 4))
     assert "was not handed out [7] of partition 0" in of_retained(Polled(0, 6, (ROWS[6], ROWS[8]), 4))
     assert "a consumer at 6 was handed out [5]" in of_retained(Polled(0, 6, ROWS[5:6], 4))
+    back = Shown("b", 1, (1,), 1, (0,))
+    assert of_retained(back, Polled(0, 6, ROWS[4:6], 0)) == "", "it may go back where a root was set back"
+    assert "was not handed out [5]" in of_retained(back, Polled(0, 6, (ROWS[4], ROWS[6]), 0)), "but skips nothing then"
     assert "a consumer at 4 was handed out [5, 4]" in of_retained(Polled(0, 4, (ROWS[5], ROWS[4]), 4))
 
 
