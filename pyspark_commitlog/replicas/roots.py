@@ -372,7 +372,8 @@ class Roots:
         if now - self._asked < _ASKED_SECONDS:
             return False
         found = self.compare(again=True)
-        self._asked = self._asked if found else now
+        if not found:
+            self._asked = now
         return found
 
     def _read_again(self) -> None:

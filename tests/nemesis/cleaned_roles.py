@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pyspark_commitlog import CommitLog, Consumer, Producer, TopicPartition
 from pyspark_commitlog.errors import CommitLogError, OffsetOutOfRangeError
 from tests.nemesis.history import Deleted, Overtaken, Polled, Sent
-from tests.nemesis.playing import Play, written_down
+from tests.nemesis.playing import Play, keep_sending, written_down
 from tests.nemesis.reading import NUMBERED, keyed
 from tests.nemesis.stage import PARTITIONS, RETAINED, Stage
 
-_DELIVERY_MS = 60_000
 #: A life writes to keys of its own: some all its life, and so many others at a time, which are left after so many records.
 _KEPT_KEYS, _KEYS, _RECORDS = 3, 5, 60
 _OFTEN_KEPT, _OFTEN_DELETED = 0.3, 0.15
@@ -29,19 +28,7 @@ def change(asked: Play, chance: random.Random) -> None:
     """Send numbered values of keys, and delete some keys; what may land is written down before it is sent."""
     writer = f"{asked.name}.{asked.next_life()}"
     changes = _changes(writer, chance)
-    while not asked.ended():
-        try:
-            options = asked.stage.options
-            with Producer(
-                asked.urls, storage_options=options, acks=asked.acks, delivery_timeout_ms=_DELIVERY_MS
-            ) as producer:
-                while not asked.ended():
-                    for _ in range(chance.randint(1, 5)):
-                        _send(asked, producer, writer, *next(changes))
-                    time.sleep(chance.uniform(0.02, 0.2) * asked.pause)
-        except (CommitLogError, OSError) as error:
-            asked.failed("change", error)
-            time.sleep(0.2)
+    keep_sending(asked, chance, "change", lambda producer: _send(asked, producer, writer, *next(changes)))
 
 
 def _changes(writer: str, chance: random.Random) -> Iterator[tuple[int, int, bool]]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark_commitlog import Producer
+from pyspark_commitlog.errors import CommitLogError
 from tests.nemesis.history import Acked, Failed, Recorder, path_of
 from tests.nemesis.stage import TOPIC, Stage
+
+_DELIVERY_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,23 @@ class Play:
     def failed(self, what: str, error: BaseException) -> None:
         """Write down what failed."""
         self.recorder.add(Failed(what, f"{type(error).__name__}: {error}"[:500]))
+
+
+def keep_sending(asked: Play, chance: random.Random, what: str, send: Callable[[Producer], None]) -> None:
+    """Send a few records at a time, until all is over; a producer that ends with an error is followed by another."""
+    while not asked.ended():
+        try:
+            options = asked.stage.options
+            with Producer(
+                asked.urls, storage_options=options, acks=asked.acks, delivery_timeout_ms=_DELIVERY_MS
+            ) as producer:
+                while not asked.ended():
+                    for _ in range(chance.randint(1, 5)):
+                        send(producer)
+                    time.sleep(chance.uniform(0.02, 0.2) * asked.pause)
+        except (CommitLogError, OSError) as error:
+            asked.failed(what, error)
+            time.sleep(0.2)
 
 
 def written_down(asked: Play, writer: str, value: str) -> Callable[[Future[object]], None]:

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -26,14 +27,13 @@ from pyspark_commitlog.storage.local import LocalStorage
 from tests.nemesis.cleaned_roles import change, delete_some, trail
 from tests.nemesis.history import Acked, Committed, Read
 from tests.nemesis.operating import Requests
-from tests.nemesis.playing import Play, written_down
+from tests.nemesis.playing import Play, keep_sending, written_down
 from tests.nemesis.reading import Reader
 from tests.nemesis.stage import COMPACTED, GROUP, PARTITIONS, RETAINED, TOPIC
 from tests.support.records import batch_of, stage
 from tests.support.syscalls import CHANGING, telling
 
 _SLOW_SECONDS = 0.05
-_DELIVERY_MS = 60_000
 _BATCH = 3
 #: How often a keeper has some of the oldest records deleted.
 _OFTEN_DELETED = 0.1
@@ -85,25 +85,14 @@ def _wait_while_hanging(home: Path, name: str) -> None:
 
 def produce(asked: Play, chance: random.Random) -> None:
     """Send numbered records, a few at a time; write down what is acknowledged. After a kill the numbers go on higher."""
-    lives, number = asked.next_life(), 0
-    writer = f"{asked.name}.{lives}"
-    while not asked.ended():
-        try:
-            options = asked.stage.options
-            with Producer(
-                asked.urls, storage_options=options, acks=asked.acks, delivery_timeout_ms=_DELIVERY_MS
-            ) as producer:
-                while not asked.ended():
-                    for _ in range(chance.randint(1, 5)):
-                        number += 1
-                        value = f"{writer}-{number}"
-                        producer.send(asked.topic, value, partition=chance.randrange(PARTITIONS)).add_done_callback(
-                            written_down(asked, writer, value)
-                        )
-                    time.sleep(chance.uniform(0.02, 0.2) * asked.pause)
-        except (CommitLogError, OSError) as error:
-            asked.failed("produce", error)
-            time.sleep(0.2)
+    writer, numbers = f"{asked.name}.{asked.next_life()}", count(1)
+
+    def send(producer: Producer) -> None:
+        value = f"{writer}-{next(numbers)}"
+        sent = producer.send(asked.topic, value, partition=chance.randrange(PARTITIONS))
+        sent.add_done_callback(written_down(asked, writer, value))
+
+    keep_sending(asked, chance, "produce", send)
 
 
 def transact(asked: Play, chance: random.Random) -> None:

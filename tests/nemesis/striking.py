@@ -190,9 +190,8 @@ class Nemesis:
     def _lost(self, what: str, disk: Place) -> bool:
         if what == "flipped":
             topic = self._chance.choice(TOPICS)
-            files = disk.files(
-                *(pattern.format(topic) for pattern in _SHARED)
-            )  # of a root that decides the entries alone
+            shared = (pattern.format(topic) for pattern in _SHARED)
+            files = disk.files(*shared)  # of a root that decides the entries alone
             if not files:
                 return False
             file = self._chance.choice(files)

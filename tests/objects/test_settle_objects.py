@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StorageError
@@ -141,12 +143,19 @@ def test_a_small_chunk_of_several_partitions_is_read_once(unlocked: ObjectWorld)
     verify(unlocked.handle())
 
 
+def cut_short(world: ObjectWorld) -> tuple[Path, bytes]:
+    """Cut the end off the only chunk; return where it is, and its bytes of before."""
+    (name,) = world.files(".chunk")
+    path = world.path / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    return path, whole
+
+
 def test_a_chunk_that_is_cut_short_is_damage_for_the_partitions_that_lack_it(unlocked: ObjectWorld) -> None:
     topic = unlocked.create(2, CHUNKS)
     append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
-    (name,) = unlocked.files(".chunk")
-    path = unlocked.path / name
-    path.write_bytes(path.read_bytes()[:-5])
+    cut_short(unlocked)
     with pytest.raises(CorruptionError, match="partition 1"):
         run(unlocked.handle())
     assert [row.end_offset for row in unlocked.settled().partitions] == [1, 0]
@@ -156,9 +165,7 @@ def test_a_damaged_partition_is_settled_while_a_later_one_is_written(unlocked: O
     """Slices of an object ascend: what is tried again goes into one of its own, whatever the others have moved."""
     topic = unlocked.create(2, CHUNKS)
     append(topic, batch_of([b"a"], partition=[0]))
-    (path,) = (unlocked.path / name for name in unlocked.files(".chunk"))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-5])
+    path, whole = cut_short(unlocked)
     with pytest.raises(CorruptionError, match="partition 0"):
         run(unlocked.handle())
     append(topic, batch_of([b"b"], partition=[1]))
@@ -176,8 +183,6 @@ def test_a_damaged_partition_is_settled_while_a_later_one_is_written(unlocked: O
 def test_what_a_run_finds_damaged_is_not_tried_twice(unlocked: ObjectWorld) -> None:
     topic = unlocked.create(2, CHUNKS)
     append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
-    (name,) = unlocked.files(".chunk")
-    path = unlocked.path / name
-    path.write_bytes(path.read_bytes()[:-5])
+    cut_short(unlocked)
     done = settle_on(unlocked.handle(), topic_id(topic))
     assert (done.sequence, done.records, len(done.failures)) == (2, 1, 1)
