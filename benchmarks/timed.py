@@ -17,11 +17,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.log.read import reader
 from pyspark_commitlog.log.write import partitioner, staging
 from pyspark_commitlog.spark.read import spark_rows
@@ -42,8 +41,8 @@ _FUNCTIONS = [
     (partitioner.Partitioner, "assign", "partitions"),
     (staging, "_joined", "take, concat"),
     (columns, "encode", "compress, to Arrow IPC"),
-    (google_crc32c, "extend", "CRC"),
-    (google_crc32c, "value", "CRC"),
+    (frame, "crc32c", "CRC"),
+    (local_files, "crc32c", "CRC"),
     (local_files.LocalOutputFile, "write", "file write"),
     (local_files.LocalOutputFile, "close", FILE),
     (local.LocalStorage, "create", FILE),

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import google_crc32c
 import msgspec
+from awscrt.checksums import crc32c
 from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
@@ -63,7 +63,7 @@ class Checked:
     @classmethod
     def of(cls, data: bytes) -> Checked:
         """Return length and CRC of ``data``."""
-        return cls(len(data), google_crc32c.value(data))
+        return cls(len(data), crc32c(data))
 
     @property
     def at_most(self) -> int:
@@ -141,7 +141,7 @@ def encode(entry: Entry, inline: bytes = b"") -> bytes:
 def seal(fields: Json) -> bytes:
     """Return a JSON object as one line that ends with its CRC-32C."""
     covered = to_json_bytes(fields)[:-1]
-    return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+    return covered + b',"crc":"%08x"}\n' % crc32c(covered)
 
 
 def check_seal(line: bytes, where: str) -> bytes:
@@ -153,7 +153,7 @@ def check_seal(line: bytes, where: str) -> bytes:
     covered, tail = line[: -_TAIL_BYTES - 1], _TAIL.fullmatch(line[-_TAIL_BYTES - 1 : -1])
     if tail is None or not line.endswith(b"\n"):
         raise CorruptionError(f"{where}: the line is cut off after {len(line)} bytes; restore the file")
-    crc = google_crc32c.value(covered)
+    crc = crc32c(covered)
     if crc != int(tail[1], 16):
         raise CorruptionError(f"{where}: CRC-32C is {crc:08x}, expected {tail[1].decode()}; restore the file")
     return covered

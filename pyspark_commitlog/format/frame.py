@@ -30,8 +30,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format import varint
@@ -234,7 +234,7 @@ def pieces(
     before = b"".join((covered, varint.encode(length), head))
     crc = 0
     for part in (before, message, headers):
-        crc = google_crc32c.extend(crc, part)
+        crc = crc32c(part, crc)
     size = len(before) + message.size + len(headers) + _CRC_COUNTS_FROM
     stamp = _STAMP.pack(base_offset, size - _LENGTH_COUNTS_FROM, leader_epoch)
     return Pieces(b"".join((stamp, bytes((MAGIC,)), _CRC.pack(crc), before)), message, headers)
@@ -308,7 +308,7 @@ def open_payload(frame: Frame) -> Payload:
         CorruptionError: the CRC differs, or the record inside does not parse.
         UnsupportedError: a payload kind or version of a newer release.
     """
-    crc = google_crc32c.value(frame.buffer.slice(_CRC_COUNTS_FROM))
+    crc = crc32c(frame.buffer.slice(_CRC_COUNTS_FROM))
     if crc != frame.crc:
         raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {crc:08x}, expected {frame.crc:08x}")
     try:

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns
@@ -278,7 +278,7 @@ def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
     """Return the CRC-32C of ``length`` bytes of a file, read in windows; none is mapped, see ``unmapped``."""
     crc = 0
     for window in windows(storage, path, start, start + length):
-        crc = google_crc32c.extend(crc, window)
+        crc = crc32c(window, crc)
     return crc
 
 

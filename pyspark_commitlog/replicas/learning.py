@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-import google_crc32c
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.anchor import Moment
 from pyspark_commitlog.errors import (
@@ -382,7 +382,7 @@ def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes]:
             raise _DonorError(f"{donor.url}: {error}") from error
         if not len(piece):
             break
-        crc, position = google_crc32c.extend(crc, piece), position + len(piece)
+        crc, position = crc32c(piece, crc), position + len(piece)
         if position < checked.length:
             yield piece
     if (position, crc) != (checked.length, checked.crc):

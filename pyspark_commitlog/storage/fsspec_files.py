@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 #: Instances that are kept for another use: as many threads read at once.
 _KEPT = 16
@@ -75,7 +75,7 @@ class SpooledOutputFile:
         """Append pieces."""
         for piece in pieces:
             data = pa.py_buffer(piece)
-            self._crc = google_crc32c.extend(self._crc, data)
+            self._crc = crc32c(data, self._crc)
             self._length += data.size
             self._file.write(memoryview(data).cast("B"))
 

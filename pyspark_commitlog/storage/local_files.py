@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from weakref import WeakSet
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import SyncFailedError
 from pyspark_commitlog.storage.base import TEMPORARY
@@ -59,7 +59,7 @@ class LocalOutputFile:
             _write_back(self._file.fileno(), self._sent, self._length)
             self._sent = self._length
         for piece in pieces:
-            self._crc = google_crc32c.extend(self._crc, pa.py_buffer(piece))
+            self._crc = crc32c(pa.py_buffer(piece), self._crc)
         if len(_filling) > limits().files // 2:
             self._put_aside()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.storage.object_errors import explained
 
@@ -33,7 +33,7 @@ class ObjectOutputFile:
         with explained(self._url, f"write {self._name}"):
             for piece in pieces:
                 data = pa.py_buffer(piece)
-                self._crc = google_crc32c.extend(self._crc, data)
+                self._crc = crc32c(data, self._crc)
                 self._length += data.size
                 self._writer.write(memoryview(data).cast("B"))
 

@@ -27,6 +27,9 @@ LONG_BLOCK_BYTES = 2 * BLOCK_BYTES
 _LONG_BYTES = 8 * BLOCK_BYTES
 #: A rest after a block that is smaller than this part of it comes with it.
 _REST_PART = 4
+#: A reader begins with this part of what all may hold, so that those which begin with it get as much; and has the more
+#: under way the more was read.
+_FIRST_PART = 4
 #: What a reader that may stop anywhere asks for first, and the most that it has under way.
 FIRST_BYTES = 2**20
 MOST_CAREFUL_BYTES = 4 * BLOCK_BYTES
@@ -167,7 +170,8 @@ class ReadAhead:
         self._ranges: deque[Range] = deque()
         self._blocks: deque[_Block] = deque()
         self._held = 0
-        self._most = FIRST_BYTES if careful else None
+        self._careful = careful
+        self._most = FIRST_BYTES if careful else max(LEAST_BYTES, limits().read_ahead_bytes // _FIRST_PART)
         self._shared = _shared
         self._open = True
         self._shared.budget.join()
@@ -216,8 +220,7 @@ class ReadAhead:
         """Drop the blocks before a position, and have the ranges begin there where none holds it."""
         while self._blocks and not _holds(self._blocks[0], path, position):
             self._drop()
-            if self._most is not None:
-                self._most = min(self._most * 2, MOST_CAREFUL_BYTES)
+            self._most = min(self._most * 2, MOST_CAREFUL_BYTES if self._careful else limits().read_ahead_bytes)
         if self._blocks:
             return
         if not self._ranges:
@@ -247,8 +250,7 @@ class ReadAhead:
         return last.path == path and bool(self._ranges) and _holds(self._ranges[0], path, last.end)
 
     def _allowed(self) -> int:
-        share = self._shared.budget.share()
-        return share if self._most is None else min(share, self._most)
+        return min(self._shared.budget.share(), self._most)
 
     def _cut(self, least: int) -> bool:
         """Have the next block fetched, of ``least`` bytes at least; return whether there is room for it."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pytest
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import (
     AccessDeniedError,
@@ -195,7 +195,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     change(body)
     del body["crc"]
     covered = json.dumps(body, separators=(",", ":")).encode()[:-1]
-    path.write_bytes(covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered))
+    path.write_bytes(covered + b',"crc":"%08x"}\n' % crc32c(covered))
 
 
 def cut_off(path: Path) -> None:

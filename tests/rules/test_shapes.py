@@ -11,8 +11,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pytest
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import to_json_bytes
@@ -47,7 +47,7 @@ def sealed(body: dict[str, Any]) -> bytes:
     covered = json.dumps(
         {name: value for name, value in body.items() if name != "crc"}, separators=(",", ":")
     ).encode()[:-1]
-    return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+    return covered + b',"crc":"%08x"}\n' % crc32c(covered)
 
 
 def change_entry(path: Path, change: Change) -> None:
@@ -160,14 +160,14 @@ def test_tables_beside_entries_are_checked_too(world: World, kind: str, monkeypa
         path = world.path / next(path for path in world.files("side/"))
         side = path.with_name(path.name.rpartition(".")[0] + ".writers")
         side.write_bytes(data)
-        named = {"file": side.name, "length": len(data), "crc": f"{google_crc32c.value(data):08x}"}
+        named = {"file": side.name, "length": len(data), "crc": f"{crc32c(data):08x}"}
         change_entry(newest(world, JOURNAL), lambda b: b["state"]["writers"].update(snapshot=named))
         topic = world.handle()
         with pytest.raises(CorruptionError, match=r"writers: .*>= -1"):
             topic.snapshot(topic.newest()[1])
         return
     data = to_json_bytes(rows[kind])
-    named_as = {"length": len(data), "crc": f"{google_crc32c.value(data):08x}"}
+    named_as = {"length": len(data), "crc": f"{crc32c(data):08x}"}
     if kind == "manifests":
         path = newest(world, "manifests/")
         path.write_bytes(data)

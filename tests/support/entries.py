@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import google_crc32c
+from awscrt.checksums import crc32c
 
 
 def rewrite(path: Path, change: Callable[[dict[str, object]], None]) -> None:
@@ -15,4 +15,4 @@ def rewrite(path: Path, change: Callable[[dict[str, object]], None]) -> None:
     del fields["crc"]
     change(fields)
     covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
-    path.write_bytes(covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered))
+    path.write_bytes(covered + b',"crc":"%08x"}\n' % crc32c(covered))

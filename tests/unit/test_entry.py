@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import google_crc32c
 import pytest
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format import entry as codec
@@ -37,7 +37,7 @@ def resealed(**changes: Any) -> bytes:
     fields = {**json.loads(line_of(codec.encode(ENTRY))), **changes}
     del fields["crc"]
     covered = json.dumps(fields, separators=(",", ":")).encode()[:-1]
-    return covered + b',"crc":"%08x"}\n' % google_crc32c.value(covered)
+    return covered + b',"crc":"%08x"}\n' % crc32c(covered)
 
 
 def test_decodes_what_it_encoded() -> None:
@@ -59,7 +59,7 @@ def test_is_one_line_of_ascii_json_that_ends_with_its_crc() -> None:
 
     assert line.isascii()
     assert line.count(b"\n") == 1
-    assert json.loads(tail.rstrip(b"}\n")) == f"{google_crc32c.value(covered):08x}"
+    assert json.loads(tail.rstrip(b"}\n")) == f"{crc32c(covered):08x}"
     assert json.loads(line)["state"] == ENTRY.body["state"]
 
 

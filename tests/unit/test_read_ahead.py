@@ -162,7 +162,26 @@ def test_a_reader_holds_no_more_than_its_share(tmp_path: Path, monkeypatch: pyte
     data = a_file(storage, 300 * KIB)
     readers = [reading(storage, Range("file", 0, len(data))) for _ in range(2)]
     readers[0].window("file", 0, 61, len(data))
+    assert held_bytes() == 8 * KIB, "of the 10 KiB that it begins with one whole block"
+    assert all_of(readers[0], "file", 0, 100 * KIB, KIB) == data[: 100 * KIB]
     assert held_bytes() == 16 * KIB, "of its 20 KiB two whole blocks"
+
+
+def test_readers_that_begin_one_after_the_other_get_as_much(tmp_path: Path) -> None:
+    storage = RemoteStorage(tmp_path)
+    data = a_file(storage, 300 * KIB)
+    held, readers = [0], []
+    for _ in range(4):
+        readers.append(reading(storage, Range("file", 0, len(data))))
+        readers[-1].window("file", 0, 61, len(data))
+        held.append(held_bytes())
+    assert [after - before for before, after in pairwise(held)] == [32 * KIB] * 4
+    for ahead in readers:
+        ahead.close()
+    ahead = reading(storage, Range("file", 0, len(data)))
+    assert all_of(ahead, "file", 0, 100 * KIB, KIB) == data[: 100 * KIB]
+    assert held_bytes() > 100 * KIB, "one that reads alone holds what all may"
+    ahead.close()
 
 
 def test_without_a_limit_s_room_a_reader_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,16 +259,28 @@ def test_a_reader_that_is_let_go_of_gives_back_what_it_held(tmp_path: Path) -> N
     assert read_ahead._shared.budget.share() == 128 * KIB
 
 
-def test_a_forked_child_fetches_for_itself(tmp_path: Path) -> None:
+def test_a_forked_child_fetches_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 100 * KIB)
+    real, parent, begun, may = storage.map, os.getpid(), threading.Event(), threading.Event()
+
+    def late(path: str, start: int, length: int) -> pa.Buffer:
+        if start and os.getpid() == parent:
+            begun.set()
+            may.wait(30)
+        return real(path, start, length)
+
+    monkeypatch.setattr(storage, "map", late)
     ahead = reading(storage, Range("file", 0, len(data)))
     ahead.window("file", 0, 61, len(data))
+    assert begun.wait(30), "a thread is fetching, which is not there in the child"
     child = os.fork()
     if not child:
-        signal.alarm(30)  # if it waits for its parent's threads
+        signal.alarm(10)  # if it waits for its parent's threads
         os._exit(int(all_of(ahead, "file", 100, len(data), 900) != data[100:]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    exited = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    may.set()
+    assert exited == 0
 
 
 def test_local_disks_are_mapped_as_ever(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns
@@ -52,7 +52,7 @@ def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
 def segment(directory: SegmentDir, base: int, end: int, *frames: bytes) -> Sealed:
     """Write a segment."""
     data = b"".join(frames)
-    sealed = Sealed(base, end, 1, len(data), google_crc32c.value(data), 0, 0, 0)
+    sealed = Sealed(base, end, 1, len(data), crc32c(data), 0, 0, 0)
     directory.storage.write_once(directory.paths.segment_file(0, sealed.stem, "log"), data)
     return sealed
 

@@ -22,12 +22,14 @@ from tests.support.records import batch_of, read_partition, stage
 
 PARTITIONS = 3
 PIECE_BYTES = 2**16
+LONG_PIECE_BYTES = 2**17
 
 
 @pytest.fixture
 def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicLog:
     """A topic whose tasks hold 64 KiB of finished frames at most."""
     monkeypatch.setattr(staging, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(staging, "LONG_PIECE_BYTES", LONG_PIECE_BYTES)
     monkeypatch.setattr(staging, "GATHER_BYTES", 2**14)
     monkeypatch.setattr(staging, "BUFFER_BYTES", 2**16)
     log = CommitLog(tmp_path)
@@ -104,11 +106,24 @@ class Watched(LocalStorage):
         return output
 
 
+class WatchedWithoutAppend(Watched):
+    """As an object store."""
+
+    can_append = False  # type: ignore[assignment]
+
+
 def test_finished_frames_are_written_before_they_are_many(topic: TopicLog, tmp_path: Path) -> None:
     storage = Watched(tmp_path)
     stage(TopicLog(storage, "t"), *records(1000))
     assert len(storage.writes) >= 4
     assert max(storage.writes) <= PIECE_BYTES + 2**15  # and the frame that made them as many
+
+
+def test_without_append_more_is_written_together(topic: TopicLog, tmp_path: Path) -> None:
+    """Each extent that is read is a request there."""
+    storage = WatchedWithoutAppend(tmp_path)
+    stage(TopicLog(storage, "t"), *records(1000))
+    assert PIECE_BYTES + 2**15 < max(storage.writes) <= LONG_PIECE_BYTES + 2**15
 
 
 def test_a_task_that_is_given_up_leaves_nothing(topic: TopicLog, tmp_path: Path) -> None:

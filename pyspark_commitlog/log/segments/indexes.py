@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-import google_crc32c
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import (
@@ -110,7 +110,7 @@ def _walked(directory: SegmentDir, segment: Active | Sealed, end_offset: int, in
         for located in walk(directory.storage, span):
             check(located, span)
             following = located.next_offset
-            found_crc = google_crc32c.extend(found_crc, located.frame.buffer)
+            found_crc = crc32c(located.frame.buffer, found_crc)
             growing.append(stamped(located.frame, None))
     except FileNotFoundError as error:
         raise _damaged(directory, following, f"{path} position {growing.length}: the file is missing") from error

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, StorageError
@@ -186,7 +186,7 @@ class SliceWriter:
             )
         self._growing.append(frame)
         for piece in frame.pieces:
-            self._crc = google_crc32c.extend(self._crc, piece)
+            self._crc = crc32c(piece, self._crc)
         self._gathered += frame.pieces
         self._gathered_bytes += frame.length
         self.next_offset = frame.last_offset + 1
@@ -209,8 +209,8 @@ class SliceWriter:
         self._target.write([index, times])
         parts = [
             Part(LOG, growing.length, self._crc),
-            Part(INDEX, len(index), google_crc32c.value(index)),
-            Part(TIMEINDEX, len(times), google_crc32c.value(times)),
+            Part(INDEX, len(index), crc32c(index)),
+            Part(TIMEINDEX, len(times), crc32c(times)),
         ]
         base, latest = growing.index.base_offset, growing.index.max_timestamp
         least, lateness = growing.min_timestamp, growing.lateness

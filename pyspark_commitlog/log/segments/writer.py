@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import google_crc32c
 import pyarrow as pa
+from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
@@ -100,7 +100,7 @@ class _Files:
         if is_first:
             self.growing.roll_from(self._clock.now_ms())
         for piece in frame.pieces:
-            self._crc = google_crc32c.extend(self._crc, piece)
+            self._crc = crc32c(piece, self._crc)
         self._gathered += frame.pieces
         self._gathered_bytes += frame.length
         if self._gathered_bytes >= _WRITE_BYTES:

@@ -1,8 +1,8 @@
 """Stage: one write task turns its records into frames, grouped by partition, in chunks (or inline).
 
-Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES``. When they
-reach it they are written to the task's chunk, by partition; more extents of the same partitions may follow. The
-chunk gets its name, and becomes visible, when it is whole and synced.
+Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES`` (without
+append ``LONG_PIECE_BYTES``). When they reach it they are written to the task's chunk, by partition; more extents of the
+same partitions may follow. The chunk gets its name, and becomes visible, when it is whole and synced.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ BUFFER_BYTES = 48 * 2**20
 #: memory than its rows.
 SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
-#: Finished frames that are written to the chunk together, bytes.
+#: Finished frames that are written to the chunk together, bytes; and where each extent that is read is a request: there
+#: those of a partition lie the longer one after the other.
 PIECE_BYTES = 8 * 2**20
+LONG_PIECE_BYTES = 4 * PIECE_BYTES
 #: Frames that another thread may lag by, and the rows, in bytes, that are worth handing to it.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
@@ -137,6 +139,7 @@ class Stager:
         self._checksum = 0 if summed else None
         self._durable, self._aside = durable or not storage.can_append, aside
         self._storage, self._paths, self._sequence = storage, paths, sequence
+        self._piece_bytes = PIECE_BYTES if storage.can_append else LONG_PIECE_BYTES
         self._partitioner = partitioner
         self._limits = Limits.of(paths.name, state.partitions, config)
         self._frame_bytes = config.number("batch.size")
@@ -251,7 +254,7 @@ class Stager:
         self._finished_bytes += size
         self._rows[partition] += batch.num_rows
         self._collect(FRAMES_ASIDE if self._aside is not None else 0)
-        if self._finished_bytes >= PIECE_BYTES:
+        if self._finished_bytes >= self._piece_bytes:
             self._write_piece()
 
     def _collect(self, left: int) -> None:
