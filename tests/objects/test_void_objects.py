@@ -138,6 +138,16 @@ def test_a_part_of_a_lost_object_is_given_up_with_the_rest_only(settled: ObjectW
     verify(settled.handle())
 
 
+def test_a_slice_below_the_log_start_is_not_copied(settled: ObjectWorld) -> None:
+    """It may be damaged, and what is copied stays damage."""
+    settled.log().delete_records("t", {0: 7})
+    for partition in (0, 1):
+        strike(settled, segments(settled, partition)[1], 1)
+    settled.log().void("t", {1: (4, 5)})
+    assert [offsets(settled), offsets(settled, 1)] == [[7, 8], [0, 1, 2, 3, 5, 6, 7, 8]]
+    verify(settled.handle())
+
+
 def test_damage_to_the_slice_beside_stays_damage(settled: ObjectWorld) -> None:
     """No damaged byte gets a fresh CRC (R11)."""
     strike(settled, segments(settled)[1], 1)

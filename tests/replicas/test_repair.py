@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -343,6 +343,46 @@ def test_an_object_that_partitions_share_is_written_again(
     assert roots.log("b").repair("t").left == ()
     assert not faults(roots, "b")
     assert roots.values("b") == [b"0", b"1"]
+
+
+def in_objects(roots: Replicated, partitions: int, *commits: Sequence[int]) -> list[Path]:
+    """Write a record of its own to each of these partitions in each commit, settled one by one; return b's objects."""
+    roots.create(partitions)
+    for number, chosen in enumerate(commits):
+        for partition in chosen:
+            write_to(roots, b"%d-%d" % (number, partition), partition, "a")
+        settle_at(roots, "b")
+    topic = roots.at("b")
+    topic_id = topic.newest()[1].topic_id
+    tail = topic.settled(topic_id)[1].tail
+    assert len(tail) == len(commits)
+    return [roots.path / "b" / topic.paths(topic_id).object(shared.name) for shared in tail]
+
+
+def test_records_below_the_log_start_that_are_lost_with_an_object_stop_nobody(fast_path: Path) -> None:
+    roots = Replicated(fast_path, unknown="b")
+    _, second, _ = in_objects(roots, 3, [0, 1, 2], [0, 1, 2], [0, 1, 2])
+    roots.log("a").delete_records("t", {0: 2, 1: 3})
+    second.unlink()
+    assert roots.log("b").repair("t").left == ()
+    assert not faults(roots, "b")
+    assert roots.values("b") == [b"2-0", b"0-2", b"1-2", b"2-2"]
+
+
+def test_what_nobody_has_stops_those_of_its_object_alone(fast_path: Path) -> None:
+    roots = Replicated(fast_path, unknown="b")
+    first, _, third = in_objects(roots, 3, [0, 1], [1, 2], [2])
+    settle_at(roots, "a")
+    settle_at(roots, "c")
+    for root in "ac":
+        zero(the_only(list((roots.path / root).glob("topics/t/*/0/*.log"))), Random(1))
+    first.unlink()
+    third.unlink()
+    done = roots.log("b").repair("t")
+    lacking, sharing = done.left
+    assert "partition 0" in lacking
+    assert "are lost with the same object" in sharing
+    assert done.ranges == ((2, 1, 2),)
 
 
 def test_void_takes_it_from_segments_first(roots: Replicated) -> None:

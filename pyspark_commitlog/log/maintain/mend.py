@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError, missing
+from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, missing
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.journal import Stored
@@ -30,7 +30,7 @@ from pyspark_commitlog.log.maintain.donors import (
     attempts,
     lost_ranges,
 )
-from pyspark_commitlog.log.objects.salvage import Salvage, publish
+from pyspark_commitlog.log.objects.salvage import Salvage, SharedLossError, publish
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.log.repair.void import settling_stopped
@@ -166,8 +166,10 @@ class _Mending:
                 self.failures[error.partition].append(str(error))
                 del tries[error.partition][0]
                 continue
-            except UsageError as error:  # it shares an object with what nobody has
-                return left + MendedSegments(left=(str(error),))
+            except SharedLossError as error:  # those that share an object with what nobody has; others are mended
+                left += MendedSegments(left=(str(error),))
+                tries = {partition: some for partition, some in tries.items() if partition not in error.partitions}
+                continue
             rows = {partition: partial(self._after, by=each) for partition, each in chosen.items()}
             if not publish(topic, settled.topic_id, swaps, rows):
                 raise _overtaken(topic)

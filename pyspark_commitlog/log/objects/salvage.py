@@ -6,7 +6,7 @@ cover the offsets between. Slices that are not given up are copied with their CR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -59,6 +59,14 @@ class Unit:
         """Yield the segments that can be found, and whose they are."""
         for position, piece in self.slices:
             yield piece.partition, sealed_slice(self.objects[0].name, position, piece)
+
+
+class SharedLossError(UsageError):
+    """An object can't be written again for the partitions that it should be, since another one has lost more of it."""
+
+    def __init__(self, message: str, partitions: Set[int]) -> None:
+        super().__init__(message)
+        self.partitions = partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,8 @@ class Salvage:
         """Write what holds ``lost`` offsets again, without them. Nobody names it before ``published`` does.
 
         Raises:
-            UsageError: there is more damage in a segment that holds some.
+            SharedLossError: there is more damage in an object that holds some.
+            UsageError: so it is in a segment.
             StorageError: no space or permission.
         """
         swaps: list[Swap] = []
@@ -196,27 +205,40 @@ class Salvage:
         writer = ObjectWriter(self._topic.storage, self._paths, self._base.sequence, limits)
         try:
             for position, piece in unit.slices:
-                self._slice(writer, unit, position, piece, lost.get(piece.partition, ()))
-            for partition, offsets in sorted((unit.gaps or {}).items()):
-                self._check_given_up(partition, offsets, lost.get(partition, ()), unit.why)
-                self._fill(writer, partition, *offsets, self._remaining.of_gap(partition, *offsets))
+                self._slice(writer, unit, position, piece, lost)
+            for partition, (start, end) in sorted((unit.gaps or {}).items()):
+                needed = max(start, min(end, self._state.log_start[partition])), end
+                self._check_given_up(unit, partition, needed, lost, unit.why)
+                left = self._remaining.of_gap(partition, *needed) if needed[0] < end else ()
+                self._fill(writer, partition, start, end, left)
             written = writer.finish(max(shared.tier for shared in unit.objects))
         except BaseException:
             writer.discard()
             raise
         return None if written is None else written.shared
 
-    def _check_given_up(self, partition: int, offsets: Range, lost: Sequence[Range], why: str) -> None:
-        if not any(start <= offsets[0] and offsets[1] <= end for start, end in lost):
-            raise UsageError(
-                f"topic {self._topic.name!r} partition {partition}: offsets {offsets[0]} to {offsets[1]} (exclusive) "
-                f"are lost with the same object ({why}); nothing was voided: give them up, too"
-            )
+    def _check_given_up(
+        self, unit: Unit, partition: int, needed: Range, lost: Mapping[int, Sequence[Range]], why: str
+    ) -> None:
+        """Refuse to leave out offsets that are lost and that nobody gives up, or has found elsewhere."""
+        start, end = needed
+        if start == end or any(first <= start and end <= last for first, last in lost.get(partition, ())):
+            return
+        raise SharedLossError(
+            f"topic {self._topic.name!r} partition {partition}: offsets {start} to {end} (exclusive) "
+            f"are lost with the same object ({why}); nothing was voided: give them up, too",
+            {hit for hit, offsets in unit.held() if _is_hit(offsets, lost.get(hit, ()))},
+        )
 
-    def _slice(self, writer: ObjectWriter, unit: Unit, at: int, piece: Slice, lost: Sequence[Range]) -> None:
+    def _slice(
+        self, writer: ObjectWriter, unit: Unit, at: int, piece: Slice, lost: Mapping[int, Sequence[Range]]
+    ) -> None:
         segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
-        if _is_hit((piece.base_offset, piece.end_offset), lost):
-            left = self._remaining.of_segment(partition, segment, piece.end_offset, lost)
+        if piece.end_offset <= self._state.log_start[partition]:  # nobody needs it, and it may be damaged
+            self._fill(writer, partition, piece.base_offset, piece.end_offset, ())
+            return
+        if _is_hit((piece.base_offset, piece.end_offset), ranges := lost.get(partition, ())):
+            left = self._remaining.of_segment(partition, segment, piece.end_offset, ranges)
             self._fill(writer, partition, piece.base_offset, piece.end_offset, left)
             return
         storage, path, end = self._topic.storage, self._paths.object(unit.objects[0].name), at + piece.length
@@ -226,7 +248,9 @@ class Salvage:
             with unreadable_is_damage(storage, path):
                 writer.copy(piece, data)
         except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
-            self._check_given_up(partition, (piece.base_offset, piece.end_offset), (), str(error))
+            self._check_given_up(
+                unit, partition, (piece.base_offset, piece.end_offset), {**lost, partition: ()}, str(error)
+            )
 
     def _fill(self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[Timed]) -> None:
         into = writer.slice(partition, start)
