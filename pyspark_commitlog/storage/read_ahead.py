@@ -170,8 +170,9 @@ class ReadAhead:
         self._ranges: deque[Range] = deque()
         self._blocks: deque[_Block] = deque()
         self._held = 0
-        self._careful = careful
-        self._most = FIRST_BYTES if careful else max(LEAST_BYTES, limits().read_ahead_bytes // _FIRST_PART)
+        everything = limits().read_ahead_bytes
+        self._most = FIRST_BYTES if careful else max(LEAST_BYTES, everything // _FIRST_PART)
+        self._bound = MOST_CAREFUL_BYTES if careful else max(LEAST_BYTES, everything)
         self._shared = _shared
         self._open = True
         self._shared.budget.join()
@@ -220,7 +221,7 @@ class ReadAhead:
         """Drop the blocks before a position, and have the ranges begin there where none holds it."""
         while self._blocks and not _holds(self._blocks[0], path, position):
             self._drop()
-            self._most = min(self._most * 2, MOST_CAREFUL_BYTES if self._careful else limits().read_ahead_bytes)
+            self._most = min(self._most * 2, self._bound)
         if self._blocks:
             return
         if not self._ranges:
