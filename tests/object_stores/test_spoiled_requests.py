@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageDeniedError, StorageError
+from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.write.writers import Transaction
 from tests.object_stores import proxy as faults
 from tests.object_stores.conftest import on
@@ -43,12 +45,12 @@ OTHERS = (
 MORE_REQUESTS = 12
 
 
-def spoiled(name: str, roots: Roots, proxy: Proxy, fault: Fault, number: int, verb: str = ".*") -> bool:
+def spoiled(name: str, roots: Roots, proxy: Proxy, fault: Fault, number: int, verb: str = ".*", path: str = "") -> bool:
     """Play a scene with its n-th such request spoiled; return whether there was one."""
     scene, world = copy.copy(CORE[name]), ObjectWorld(roots[0], f"root/{number}")
     scene.prepare(world)
     proxy.calm()
-    rule = proxy.add(fault, verb=verb, nth=number)
+    rule = proxy.add(fault, verb=verb, path=path, nth=number)
     try:
         scene.act(world.through(roots[1]))
     except CommitLogError as error:
@@ -91,11 +93,15 @@ def test_a_request_is_spoiled_in_other_ways(
 
 
 @on(Versitygw, Moto)
+@pytest.mark.parametrize("path", ["", re.escape(paths.ROOT_MARKER)], ids=["first", "marker"])
 @pytest.mark.parametrize(
     "fault", [faults.lose_reply, faults.drop, faults.conflict, faults.second_reply], ids=faults.name_of
 )
-def test_the_put_of_a_roots_marker_is_spoiled(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault) -> None:
-    assert spoiled("create", (bucket, through), proxy, fault, 1, CONDITIONAL)
+def test_the_conditional_puts_of_a_new_root_are_spoiled(
+    bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault, path: str
+) -> None:
+    """The root's marker, and what is first put: of the race that tries the store, where this process ran none yet."""
+    assert spoiled("create", (bucket, through), proxy, fault, 1, CONDITIONAL, path)
 
 
 #: What no answer ends: fault -> what the error says.
