@@ -132,8 +132,6 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     if not waits.reached(config, times):
         return Settled(None)
     waiting.forget()
-    if not newest.entry.prev:
-        start_note(topic, topic_id)
     done = _settle(topic, topic_id, seconds, retry=False)
     if done.sequence is None:
         return done
