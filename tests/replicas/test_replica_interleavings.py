@@ -23,12 +23,12 @@ from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, LAG_MS, Replicated, elect, no_device, once_at
+from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, no_device, once_at
 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Replicated:
-    return Replicated(tmp_path)
+    return Replicated(tmp_path, clock=BoundedClock())
 
 
 # --- elections -----------------------------------------------------------------------------------------------

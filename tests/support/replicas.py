@@ -47,6 +47,19 @@ COMPACTED = {
 }
 
 
+class BoundedClock(ManualClock):
+    """A clock that fails a test where it waits for longer than any lag: what waits for ever hangs nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until_ms = self.now_ms() + 10 * LAG_MS
+
+    def sleep(self, seconds: float) -> None:
+        """Move on instead of waiting, as long as a test may wait."""
+        super().sleep(seconds)
+        assert self.now_ms() < self._until_ms, "it waits for ever"
+
+
 @dataclass
 class Replicated:
     """Roots ``a``, ``b``, … with data, and ``m`` that decides. ``log`` and ``topic`` stand for one process each.
