@@ -75,6 +75,34 @@ def test_an_election_leaves_a_producer_its_newest_epoch_and_forgets_batches_that
     assert row.ranges == ((1, 1),)
 
 
+def test_a_producers_row_from_before_an_election_lacks_the_batches_that_one_made_void(roots: Replicated) -> None:
+    """A row from before the first election has what that made void, too."""
+    roots.create(config={**CONFIG, "inline.max.bytes": 4096})
+    name = "producer:p"
+    epoch = init_producer(roots.topic(), name)[1].epoch
+    large = Random(1).randbytes(20_000)
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.hooks["b"] = no_device
+    roots.write(large, writer=ProducerBatch(name, epoch, 0, 0), acks_all=False)  # on a alone
+    roots.write(b"1", writer=ProducerBatch(name, epoch, 1, 1), acks_all=False)  # inline, so it lives
+    del roots.hooks["b"]
+    roots.hooks["m"] = once_at("put_if_absent", "journal", _killed, "after")  # before b learns the first
+    with pytest.raises(KeyboardInterrupt):
+        roots.write(large, writer=ProducerBatch(name, epoch, 2, 2))  # on a and b
+    roots.take_away("a")
+    elect(roots, "b")  # the first is void, and the row that of the third
+    roots.take_away("b")
+    roots.log("c").elect("t", unclean=True)  # the third is void, and the row that of the second
+    topic = roots.topic("c")
+    row = topic.writer(topic.newest()[1], name)
+    assert row is not None
+    assert row.ranges == ((1, 1),)
+
+
+def _killed() -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_leader_that_hands_over_loses_nothing(roots: Replicated) -> None:
     roots.create()
     roots.hooks["b"] = roots.hooks["c"] = no_device
