@@ -179,6 +179,32 @@ def test_an_empty_directory_in_the_place_of_a_root_is_not_filled(roots: Replicat
     assert not list((roots.path / "c").rglob("*.json")), "a disk that is not mounted"
 
 
+def another_root(roots: Replicated, root: str) -> None:
+    """Have another root in the place of one; or a bucket was emptied, where nothing refuses a put."""
+    roots.take_away(root)
+    (roots.path / root).mkdir()
+    roots.log(root).make_root()
+
+
+def test_another_root_in_the_place_of_one_is_not_filled(roots: Replicated) -> None:
+    """No entry says yet that it has learned anything: it does not show as one that was restored from a copy."""
+    topic = roots.create()
+    topic.journal.order().pusher.push()  # it was asked before
+    another_root(roots, "c")
+    roots.write(b"0", acks_all=False, topic=topic)
+    assert not (roots.path / "c" / "topics").exists()
+
+
+def test_acks_all_does_not_put_chunks_where_another_root_is_mounted(roots: Replicated) -> None:
+    topic = roots.create()
+    roots.write(b"0", topic=topic)
+    staged = stage(topic, batch_of([b"1"]))
+    another_root(roots, "c")
+    assert commit(topic, staged.topic_id, [staged]).sequence
+    assert roots.isr() == "ab", "after the lag"
+    assert not (roots.path / "c" / "topics").exists()
+
+
 def test_acks_all_does_not_put_chunks_where_a_disk_is_not_mounted(roots: Replicated) -> None:
     topic = roots.create()
     roots.write(b"0", topic=topic)
