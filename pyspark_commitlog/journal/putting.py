@@ -154,13 +154,16 @@ class JournalPutter(JournalReader):
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         """Return the entry just put, if its number had not been collected before (the anchor rule)."""
-        try:
-            stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
-        except FileNotFoundError:
-            return self._search(entry)
-        if not self._anchored(base, entry) or not self._still_there(stored):
-            return self._search(entry)
-        return self._acknowledged(stored, first)
+
+        def found() -> Stored | None:
+            try:
+                stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
+            except FileNotFoundError:
+                return None
+            return stored if self._anchored(base, entry) and self._still_there(stored) else None
+
+        stored = self._storage.several(found)
+        return self._search(entry) if stored is None else self._acknowledged(stored, first)
 
     def _confirm_reply(
         self, base: Stored, entry: Entry, reply: FileInfo, began: Moment, ambiguous: bool

@@ -74,6 +74,9 @@ class JournalReader:
 
         From a remembered entry the numbers are followed; without one, the directory is listed.
         """
+        return self._storage.several(self._newest)
+
+    def _newest(self) -> Stored | None:
         if self._anchor is None and self._others is not None:
             self._anchor, self._others = self._remembered(*self._others), None
         while self._anchor is not None:

@@ -250,10 +250,10 @@ class Order:
             NotEnoughReplicasAfterAppendError: fewer than ``min.insync.replicas`` are in sync by then.
             OutcomeUnknownError: the metadata root does not answer any more.
         """
-        pause = _FIRST_PAUSE
+        pause, just_put = _FIRST_PAUSE, stored
         while True:
             try:
-                pushed = self.pusher.push()
+                pushed, just_put = self.pusher.push(just_put), None
                 self._refuse_superseded(pushed)
                 head = self.places.newest()
                 if not attempt.hw_later:  # with acks=all its chunks are on all of the ISR: it need not be at the HW

@@ -49,9 +49,12 @@ class Pusher:
         self._places.forget(root)
         self._lag.failed(root, self._places.now())
 
-    def push(self) -> Pushed:
-        """Have all that are in sync, or join, learn what is decided by now."""
-        newest = self._places.newest()
+    def push(self, newest: Stored | None = None) -> Pushed:
+        """Have all that are in sync, or join, learn what is decided by now.
+
+        ``newest``: the entry that was, a moment ago; None: it is asked for.
+        """
+        newest = newest or self._places.newest()
         state, decider = state_of(newest.entry), self._places.decider()
         pushed, donors = Pushed(), self._places.donors(state)
         decider.journal.assure(newest)  # its writer may have been killed before it could: what others learn stays

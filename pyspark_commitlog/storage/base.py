@@ -17,11 +17,11 @@ Contract (every implementation passes ``tests/contract``):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark_commitlog.errors import StorageError
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark_commitlog.storage.events import Events
 
+
+_Result = TypeVar("_Result")
 
 #: What the names of files under way begin with: nobody is shown them, or notified of them.
 TEMPORARY = ".tmp-"
@@ -147,6 +149,8 @@ class Storage(ABC):
     can_append: bool
     #: Whether every look is a request to a server, which is billed: what a reply has said is not looked at once more.
     bills_requests: bool = False
+    #: Whether calls have limits, so that each is made by another thread.
+    has_limits: bool = False
     #: What the user called the root; for messages.
     url: str
     clock: Clock
@@ -159,6 +163,13 @@ class Storage(ABC):
     peer_options: Options | None = None
     #: The roots that belong together with this one, as this process knows them (``replicas.roots``).
     together: object = None
+
+    def several(self, act: Callable[[], _Result]) -> _Result:
+        """Return, or raise, what looks that follow one another come to: one call, where each of them has its price.
+
+        ``act`` changes nothing in this root. It may be called by another thread, which the caller waits for.
+        """
+        return act()
 
     def place(self) -> object:
         """Return what two roots have in common only if they are one directory; None where nothing is known."""

@@ -139,12 +139,28 @@ class Calls:
         Raises, here or there:
             ReplicaNotAvailableError: as ``run``. Nothing more is done then.
         """
-        call = _here()
-        if call is not None:
+        if _here() is not None:
             return act
         made = _Call(self, what, act)
         self._begin(made, time.monotonic() + _BEGIN_SECONDS)
         return lambda: cast(_Result, self._wait(made))
+
+    def several(self, what: str, act: Callable[[], _Result], seconds: float) -> _Result:
+        """Return, or raise, what ``act`` does, which changes nothing and makes calls that each have a limit.
+
+        Args:
+            what: it is, for the error.
+            act: makes the calls. Within another call of several each of them is one of its own.
+            seconds: how long it may wait until it begins.
+
+        Raises:
+            ReplicaNotAvailableError: as ``run``. Nothing more is asked of the root then.
+        """
+        if _here() is not None:
+            return act()
+        made = _Call(self, what, act, changes=False)
+        self._begin(made, time.monotonic() + seconds)
+        return cast(_Result, self._wait(made))
 
     def late(self) -> frozenset[_Call]:
         """Return the calls that were left behind, may change something, and have not ended."""

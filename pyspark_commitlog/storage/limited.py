@@ -37,6 +37,8 @@ class LimitedStorage(Storage):
         ReplicaNotAvailableError: the root hangs. A put, or write, that was given up may be done later.
     """
 
+    has_limits = True
+
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
         self.url, self.clock = inner.url, inner.clock
@@ -113,6 +115,10 @@ class LimitedStorage(Storage):
     def fault(self, directory: str) -> str | None:
         """As the inner one."""
         return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
+
+    def several(self, act: Callable[[], _Result]) -> _Result:
+        """Make them one call, in which each has its limit."""
+        return self.calls.several("several looks", act, LOOK_SECONDS)
 
     # --- writing -----------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ _put = _made()
 
 
 def remember(storage: Storage, path: str, write_id: str, data: bytes) -> None:
-    """Remember a file that was put; on this machine's disks nothing, where reading costs no more."""
-    if not storage.can_append:
+    """Remember a file that was put; nothing where reading costs no more: on a disk whose calls have no limits."""
+    if storage.has_limits or not storage.can_append:
         _put.put((storage.url, path, write_id), data, len(data))
 
 

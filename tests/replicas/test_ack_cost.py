@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
 from tests.support.replicas import Replicated
@@ -53,6 +55,24 @@ def test_a_producers_commit_syncs_a_file_and_a_name_at_each_root(
     seen.clear()
     roots.write(b"4", topic=topic)
     assert Counter(seen) == {"m": 4, "a": 4, "b": 4, "c": 4}, "one that states the high watermark puts two entries"
+
+
+def test_a_commit_asks_the_roots_little(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is made by another thread: what follows one another is one call, and what was put is not read again."""
+    topic = roots.create(config={})
+    for value in (b"1", b"2"):
+        roots.write(value, hw_later=True, topic=topic)
+    staged, asked, begin = stage(topic, batch_of([b"3"]), everywhere=True), list[str](), Calls._begin
+
+    def counted(self: Calls, *args: Any) -> None:
+        asked.append(Path(self.url).name)
+        begin(self, *args)
+
+    monkeypatch.setattr(Calls, "_begin", counted)
+    commit(topic, staged.topic_id, [staged], hw_later=True)
+    assert Counter(asked) == {"m": 6, "b": 1, "c": 1}, (
+        "a turn, the base, the put, its anchor, the turn, the newest entry"
+    )
 
 
 def test_a_chunk_and_its_name_are_synced_once_at_each_root(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:

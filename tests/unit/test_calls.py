@@ -130,6 +130,32 @@ def test_several_calls_may_take_longer_than_each_of_them() -> None:
     assert calls.begin("steps", act)() == 8
 
 
+def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
+    tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, begun, begin = limited(LocalStorage(tmp_path)), list[str](), Calls._begin
+
+    def counted(self: Calls, call: module._Call, until: float) -> None:
+        begun.append(call.what)
+        begin(self, call, until)
+
+    monkeypatch.setattr(Calls, "_begin", counted)
+    assert storage.several(lambda: (storage.exists("a"), storage.names(""))) == (False, [])
+    assert begun == ["several looks"]
+    with pytest.raises(ReplicaNotAvailableError, match="a third look"):
+        storage.several(lambda: (storage.exists("a"), storage.calls.run("a third look", hang.wait, SHORT)))
+
+
+def test_several_looks_that_were_left_behind_keep_no_lock(hang: threading.Event) -> None:
+    calls, gone = Calls("root"), threading.Event()
+    before = calls.late()
+    with pytest.raises(ReplicaNotAvailableError):
+        calls.several("looks", lambda: calls.run("a look", hang.wait, SHORT), 10)
+    calls._left.clear()
+    calls.let_go("a lock", gone.set, 10, before)
+    assert gone.is_set()
+
+
 def test_a_call_of_another_root_within_one_has_its_own_limit(hang: threading.Event) -> None:
     target, donor = Calls("target"), Calls("donor")
     with pytest.raises(ReplicaNotAvailableError, match="donor hangs"):
