@@ -133,34 +133,25 @@ class Calls:
         self._begin(made, made.until)
         return cast(_Result, self._wait(made))
 
-    def begin(self, what: str, act: Callable[[], _Result]) -> Callable[[], _Result]:
+    def begin(
+        self, what: str, act: Callable[[], _Result], *, changes: bool = True, seconds: float = _BEGIN_SECONDS
+    ) -> Callable[[], _Result]:
         """Have several calls of the root begun, each of which has a limit; return what waits for them.
+
+        Args:
+            what: they are, for the error.
+            act: makes them. Within another call of several each of them is one of its own.
+            changes: as of ``run``.
+            seconds: how long they may wait until they begin.
 
         Raises, here or there:
             ReplicaNotAvailableError: as ``run``. Nothing more is done then.
         """
         if _here() is not None:
             return act
-        made = _Call(self, what, act)
-        self._begin(made, time.monotonic() + _BEGIN_SECONDS)
-        return lambda: cast(_Result, self._wait(made))
-
-    def several(self, what: str, act: Callable[[], _Result], seconds: float) -> _Result:
-        """Return, or raise, what ``act`` does, which changes nothing and makes calls that each have a limit.
-
-        Args:
-            what: it is, for the error.
-            act: makes the calls. Within another call of several each of them is one of its own.
-            seconds: how long it may wait until it begins.
-
-        Raises:
-            ReplicaNotAvailableError: as ``run``. Nothing more is asked of the root then.
-        """
-        if _here() is not None:
-            return act()
-        made = _Call(self, what, act, changes=False)
+        made = _Call(self, what, act, changes=changes)
         self._begin(made, time.monotonic() + seconds)
-        return cast(_Result, self._wait(made))
+        return lambda: cast(_Result, self._wait(made))
 
     def late(self) -> frozenset[_Call]:
         """Return the calls that were left behind, may change something, and have not ended."""

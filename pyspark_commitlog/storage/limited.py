@@ -118,7 +118,7 @@ class LimitedStorage(Storage):
 
     def several(self, act: Callable[[], _Result]) -> _Result:
         """Make them one call, in which each has its limit."""
-        return self.calls.several("several looks", act, LOOK_SECONDS)
+        return self.calls.begin("several looks", act, changes=False, seconds=LOOK_SECONDS)()
 
     # --- writing -----------------------------------------------------------------------------------------
 

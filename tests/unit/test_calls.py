@@ -146,11 +146,12 @@ def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
         storage.several(lambda: (storage.exists("a"), storage.calls.run("a third look", hang.wait, SHORT)))
 
 
-def test_several_looks_that_were_left_behind_keep_no_lock(hang: threading.Event) -> None:
-    calls, gone = Calls("root"), threading.Event()
+def test_several_looks_that_were_left_behind_keep_no_lock(tmp_path: Path, hang: threading.Event) -> None:
+    storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
+    calls = storage.calls
     before = calls.late()
     with pytest.raises(ReplicaNotAvailableError):
-        calls.several("looks", lambda: calls.run("a look", hang.wait, SHORT), 10)
+        storage.several(lambda: calls.run("a look", hang.wait, SHORT))
     calls._left.clear()
     calls.let_go("a lock", gone.set, 10, before)
     assert gone.is_set()

@@ -276,7 +276,7 @@ def test_a_forked_child_fetches_for_itself(tmp_path: Path, monkeypatch: pytest.M
     assert begun.wait(30), "a thread is fetching, which is not there in the child"
     child = os.fork()
     if not child:
-        signal.alarm(10)  # if it waits for its parent's threads
+        signal.alarm(30)  # if it waits for its parent's threads
         os._exit(int(all_of(ahead, "file", 100, len(data), 900) != data[100:]))
     exited = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     may.set()

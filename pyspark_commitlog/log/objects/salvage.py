@@ -55,6 +55,10 @@ class Unit:
         yield from ((piece.partition, (piece.base_offset, piece.end_offset)) for _, piece in self.slices)
         yield from (self.gaps or {}).items()
 
+    def hit_by(self, lost: Mapping[int, Sequence[Range]]) -> set[int]:
+        """Return the partitions of which it holds, or must have held, some of these offsets."""
+        return {partition for partition, offsets in self.held() if _is_hit(offsets, lost.get(partition, ()))}
+
     def segments(self) -> Iterator[tuple[int, Sealed]]:
         """Yield the segments that can be found, and whose they are."""
         for position, piece in self.slices:
@@ -184,8 +188,7 @@ class Salvage:
                     swaps.append(Swap(piece, partition, self._rewritten(partition, piece, ranges, before)))
                 before = piece.max_timestamp
         for unit in self._units:
-            hit = any(_is_hit(offsets, lost.get(partition, ())) for partition, offsets in unit.held())
-            if hit or (unit.why and not unit.gaps):
+            if unit.hit_by(lost) or (unit.why and not unit.gaps):
                 shared = self._shared(unit, lost)
                 swaps.append(Swap(unit, shared=() if shared is None else (shared,)))
         return swaps
@@ -227,7 +230,7 @@ class Salvage:
         raise SharedLossError(
             f"topic {self._topic.name!r} partition {partition}: offsets {start} to {end} (exclusive) "
             f"are lost with the same object ({why}); nothing was voided: give them up, too",
-            {hit for hit, offsets in unit.held() if _is_hit(offsets, lost.get(hit, ()))},
+            unit.hit_by(lost),
         )
 
     def _slice(
@@ -248,9 +251,7 @@ class Salvage:
             with unreadable_is_damage(storage, path):
                 writer.copy(piece, data)
         except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
-            self._check_given_up(
-                unit, partition, (piece.base_offset, piece.end_offset), {**lost, partition: ()}, str(error)
-            )
+            self._check_given_up(unit, partition, (piece.base_offset, piece.end_offset), lost, str(error))
 
     def _fill(self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[Timed]) -> None:
         into = writer.slice(partition, start)
