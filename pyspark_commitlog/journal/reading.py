@@ -264,12 +264,29 @@ class JournalReader:
         """
         path = self._path(entry.sequence)
         data = own_writes.recall(self._storage, path, entry.write_id) or self._storage.read(path)
-        found = codec.decode(data, where=path, journal=self._kind, sequence=entry.sequence)
-        if found.write_id != entry.write_id:
+        if self._entry_of(data, entry.sequence).write_id != entry.write_id:
             raise CorruptionError(f"{path}: holds another entry than before; look again")
-        if found.inline is not None:
-            found.inline.check(data[found.line_bytes :], f"inline frames of {path}")
         return data
+
+    def whole(self, sequence: int) -> tuple[Entry, bytes]:
+        """Return the entry at a number, and its file, both checked: one request. Several threads may call it at once.
+
+        Raises:
+            FileNotFoundError: not put yet, or collected.
+            CorruptionError: the file is not what was put.
+        """
+        data = self._storage.read(self._path(sequence))
+        entry = self._entry_of(data, sequence)
+        self._check(entry.body, self._path(sequence))
+        return entry, data
+
+    def _entry_of(self, data: bytes, sequence: int) -> Entry:
+        """Return what an entry's file holds, its inline bytes checked."""
+        path = self._path(sequence)
+        entry = codec.decode(data, where=path, journal=self._kind, sequence=sequence)
+        if entry.inline is not None:
+            entry.inline.check(data[entry.line_bytes :], f"inline frames of {path}")
+        return entry
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, checked.

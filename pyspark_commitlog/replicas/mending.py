@@ -11,15 +11,16 @@ the root is gone, nothing can be put there either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring, is_whole
+from pyspark_commitlog.replicas.fetching import Fetching, Run, damaged, donors_of, of_each, whole
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole
 from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.unit import Needed
@@ -39,7 +40,17 @@ class MendedFiles:
     lost: tuple[int, ...] = ()
 
     def __add__(self, other: MendedFiles) -> MendedFiles:
-        return MendedFiles((*self.files, *other.files), (*self.left, *other.left), (*self.lost, *other.lost))
+        return self.all((self, other))
+
+    @classmethod
+    def all(cls, parts: Sequence[MendedFiles]) -> MendedFiles:
+        """Return what several mends come to, in their order."""
+        files, left, lost = (
+            zip(*((each.files, each.left, each.lost) for each in parts), strict=True) if parts else ((), (), ())
+        )
+        return cls(
+            tuple(chain.from_iterable(files)), tuple(chain.from_iterable(left)), tuple(chain.from_iterable(lost))
+        )
 
 
 def mend_journal(places: Places) -> MendedFiles:
@@ -49,70 +60,58 @@ def mend_journal(places: Places) -> MendedFiles:
         CommitLogError, OSError: this root does not answer, or can't be written to.
     """
     own, others = places.at(places.roots.own_id()), other_places(places)[0]
-    files, left = list[str](), list[str]()
-    for sequence in _numbers(own):
-        fault = _fault(own, sequence)
-        if fault is None:
-            continue
-        fetched = _fetch(places, own, others, sequence)
-        (files if fetched else left).append(fetched or fault)
+    sequences = own.journal.sequences()
+    looked = dict(zip(sequences, of_each(partial(_looked, own), sequences, own, others), strict=True))
+    there = {number for number, found in looked.items() if isinstance(found, int)}
+    runs = damaged(looked, next(iter(own.journal.sequences()), None))
+    fetching = Fetching(places, own, others, there)
+    fetching.fetch(runs)
+    left = [
+        run.fault or f"{own.storage.url}/{fetching.path(run.start)} is missing" for run in _left(own, fetching, runs)
+    ]
     below = _below(own)
-    for sequence in reversed(below):  # each is linked by the one after it
-        fetched = _fetch(places, own, others, sequence)
-        if fetched is None:
-            left.append(f"entries {below.start} to {sequence} are missing, and not settled, and no other root has them")
-            break
-        files.append(fetched)
-    if files:
+    if below is not None:
+        there.add(below.stop)
+        fetching.fetch([below], descending=True)
+        lacks = next((number for number in reversed(range(*below[:2])) if number not in fetching.fetched), None)
+        if lacks is not None and _below(own) is not None:  # else it was settled meanwhile
+            left.append(f"entries {below.start} to {lacks} are missing, and not settled, and no other root has them")
+    if fetching.fetched:
         own.journal.forget()
-    return MendedFiles(tuple(files), tuple(left))
+    return MendedFiles(tuple(map(fetching.path, fetching.fetched)), tuple(left))
 
 
-def _fetch(places: Places, own: Replica, others: Sequence[Replica], sequence: int) -> str | None:
-    """Fetch an entry, and before it what it needs: with it the root counts as one that has both.
+def _left(own: Replica, fetching: Fetching, runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that no other root has, without what was collected meanwhile."""
+    left = [run for run in runs if not fetching.has(run)]
+    first = next(iter(own.journal.sequences()), None) if left else None
+    return [run for run in left if first is not None and first <= run.start]
 
-    Returns:
-        Its path; None where no other root has all of it.
-    """
-    found = next(_found(own, others, sequence), None)
-    if found is None:
-        return None
-    entry, data = found
-    files, donors = places.unit.files, [other.storage for other in others]
+
+def _looked(own: Replica, sequence: int) -> int | str | None:
+    """Return the number that follows an entry; what is wrong with it, or None where it is gone."""
     try:
-        for needed in files.tables(entry):
-            bring(needed, own.storage, donors)
-        if sequence > files.settled(own.storage, entry.topic_id):
-            for needed in files.chunks(entry, _decided(places, entry), own.journal.side):
-                bring(needed, own.storage, donors)
-    except (NowhereError, CorruptionError):
+        return whole(own, sequence).following
+    except FileNotFoundError:
         return None
-    path = f"{places.unit.directory}/{paths.entry_name(sequence)}"
-    own.storage.write_once(path, data)
-    return path
+    except CorruptionError as error:
+        return str(error)
 
 
-def _decided(places: Places, entry: Entry) -> Entry:
-    """Return the newest decided entry, which says what is void; the entry itself where nobody answers that decides."""
-    try:
-        return places.newest().entry
-    except (CommitLogError, OSError):
-        return entry
-
-
-def _below(own: Replica) -> range:
+def _below(own: Replica) -> Run | None:
     """Return the numbers below its first entry that a root needs: a process deleted them while it was restored."""
     own.journal.forget()
     try:
         newest, sequences = own.journal.newest(), own.journal.sequences()
         if newest is None or not sequences or not own.data or own.unit.whole:
-            return range(0)
-        if not _read(own, sequences[0]).entry.prev:  # the first of all, which a copied topic has at any number
-            return range(0)
-    except CorruptionError:  # it is named already
-        return range(0)
+            return None
+        if not whole(own, sequences[0]).prev:  # the first of all, which a copied topic has at any number
+            return None
+    except (CorruptionError, FileNotFoundError):  # it is named already, or was collected: then all below is settled
+        return None
     files, entry = own.unit.files, newest.entry
-    return range(max(files.settled(own.storage, entry.topic_id) + 1, files.begins(entry)), sequences[0])
+    start = max(files.settled(own.storage, entry.topic_id) + 1, files.begins(entry))
+    return Run(start, sequences[0]) if start < sequences[0] else None
 
 
 def mend_named(places: Places, settled: int) -> MendedFiles:
@@ -126,17 +125,26 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
         CommitLogError, OSError: this root does not answer, or can't be written to.
     """
     own, (others, _) = places.at(places.roots.own_id()), other_places(places)
-    donors = [other.storage for other in others]
-    done = MendedFiles()
+    files, donors = places.unit.files, donors_of(others)
     newest = own.journal.newest()
-    for stored in _readable(own):
-        done += _mend(places.unit.files.tables(stored.entry), own.storage, donors)
-        if newest is not None and stored.sequence > settled:
+
+    def mend(sequence: int) -> MendedFiles:
+        try:
+            entry = whole(own, sequence)
+        except (FileNotFoundError, CorruptionError):
+            return MendedFiles()
+        done = _mend(files.tables(entry), own.storage, donors)
+        if newest is not None and sequence > settled:
             with suppress(FileNotFoundError):  # collected meanwhile
-                chunks = places.unit.files.chunks(stored.entry, newest.entry, own.journal.side)
-                mended = _mend(chunks, own.storage, donors)
-                done += replace(mended, lost=(stored.sequence,) if mended.left else ())
-    return done
+                mended = _mend(files.chunks(entry, newest.entry, own.journal.side), own.storage, donors)
+                done += replace(mended, lost=(sequence,) if mended.left else ())
+        if done.left and not own.storage.exists(
+            f"{places.unit.directory}/{paths.entry_name(sequence)}"
+        ):  # collected meanwhile, with all that it named
+            return MendedFiles(done.files)
+        return done
+
+    return MendedFiles.all(of_each(mend, own.journal.sequences(), own, others))
 
 
 def other_places(places: Places) -> tuple[list[Replica], list[str]]:
@@ -154,69 +162,6 @@ def other_places(places: Places) -> tuple[list[Replica], list[str]]:
         except (CommitLogError, OSError) as error:
             away.append(str(error))
     return found, away
-
-
-def _numbers(own: Replica) -> Iterator[int]:
-    """Yield the numbers from the first entry that is there to the last; each after the one before it was mended."""
-    sequences = own.journal.sequences()
-    if not sequences:
-        return
-    number, last, known = sequences[0], sequences[-1], set(sequences)
-    while number <= last:
-        yield number
-        try:
-            number = _read(own, number).entry.following
-        except (FileNotFoundError, CorruptionError):
-            number = min(each for each in (*known, last + 1) if each > number)
-
-
-def _fault(own: Replica, sequence: int) -> str | None:
-    """Return what is wrong with an entry; None where it is whole, or collected."""
-    try:
-        own.journal.bytes_of(_read(own, sequence).entry)
-    except FileNotFoundError as error:
-        left = own.journal.sequences()
-        return f"{error.filename or error} is missing" if left and left[0] < sequence else None
-    except CorruptionError as error:
-        return str(error)
-    return None
-
-
-def _read(own: Replica, sequence: int) -> Stored:
-    try:
-        return own.journal.read(sequence)
-    except OSError as error:
-        if not is_eio(error):
-            raise
-        raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
-
-
-def _found(own: Replica, others: Sequence[Replica], sequence: int) -> Iterator[tuple[Entry, bytes]]:
-    """Yield an entry, and its bytes, at other roots that the entries beside it link to."""
-    for other in others:
-        with suppress(CommitLogError, OSError):
-            entry = other.journal.read(sequence).entry
-            if _is_linked(own, entry):
-                yield entry, other.journal.bytes_of(entry)
-
-
-def _is_linked(own: Replica, entry: Entry) -> bool:
-    """Return whether an entry stands between those that this root has: one of them proves it, none contradicts it."""
-    links = []
-    for sequence in (entry.sequence - 1, entry.following):
-        with suppress(FileNotFoundError, CorruptionError):
-            beside = _read(own, sequence).entry
-            if beside.following == entry.sequence:
-                links.append(entry.prev == beside.write_id)
-            elif sequence == entry.following:
-                links.append(beside.prev == entry.write_id)
-    return bool(links) and all(links)
-
-
-def _readable(own: Replica) -> Iterator[Stored]:
-    for sequence in own.journal.sequences():
-        with suppress(FileNotFoundError, CorruptionError):
-            yield _read(own, sequence)
 
 
 def _is_whole(needed: Needed, own: Storage) -> bool:

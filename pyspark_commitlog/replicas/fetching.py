@@ -1,0 +1,231 @@
+"""Fetch entries of a unit from other roots, many at a time: those that are damaged at one, or missing.
+
+They are read, and what they need is brought, by several threads where that takes requests. They are put by one, in
+order, and each after all that it needs: with an entry the root counts as one that has both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring
+from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import is_eio
+from pyspark_commitlog.storage.process import share_out
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+#: Threads of a repair, where a root bills requests: fewer than the calls that another root takes at a time.
+THREADS = 6
+#: Entries that are read at other roots, and held, before they are put.
+_HELD = 32
+
+
+class Run(NamedTuple):
+    """Numbers of entries that a root lacks, below ``stop``; ``fault`` of the first, where it is there."""
+
+    start: int
+    stop: int
+    fault: str | None = None
+
+
+class _Found(NamedTuple):
+    """An entry at another root, its file, and the number of the one that links it, where that is fetched too."""
+
+    entry: Entry
+    data: bytes
+    by: int | None = None
+
+
+def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[Run]:
+    """Return which entries are damaged, or missing between others (pure).
+
+    Args:
+        looked: by the number of each entry that was listed: the number that follows it, what is wrong with it, or None
+            where it was gone when it was read.
+        first: the first number that is listed after that: what is gone before it was collected.
+    """
+    numbers, runs = sorted(looked), list[Run]()
+    following = numbers[0] if numbers else 0
+    for at, number in enumerate(numbers):
+        if following < number:
+            runs.append(Run(following, number))
+        found = looked[number]
+        if isinstance(found, int):
+            following = found
+        else:  # nobody knows what follows it
+            following = numbers[at + 1] if at + 1 < len(numbers) else number + 1
+            runs.append(Run(number, following, found))
+    return [run for run in runs if run.fault is not None or (first is not None and first < run.start)]
+
+
+def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
+    """Return whether an entry stands between those that a root has: one proves it, none contradicts it (pure)."""
+    links = []
+    if before is not None and before.following == entry.sequence:
+        links.append(entry.prev == before.write_id)
+    if after is not None:
+        links.append(after.prev == entry.write_id)
+    return bool(links) and all(links)
+
+
+def whole(own: Replica, sequence: int) -> Entry:
+    """Return an entry that is whole; raises as ``JournalReader.whole``. A sector that can't be read is damage."""
+    try:
+        return own.journal.whole(sequence)[0]
+    except OSError as error:
+        if not is_eio(error):
+            raise
+        raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
+
+
+def of_each(
+    act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
+) -> list[_Result]:
+    """Return what ``act`` does for each of many items, in their order, by several threads where roots bill requests."""
+    found = dict[int, _Result]()
+
+    def one(at: int) -> None:
+        found[at] = act(items[at])
+
+    bills = any(root.storage.bills_requests for root in (own, *others))
+    share_out(one, range(len(items)), THREADS if bills else 1)
+    return [found[at] for at in range(len(items))]
+
+
+def donors_of(others: Sequence[Replica]) -> list[Storage]:
+    """Return whom to ask for files: those that hold the records first."""
+    return [other.storage for other in sorted(others, key=lambda other: not other.data)]
+
+
+class Fetching:
+    """Fetches entries for a root.
+
+    Args:
+        places: where the unit is.
+        own: the root.
+        others: those that may have them, the likeliest first.
+        there: the numbers of entries that are whole at the root.
+    """
+
+    def __init__(self, places: Places, own: Replica, others: Sequence[Replica], there: Collection[int]) -> None:
+        self._places, self._own, self._others = places, own, others
+        self._there = there
+        #: By the number of each entry that was fetched: the number that follows it.
+        self.fetched: dict[int, int] = {}
+
+    def has(self, run: Run) -> bool:
+        """Return whether all entries of a run were fetched."""
+        number = run.start
+        while number < run.stop and number in self.fetched:
+            number = self.fetched[number]
+        return number >= run.stop
+
+    def path(self, sequence: int) -> str:
+        """Return the path of an entry, below the root."""
+        return f"{self._places.unit.directory}/{paths.entry_name(sequence)}"
+
+    def fetch(self, runs: Sequence[Run], *, descending: bool = False) -> None:
+        """Fetch what others have of some runs, as far as it is linked to what is there.
+
+        Args:
+            runs: in their order.
+            descending: from the last number to the first: each is linked by the one after it.
+
+        Raises:
+            CommitLogError, OSError: this root can't be written to.
+        """
+        listed = self._listed() if runs else []
+        wanted = [
+            number for run in runs for number in listed[bisect_left(listed, run.start) : bisect_left(listed, run.stop)]
+        ]
+        wanted = wanted[::-1] if descending else wanted
+        for at in range(0, len(wanted), _HELD):
+            self._fetch(wanted[at : at + _HELD])
+
+    def _listed(self) -> list[int]:
+        """Return the numbers of all entries at the others that answer."""
+        numbers = set[int]()
+        for other in self._others:
+            with suppress(CommitLogError, OSError):
+                numbers.update(other.journal.sequences())
+        return sorted(numbers)
+
+    def _fetch(self, numbers: Sequence[int]) -> None:
+        linked = self._linked(of_each(self._first_copy, numbers, self._own, self._others))
+        files, newest = self._places.unit.files, self._newest()
+        settled = {topic: files.settled(self._own.storage, topic) for topic in {each.entry.topic_id for each in linked}}
+
+        def bring_needed(found: _Found) -> bool:
+            return self._bring(found.entry, newest or found.entry, settled[found.entry.topic_id])
+
+        lacking = set[int]()
+        for found, complete in zip(linked, of_each(bring_needed, linked, self._own, self._others), strict=True):
+            number = found.entry.sequence
+            if complete and found.by not in lacking:
+                self._own.storage.write_once(self.path(number), found.data)
+                self.fetched[number] = found.entry.following
+            else:
+                lacking.add(number)
+
+    def _first_copy(self, sequence: int) -> tuple[_Found | None, Iterator[_Found]]:
+        """Return an entry as the first root has it that has it whole; and as those after it have it."""
+        copies = self._copies(sequence)
+        return next(copies, None), copies
+
+    def _copies(self, sequence: int) -> Iterator[_Found]:
+        for other in self._others:
+            with suppress(CommitLogError, OSError):
+                yield _Found(*other.journal.whole(sequence))
+
+    def _linked(self, copies: Sequence[tuple[_Found | None, Iterator[_Found]]]) -> list[_Found]:
+        """Return those entries that are linked to what is there, or to the one before them in the list."""
+        linked = list[_Found]()
+        for found, more in copies:
+            while found is not None:
+                last = linked[-1].entry if linked else None
+                before, by_last = self._beside(found.entry.sequence - 1, last)
+                after, after_last = self._beside(found.entry.following, last)
+                if is_linked(found.entry, before, after):
+                    by = last.sequence if last is not None and (by_last or after_last) else None
+                    linked.append(found._replace(by=by))
+                    break
+                found = next(more, None)
+        return linked
+
+    def _beside(self, sequence: int, last: Entry | None) -> tuple[Entry | None, bool]:
+        """Return the entry at a number, where it is there or is the ``last`` one; and whether it is that."""
+        if last is not None and last.sequence == sequence:
+            return last, True
+        if sequence in self._there or sequence in self.fetched:
+            with suppress(FileNotFoundError, CorruptionError):
+                return whole(self._own, sequence), False
+        return None, False
+
+    def _newest(self) -> Entry | None:
+        """Return the newest decided entry, which says what is void; None where nobody answers that decides."""
+        try:
+            return self._places.newest().entry
+        except (CommitLogError, OSError):
+            return None
+
+    def _bring(self, entry: Entry, newest: Entry, settled: int) -> bool:
+        """Bring what an entry needs that is to be put here; return whether all of it is here then."""
+        files, donors = self._places.unit.files, donors_of(self._others)
+        try:
+            for needed in files.tables(entry):
+                bring(needed, self._own.storage, donors)
+            if entry.sequence > settled:
+                for needed in files.chunks(entry, newest, self._own.journal.side):
+                    bring(needed, self._own.storage, donors)
+        except (NowhereError, CorruptionError):
+            return False
+        return True
