@@ -11,6 +11,12 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
 
+#: Within so long of a commit it is looked how much waits, together with those that follow it: a look takes as long as
+#: a third of a commit, and holds the next one up; seconds.
+LOOK_SECONDS = 0.1
+#: Once so much was committed it is looked at once.
+LOOK_BYTES = 8 * 2**20
+
 
 class Settler:
     """One topic's settling; a job of the process' settlers.
@@ -26,9 +32,10 @@ class Settler:
         self._topic: TopicLog | None = None
         self._topic_id: str | None = None
         self._pool, self._lock = of_process().settlers, Lock()
+        self._bytes = 0
 
     def committed(self, topic_id: str, size_bytes: int) -> None:
-        """Have it looked whether enough is due; what is committed while it settles is looked at together.
+        """Have it looked soon whether enough is due; what is committed until then is looked at together.
 
         Args:
             topic_id: whose commit it was.
@@ -37,12 +44,16 @@ class Settler:
         if not is_look_due(self._storage, topic_id, size_bytes):
             return
         self._topic_id = topic_id
+        self._bytes += size_bytes
+        self._ask(LOOK_SECONDS if self._bytes < LOOK_BYTES else 0.0)
+
+    def _ask(self, seconds: float) -> None:
         with suppress(RuntimeError):  # no thread for it: the next commit asks again
-            self._pool.schedule(self)
+            self._pool.schedule(self, seconds)
 
     def run(self) -> None:
         """Settle what is due, at most for ``settle.budget.ms``."""
-        topic_id, self._topic_id = self._topic_id, None
+        topic_id, self._topic_id, self._bytes = self._topic_id, None, 0
         if topic_id is None:
             return
         with self._lock:
@@ -52,7 +63,9 @@ class Settler:
             settle_after_commit(self._topic, topic_id)
 
     def join(self, seconds: float) -> bool:
-        """Wait until all is settled that is due; return whether that is so."""
+        """Look now, and wait until all is settled that is due; return whether that is so."""
+        if self._topic_id is not None:
+            self._ask(0.0)
         return self._pool.wait(self, seconds)
 
     def rest(self) -> None:
