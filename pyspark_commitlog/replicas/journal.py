@@ -185,17 +185,23 @@ class ReplicatedJournal(Journal):
         now = self._storage.now_ms()
         return collectable(self.order().places, head, lambda: self.older_than(now - waited_ms)) + 1
 
-    def decides_alone(self) -> Storage | None:
-        """Return the one metadata root, where it is no replica; None where several decide, or none has to.
+    def metadata(self) -> tuple[list[Storage], int]:
+        """Return the metadata roots, where none of them is a replica, and which entry all have learned.
+
+        None of several where one is away, or is being replaced: it may need what the others have.
 
         Raises:
-            ReplicaNotAvailableError: the metadata root does not answer.
+            ReplicaNotAvailableError: the metadata root does not answer, or most of several.
         """
-        if not self.is_replicated or len(self.order().places.deciding()) > 1:
-            return None
-        decider, newest = self.order().places.decider(), self.order().places.newest()
-        alone = not newest.entry.features or decider.id in state_of(newest.entry).replicas
-        return None if alone else decider.storage
+        if not self.is_replicated:
+            return [], 0
+        places = self.order().places
+        replicas, newest = places.metadata(), places.newest()
+        if not newest.entry.features or any(each.id in state_of(newest.entry).replicas for each in replicas):
+            return [], 0
+        heads = [each.journal.newest() if len(replicas) > 1 else newest for each in replicas]
+        learned = min((0 if head is None else head.sequence for head in heads), default=0)
+        return [each.storage for each in replicas], learned
 
     # --- appending ---------------------------------------------------------------------------------------
 

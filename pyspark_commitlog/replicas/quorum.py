@@ -81,8 +81,8 @@ class Quorum(SeatedJournal):
         before: Callable[[], Quorum] | None = None,
         is_last: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__(seats, unit, check, is_last)
-        self._many, self._former = many, before
+        super().__init__(seats, unit, check, is_last, many)
+        self._former = before
 
     # --- the head ----------------------------------------------------------------------------------------
 

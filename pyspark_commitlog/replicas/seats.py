@@ -11,7 +11,8 @@ from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.ballots import Value
+from pyspark_commitlog.replicas.ballots import Value, majority
+from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import Replica, bring, drop_below, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
@@ -38,9 +39,10 @@ class SeatedJournal(Journal):
         unit: Unit,
         check: Callable[[Json, str], object],
         is_last: Callable[[], bool],
+        many: int,
     ) -> None:
         super().__init__(seats[0].replica.storage, unit.directory, unit.kind, unit.sides, check)
-        self.seats, self._unit, self._is_last = list(seats), unit, is_last
+        self.seats, self._unit, self._is_last, self._many = list(seats), unit, is_last, many
 
     @property
     def first(self) -> Replica:
@@ -62,7 +64,7 @@ class SeatedJournal(Journal):
         if last is None:
             replica.storage.make_directory(self._directory)
         while last is None or last.entry.following < until:
-            entry, data = self._following(last, write_id) or self._newest_alone(Value(until - 1, write_id))
+            entry, data = self._following(last, write_id) or self._later(replica, last, Value(until - 1, write_id))
             for needed in self._unit.files.tables(entry):
                 bring(needed, replica.storage, self._storages())
             put_bytes(replica, self._unit, entry, data)
@@ -92,19 +94,58 @@ class SeatedJournal(Journal):
             raise ReplicaNotAvailableError(f"{self._directory}: entry {number} does not follow the one that a root has")
         return linked
 
-    def _newest_alone(self, value: Value) -> tuple[Entry, bytes]:
-        """Return a decided entry for a seat that can't learn those before it: they are collected.
+    def _later(self, replica: Replica, last: Stored | None, value: Value) -> tuple[Entry, bytes]:
+        """Return the entry with which a seat goes on that can't learn the next one: that is collected.
 
-        Each entry of such a unit says all there is. It alone is known to be decided, and none that lies before it.
+        Args:
+            replica: the seat.
+            last: the newest entry that it has.
+            value: an entry that is known to be decided. Where each entry of a unit says all there is, it is that one.
 
         Raises:
-            ReplicaNotAvailableError: the unit's entries are not whole, or none has it.
+            ReplicaNotAvailableError: it is not known that the next one is collected, or nobody has what is left.
         """
-        found = self._held(*value) if self._unit.whole else iter(())
-        for entry, data in found:
-            if entry.write_id == value.write_id:
-                return entry, data
-        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
+        if not self._unit.whole and not self._is_collected(replica, 1 if last is None else last.entry.following):
+            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
+        newest = next((each for each in self._held(*value) if each[0].write_id == value.write_id), None)
+        if newest is None:
+            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {value.number}")
+        if self._unit.whole:
+            return newest
+        others = [seat.replica for seat in self.seats if seat.replica.id != replica.id]
+        oldest = min((_oldest(other, newest[0]) for other in others), key=lambda entry: entry.sequence)
+        needed = state_of(newest[0]).hw if newest[0].features else newest[0].sequence
+        if oldest.sequence > needed:
+            raise ReplicaNotAvailableError(
+                f"{self._directory}: no metadata root that answers has entry {needed}, which replicas need"
+            )
+        found = newest if oldest is newest[0] else self._copy_of(oldest)
+        drop_below(oldest.sequence, replica)  # first: it has learned nothing while it is empty, and no gap
+        replica.journal.forget()
+        return found
+
+    def _copy_of(self, entry: Entry) -> tuple[Entry, bytes]:
+        """Return an entry that a seat has just had, and its file."""
+        for found, data in self._held(entry.sequence, entry.write_id):
+            if found.write_id == entry.write_id:
+                return found, data
+        raise ReplicaNotAvailableError(f"{self._directory}: entry {entry.sequence} is collected by now; run it again")
+
+    def _is_collected(self, replica: Replica, number: int) -> bool:
+        """Return whether an entry that was decided is needed by nobody any more: most seats began after it.
+
+        Most had it, or had learned the next one after it: so one of those that lack it has deleted it. A seat that
+        does not answer, or has lost entries, says nothing.
+        """
+        lack = 0
+        for seat in self.seats:
+            if seat.replica.id == replica.id:
+                lack += 1
+                continue
+            with suppress(CommitLogError, OSError):
+                if seat.replica.learned() is not None:
+                    lack += seat.replica.journal.sequences()[0] > number
+        return lack >= majority(self._many)
 
     def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
         """Yield what the seats have as an entry of a number: in their journals, or as decided in their registers."""
@@ -133,3 +174,14 @@ class SeatedJournal(Journal):
 
     def _storages(self) -> list[Storage]:
         return [seat.replica.storage for seat in self.seats]
+
+
+def _oldest(replica: Replica, entry: Entry) -> Entry:
+    """Return the oldest entry that a root has of those from which others lead to a decided one, link by link."""
+    with suppress(CommitLogError, OSError):
+        while entry.prev:
+            before = replica.journal.read(entry.sequence - 1).entry
+            if before.write_id != entry.prev:
+                break
+            entry = before
+    return entry

@@ -24,7 +24,7 @@ class Reader:
         self.name = name
         self._asked, self._chance, self._recorder = asked, chance, asked.recorders[name]
         self._topic: TopicLog | None = None
-        self._ends, self._looks = dict[int, int](), 0
+        self._ends, self._looks, self._life = dict[int, int](), 0, 0
 
     def look(self) -> None:
         """Read what is new; after many looks some of what is not, too, and of what is deleted.
@@ -33,9 +33,9 @@ class Reader:
             CommitLogError, OSError: it can't be read now.
         """
         again = self._topic is None or self._looks % _AGAIN_EVERY == 0
-        if self._topic is None or again:
-            self._topic = self._asked.stage.topic(self._asked.root, self.name)
         life = self._asked.life()
+        if self._topic is None or again or life != self._life:  # a handle on a bucket may go by what it saw before
+            self._topic, self._life = self._asked.stage.topic(self._asked.root, self.name), life
         stored, state = self._topic.newest()
         if self._asked.life() == life:
             root = self._asked.root

@@ -39,7 +39,7 @@ _LEAST_ENTRIES = 20
 #: How often a disk is copied.
 _OFTEN_COPIED = 0.15
 #: Seconds in which what was asked of the operator is done, once nothing fails.
-_PATIENCE_SECONDS = 240
+_PATIENCE_SECONDS = 600
 Place = Disk | Bucket | Gateway
 
 

@@ -1,0 +1,270 @@
+"""Three metadata roots let go of what all replicas have; one that comes later begins with what is left.
+
+Interleavings that it has to survive:
+
+1. A metadata root is away while the others go on: nothing goes until it has learned it.
+2. A new one learns while the others collect: what it needs next is gone, and it begins again with what is left.
+3. The roots that have what comes next are away: nothing is taken for collected, and nothing is dropped.
+4. It is killed after it dropped what it had, and before it put the first of what is left: it is empty, and begins.
+5. A process that was stopped puts an entry at a root that has collected it: the next collection takes it away.
+6. Two bring the new root on, from different lists of what is left: neither drops what the other has put.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.log.maintain.decided import collect_decided
+from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.replicas.learning import Replica
+from pyspark_commitlog.replicas.quorum import Quorum
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.storage.local import LocalStorage
+from tests.crash.conftest import fast_path as fast_path
+from tests.support.replicas import Replicated
+from tests.support.world import DELAY_MS
+
+
+@pytest.fixture
+def roots(fast_path: Path) -> Replicated:
+    made = Replicated(fast_path, metadata="mno")
+    made.create()
+    return made
+
+
+def write(roots: Replicated, numbers: range) -> None:
+    for number in numbers:
+        roots.write(b"%d" % number)
+
+
+def entries(roots: Replicated, root: str) -> list[int]:
+    return [int(path.stem) for path in sorted((roots.path / root / "topics/t/journal").glob("*.json"))]
+
+
+def maintain(roots: Replicated, names: str = "abc") -> None:
+    """Settle and collect all that may go."""
+    for _ in range(3):
+        for name in names:
+            roots.log(name).maintain("t")
+        roots.clock.advance(DELAY_MS)
+
+
+def quorum(roots: Replicated) -> Quorum:
+    made = roots.order().places.decider().journal
+    assert isinstance(made, Quorum)
+    return made
+
+
+def seat(roots: Replicated, root: str) -> Replica:
+    return next(each.replica for each in quorum(roots).seats if Path(each.replica.storage.url).name == root)
+
+
+def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
+    write(roots, range(8))
+    roots.log().delete_topic("t")
+    roots.clock.advance(DELAY_MS)
+    roots.log().create_topic("t", 1)
+    write(roots, range(8))
+    before = [len(entries(roots, root)) for root in "mno"]
+    maintain(roots)
+    assert [len(entries(roots, root)) < 6 < most for root, most in zip("mno", before, strict=True)] == [True] * 3
+    assert [len(list((roots.path / root / "topics/t").iterdir())) <= 4 for root in "mno"] == [True] * 3
+    for away in "mno":
+        roots.take_away(away)
+        roots.write(away.encode(), topic=roots.topic("b"))
+        roots.give_back(away)
+    assert [roots.values(root)[8:] for root in "abc"] == [[b"m", b"n", b"o"]] * 3
+
+
+def test_nothing_goes_that_a_metadata_root_lacks_which_is_away(roots: Replicated) -> None:
+    roots.take_away("o")
+    write(roots, range(8))
+    maintain(roots)
+    assert [entries(roots, root)[0] for root in "mn"] == [1, 1]
+    roots.give_back("o")
+    maintain(roots)
+    assert [len(entries(roots, root)) < 6 for root in "mno"] == [True] * 3
+
+
+def test_nothing_goes_that_a_metadata_root_has_not_learned(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, and takes nothing: its disk is full."""
+    write(roots, range(3))
+    lacks = entries(roots, "o")[-1] + 1
+    roots.clock.advance(DELAY_MS)
+
+    def full(operation: str, path: str, moment: str) -> None:
+        if operation in ("put_if_absent", "create", "write_once"):
+            raise OSError(28, "injected: no space left on device")
+
+    roots.hooks["o"] = full
+    write(roots, range(3, 8))
+    roots.clock.advance(DELAY_MS)
+    collect_decided(roots.topic())
+    assert entries(roots, "o")[-1] < lacks, "else nothing is shown"
+    assert [lacks in entries(roots, root) for root in "mn"] == [True, True]
+
+
+def test_a_root_that_replaces_another_begins_with_what_is_left(roots: Replicated) -> None:
+    write(roots, range(8))
+    maintain(roots)
+    left = entries(roots, "m")
+    assert left[0] > 8
+    roots.take_away("o")
+    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    assert entries(roots, "p")[: len(left)] == left
+    roots.take_away("m")
+    roots.write(b"8", topic=roots.topic("b"))
+    assert [roots.values(root)[-1] for root in "abc"] == [b"8"] * 3
+    maintain(roots)
+    assert roots.values("c")[-1] == b"8"
+
+
+def behind(roots: Replicated) -> list[int]:
+    """Have root o end with what the others have collected; return what they have."""
+    write(roots, range(3))
+    journal = roots.path / "o/topics/t/journal"
+    old = {path.name: path.read_bytes() for path in journal.glob("*.json")}
+    write(roots, range(3, 9))
+    maintain(roots)
+    left = entries(roots, "m")
+    assert left[0] > len(old)
+    for path in journal.glob("*.json"):
+        path.unlink()
+    for name, data in old.items():
+        (journal / name).write_bytes(data)
+    return left
+
+
+def test_one_that_lags_behind_what_is_left_goes_on_with_that(roots: Replicated) -> None:
+    left = behind(roots)
+    roots.write(b"9")
+    assert entries(roots, "o")[: len(left)] == left
+    assert seat(roots, "o").learned() is not None, "no gap"
+
+
+def test_it_may_be_killed_after_it_dropped_what_it_had(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = behind(roots)
+
+    def killed(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "topics/t/journal" in path:
+            raise KeyboardInterrupt
+
+    roots.hooks["o"] = killed
+    with pytest.raises(KeyboardInterrupt):
+        roots.order().places.newest()
+    assert entries(roots, "o") == []
+    roots.hooks.clear()
+    roots.write(b"9")
+    assert entries(roots, "o")[: len(left)] == left
+
+
+def test_what_only_roots_have_that_are_away_is_not_collected(roots: Replicated) -> None:
+    """Root o has learned the first entries; those that have what follows do not answer, or lack entries themselves."""
+    write(roots, range(3))
+    newest = roots.order().places.newest().entry
+    seats = quorum(roots)
+    for path in (roots.path / "o/topics/t/journal").glob("*.json"):
+        if int(path.stem) > 2:
+            path.unlink()
+    before = entries(roots, "o")
+    roots.hooks["m"] = roots.hooks["n"] = no_journal
+    replica = seat(roots, "o")
+    with pytest.raises(ReplicaNotAvailableError, match="what comes next"):
+        seats._catch_up(replica, newest.write_id, until=newest.sequence + 1)
+    assert entries(roots, "o") == before
+    roots.hooks.clear()
+    for root in "mn":  # they lack it too, and have what was before
+        for number in entries(roots, root)[2:]:
+            (roots.path / root / f"topics/t/journal/{number:020d}.json").unlink()
+    with pytest.raises(ReplicaNotAvailableError, match="what comes next"):
+        quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
+    assert entries(roots, "o") == before
+
+
+def no_journal(operation: str, path: str, moment: str) -> None:
+    if "topics/t/journal" in path:
+        raise OSError(5, "injected: the device is gone")
+
+
+def test_it_does_not_begin_above_what_replicas_need(roots: Replicated) -> None:
+    """Those that answer have less than what was decided to stay."""
+    left = behind(roots)
+    newest = roots.order().places.newest().entry
+    for path in (roots.path / "o/topics/t/journal").glob("*.json"):
+        path.unlink()
+    for root in "mn":
+        for number in left[:-1]:
+            (roots.path / root / f"topics/t/journal/{number:020d}.json").unlink()
+    with pytest.raises(ReplicaNotAvailableError, match="which replicas need"):
+        quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
+
+
+def test_what_is_put_late_at_a_collected_number_goes_again(roots: Replicated) -> None:
+    write(roots, range(3))
+    late = roots.path / "o/topics/t/journal" / f"{3:020d}.json"
+    data = late.read_bytes()
+    write(roots, range(3, 9))
+    maintain(roots)
+    assert not late.exists()
+    late.write_bytes(data)
+    collect_decided(roots.topic())
+    assert not late.exists()
+    roots.write(b"9")
+    assert entries(roots, "o") == entries(roots, "m")
+
+
+def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(roots, range(8))
+    roots.take_away("o")
+    copied = list[int]()
+    put = LocalStorage.put_if_absent
+
+    def putting(self: LocalStorage, path: str, data: bytes) -> object:
+        done = put(self, path, data)
+        if "/p/" in f"{self.url}/{path}" and "topics/t/journal/" in path:
+            copied.append(int(path.rpartition("/")[2].removesuffix(".json")))
+            if len(copied) == 2:
+                for root in "mn":  # as a collector does
+                    for number in entries(roots, root)[:-4]:
+                        (roots.path / root / f"topics/t/journal/{number:020d}.json").unlink()
+        return done
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", putting)
+    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    assert copied[:2] == [1, 2]
+    assert entries(roots, "p") == entries(roots, "m")
+    assert seat(roots, "p").learned() is not None, "no gap"
+    roots.take_away("m")
+    roots.write(b"8", topic=roots.topic("b"))
+    assert roots.values("c")[-1] == b"8"
+
+
+def test_nothing_goes_while_a_metadata_root_is_replaced(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one learns what the others have."""
+    write(roots, range(8))
+    roots.take_away("o")
+
+    def killed(of: Roots, *_: object) -> None:
+        if of.listed().former:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark_commitlog.metadata.finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    maintain_without_replicating(roots)
+    assert [entries(roots, root)[0] for root in "mnp"] == [1] * 3
+    roots.log().replicate()
+    maintain(roots)
+    assert [len(entries(roots, root)) < 6 for root in "mnp"] == [True] * 3
+
+
+def maintain_without_replicating(roots: Replicated) -> None:
+    for name in "abc":
+        topic = roots.at(name)
+        settle_on(topic, topic.newest()[1].topic_id)
+    roots.clock.advance(DELAY_MS)
+    collect_decided(roots.topic())
