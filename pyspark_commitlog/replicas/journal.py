@@ -199,9 +199,14 @@ class ReplicatedJournal(Journal):
         replicas, newest = places.metadata(), places.newest()
         if not newest.entry.features or any(each.id in state_of(newest.entry).replicas for each in replicas):
             return [], 0
-        heads = [each.journal.newest() if len(replicas) > 1 else newest for each in replicas]
+        if len(replicas) == 1:
+            return [replicas[0].storage], newest.sequence
+        try:
+            heads = [each.learned() for each in replicas]
+        except (CommitLogError, OSError):
+            return [], 0
         learned = min((0 if head is None else head.sequence for head in heads), default=0)
-        return [each.storage for each in replicas], learned
+        return [each.storage for each in replicas] if learned else [], learned
 
     # --- appending ---------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 200
+#: How often what is decided may be collected while it is read.
+_LOOKS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
 
@@ -95,8 +97,13 @@ class Quorum(SeatedJournal):
             ReplicaNotAvailableError: no majority answers.
             MovedError: others decide.
         """
-        value = self._head()
-        return None if value == NO_VALUE else self._learned(value)
+        for _ in range(_LOOKS):
+            value = self._head()
+            try:
+                return None if value == NO_VALUE else self._learned(value)
+            except FileNotFoundError:  # others went on meanwhile, and collected it
+                self.forget()
+        raise ConflictError(f"{self._directory}: what is decided is collected before it is read; try again")
 
     def _head(self) -> Value:
         """Return what is decided; see ``newest``."""
@@ -304,8 +311,9 @@ class Quorum(SeatedJournal):
                 )
             self._write_sides(slot, answer)
             if self._decide(base, entry, data, own, answer.result):
+                stored = self._learned(Value(entry.sequence, entry.write_id))
                 own.clear()
-                return Appended(self._learned(Value(entry.sequence, entry.write_id)), answer.result)
+                return Appended(stored, answer.result)
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
 

@@ -13,7 +13,7 @@ from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import Value, majority
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.learning import Replica, bring, drop_below, put_bytes
+from pyspark_commitlog.replicas.learning import Replica, RestoredError, bring, drop_below, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 
@@ -60,7 +60,7 @@ class SeatedJournal(Journal):
             ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
             CommitLogError, OSError: it does not answer.
         """
-        last = replica.learned()
+        last = self._last_of(replica)
         if last is None:
             replica.storage.make_directory(self._directory)
         while last is None or last.entry.following < until:
@@ -75,6 +75,18 @@ class SeatedJournal(Journal):
             raise ReplicaNotAvailableError(
                 f"{replica.storage.url}/{self._directory}: entry {last.sequence} is another than was decided"
             )
+
+    def _last_of(self, replica: Replica) -> Stored | None:
+        """Return the newest entry that a root has learned, without what was put late where that is collected."""
+        try:
+            return replica.learned()
+        except RestoredError:
+            lacks = replica.journal.missing()
+            if lacks is None or not self._is_collected(replica, lacks):
+                raise
+            drop_below(lacks, replica)
+            replica.journal.forget()
+            return replica.learned()
 
     def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
         """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
@@ -113,9 +125,10 @@ class SeatedJournal(Journal):
         if self._unit.whole:
             return newest
         others = [seat.replica for seat in self.seats if seat.replica.id != replica.id]
-        oldest = min((_oldest(other, newest[0]) for other in others), key=lambda entry: entry.sequence)
+        chained = [first for other in others if (first := _oldest(other, newest[0])) is not None]
         needed = state_of(newest[0]).hw if newest[0].features else newest[0].sequence
-        if oldest.sequence > needed:
+        oldest = min(chained, key=lambda entry: entry.sequence, default=None)
+        if oldest is None or oldest.sequence > needed:
             raise ReplicaNotAvailableError(
                 f"{self._directory}: no metadata root that answers has entry {needed}, which replicas need"
             )
@@ -143,8 +156,9 @@ class SeatedJournal(Journal):
                 lack += 1
                 continue
             with suppress(CommitLogError, OSError):
-                if seat.replica.learned() is not None:
-                    lack += seat.replica.journal.sequences()[0] > number
+                other = Replica.at(seat.replica.id, seat.replica.storage, self._unit, self._check)  # for this thread
+                if other.learned() is not None:
+                    lack += other.journal.sequences()[0] > number
         return lack >= majority(self._many)
 
     def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
@@ -176,12 +190,20 @@ class SeatedJournal(Journal):
         return [seat.replica.storage for seat in self.seats]
 
 
-def _oldest(replica: Replica, entry: Entry) -> Entry:
-    """Return the oldest entry that a root has of those from which others lead to a decided one, link by link."""
-    with suppress(CommitLogError, OSError):
+def _oldest(replica: Replica, newest: Entry) -> Entry | None:
+    """Return the oldest entry that a root has of those from which others lead to a decided one, link by link.
+
+    None where it lacks the one before that, or an entry can't be read: what it has older ones of is not known then.
+    """
+    entry = newest
+    try:
         while entry.prev:
             before = replica.journal.read(entry.sequence - 1).entry
             if before.write_id != entry.prev:
                 break
             entry = before
-    return entry
+    except FileNotFoundError:
+        pass
+    except (CommitLogError, OSError):
+        return None
+    return entry if entry is not newest or not newest.prev else None

@@ -6,8 +6,10 @@ Interleavings that it has to survive:
 2. A new one learns while the others collect: what it needs next is gone, and it begins again with what is left.
 3. The roots that have what comes next are away: nothing is taken for collected, and nothing is dropped.
 4. It is killed after it dropped what it had, and before it put the first of what is left: it is empty, and begins.
-5. A process that was stopped puts an entry at a root that has collected it: the next collection takes it away.
-6. Two bring the new root on, from different lists of what is left: neither drops what the other has put.
+5. A process that was stopped puts an entry at a root that has collected it: who brings the root on takes it away.
+6. Two bring the new root on, from different lists of what is left: what one has dropped the other puts. As 5.
+7. An entry can't be read for a moment: what is before it is not taken for collected.
+8. The last entries of a deleted topic name tables: they stay as long.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.decided import collect_decided
+from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.model import silent
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum
 from pyspark_commitlog.replicas.roots import Roots
@@ -191,18 +199,23 @@ def no_journal(operation: str, path: str, moment: str) -> None:
 
 def test_it_does_not_begin_above_what_replicas_need(roots: Replicated) -> None:
     """Those that answer have less than what was decided to stay."""
-    left = behind(roots)
-    newest = roots.order().places.newest().entry
+    behind(roots)
+    roots.hooks["b"] = roots.hooks["c"] = no_journal
+    for _ in range(3):
+        roots.write(b"9", acks_all=False)
+    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    assert state_of(newest).hw < left[-2]
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         path.unlink()
     for root in "mn":
-        for number in left[:-1]:
+        for number in left[:-2]:
             (roots.path / root / f"topics/t/journal/{number:020d}.json").unlink()
     with pytest.raises(ReplicaNotAvailableError, match="which replicas need"):
         quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
 
 
-def test_what_is_put_late_at_a_collected_number_goes_again(roots: Replicated) -> None:
+def put_late(roots: Replicated) -> Path:
+    """Have root o have an entry again that all have collected."""
     write(roots, range(3))
     late = roots.path / "o/topics/t/journal" / f"{3:020d}.json"
     data = late.read_bytes()
@@ -210,9 +223,111 @@ def test_what_is_put_late_at_a_collected_number_goes_again(roots: Replicated) ->
     maintain(roots)
     assert not late.exists()
     late.write_bytes(data)
-    collect_decided(roots.topic())
+    return late
+
+
+def test_what_is_put_late_at_a_collected_number_goes_with_the_next_entry(roots: Replicated) -> None:
+    """Also where one more root is lost: nothing is collected then."""
+    late = put_late(roots)
+    roots.take_away("n")
+    roots.write(b"9", topic=roots.topic("b"))
     assert not late.exists()
+    assert entries(roots, "o") == entries(roots, "m")
+
+
+def test_what_is_put_late_goes_from_a_root_that_is_empty_too(roots: Replicated) -> None:
+    """Two bring it on from different lists of what is left: one puts what the other has dropped."""
+    late = put_late(roots)
+    data = late.read_bytes()
+    for path in late.parent.glob("*.json"):
+        path.unlink()
+    putting = [True]
+
+    def put_again(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "topics/t/journal/" in path and moment == "before" and putting:
+            putting.clear()
+            late.write_bytes(data)
+
+    roots.hooks["o"] = put_again
     roots.write(b"9")
+    assert not putting
+    assert not late.exists()
+    assert entries(roots, "o") == entries(roots, "m")
+
+
+@pytest.mark.parametrize("away", ["the root", "its journal"])
+def test_nothing_goes_where_a_metadata_root_is_away_since_it_was_opened(roots: Replicated, away: str) -> None:
+    write(roots, range(8))
+    roots.clock.advance(DELAY_MS)
+    topic = roots.topic()
+    assert isinstance(topic.journal, ReplicatedJournal)
+    topic.journal.metadata()  # it knows all three
+    if away == "the root":
+        roots.take_away("o")
+    else:
+        roots.hooks["o"] = no_journal
+    assert collect_decided(topic) == 0
+    assert [entries(roots, root)[0] for root in "mn"] == [1, 1]
+
+
+def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated) -> None:
+    """A topic that many wrote has a table of writers, which its last entry names: who learns that needs it."""
+    for number in range(70):
+        roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1, False))
+    roots.log().delete_topic("t")
+    maintain_all(roots)
+    assert list((roots.path / "m").glob("topics/t/*/side/*")), "else nothing is shown"
+    roots.take_away("o")
+    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    roots.log().create_topic("t", 1)
+    write(roots, range(8))
+    maintain_all(roots)
+    maintain(roots)
+    assert [len(list((roots.path / root / "topics/t").glob("*-*-*"))) for root in "mnp"] == [0] * 3
+
+
+def maintain_all(roots: Replicated) -> None:
+    """As ``commitlog maintain`` does: deleted topics, too."""
+    for _ in range(3):
+        for name in "abc":
+            topic = roots.at(name)
+            maintain_topic(topic, silent)
+        roots.clock.advance(DELAY_MS)
+
+
+def test_what_is_decided_may_be_collected_while_it_is_read(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots.write(b"0")
+    read, gone = Quorum.read, [True]
+
+    def collected(self: Quorum, sequence: int) -> Stored:
+        if gone:
+            gone.clear()
+            raise FileNotFoundError(f"entry {sequence} is collected")
+        return read(self, sequence)
+
+    monkeypatch.setattr(Quorum, "read", collected)
+    assert quorum(roots).newest() is not None
+    assert not gone
+
+
+def test_what_can_not_be_read_for_a_moment_is_not_taken_for_collected(roots: Replicated) -> None:
+    behind(roots)
+    roots.write(b"9")
+    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    assert state_of(newest).hw == left[-2], "it might begin there"
+    for path in (roots.path / "o/topics/t/journal").glob("*.json"):
+        path.unlink()
+
+    def unreadable(operation: str, path: str, moment: str) -> None:
+        if f"{left[-3]:020d}.json" in path:
+            raise OSError(5, "injected: a bad moment")
+
+    roots.hooks["m"], roots.hooks["n"] = unreadable, no_journal
+    with pytest.raises(ReplicaNotAvailableError, match="which replicas need"):
+        quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
+    assert entries(roots, "o") == []
+    roots.hooks = {"n": no_journal}
+    quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
     assert entries(roots, "o") == entries(roots, "m")
 
 

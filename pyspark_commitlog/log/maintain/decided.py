@@ -7,6 +7,7 @@ is new, or slow, begins with what is left (``replicas.seats``).
 from __future__ import annotations
 
 from pyspark_commitlog.anchor import stays_ms
+from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.log.maintain.collect import kept_from, plan_entries, remove_former, sweep_tables
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -20,12 +21,23 @@ def collect_decided(topic: TopicLog) -> int:
         ReplicaNotAvailableError: the metadata root does not answer, or most of several.
     """
     storages, learned = topic.journal.metadata()
-    return sum(_collect_at(TopicLog(storage, topic.name), topic, learned) for storage in storages)
+    roots = [TopicLog(storage, topic.name) for storage in storages]
+    gone = sum(_collect_at(at, topic, learned) for at in roots)
+    if roots and all(map(_has_one_life, roots)):
+        for at in roots:
+            stored = at.journal.newest()
+            assert stored is not None, "it was just read"
+            remove_former(at, stored)
+    return gone
 
 
 def _collect_at(at: TopicLog, topic: TopicLog, learned: int) -> int:
-    storage, stored = at.storage, at.journal.newest()
-    assert stored is not None, "it decides"
+    storage = at.storage
+    try:
+        stored = at.journal.newest()
+    except CorruptionError:  # it began above the high watermark that its newest entry states: it has to learn more
+        return 0
+    assert stored is not None, "it has learned it"
     state = at.state_of(stored.entry)
     delay = topic.config(state).number("file.delete.delay.ms")
     delay = delay if storage.can_append else stays_ms(delay)
@@ -35,5 +47,20 @@ def _collect_at(at: TopicLog, topic: TopicLog, learned: int) -> int:
         at.journal.delete(sequence)
     if gone and storage.exists(at.paths(state.topic_id).side):
         sweep_tables(at, state.topic_id)
-    remove_former(at, stored)
     return len(gone)
+
+
+def _has_one_life(at: TopicLog) -> bool:
+    """Return whether all entries that a root has left are of the topic as it is now.
+
+    A root that learns an entry of a former life needs the tables that it names. So those go after it: of a topic that
+    is deleted, once it is made again.
+    """
+    try:
+        stored = at.journal.newest()
+        oldest = at.journal.read(at.journal.sequences()[0]).entry
+    except (CorruptionError, FileNotFoundError):
+        return False
+    if stored is None or at.state_of(stored.entry).deleted:
+        return False
+    return oldest.topic_id == stored.entry.topic_id
