@@ -6,7 +6,7 @@ Interleavings that it has to survive:
 2. A new one learns while the others collect: what it needs next is gone, and it begins again with what is left.
 3. The roots that have what comes next are away: nothing is taken for collected, and nothing is dropped.
 4. It is killed after it dropped what it had, and before it put the first of what is left: it is empty, and begins.
-5. A process that was stopped puts an entry at a root that has collected it: who brings the root on takes it away.
+5. A process that was stopped puts an entry at a root that has collected it: any process that brings the root on takes it away.
 6. Two bring the new root on, from different lists of what is left: what one has dropped the other puts. As 5.
 7. An entry can't be read for a moment: what is before it is not taken for collected.
 8. The last entries of a deleted topic name tables: they stay as long.

@@ -326,7 +326,7 @@ ACTS: dict[str, tuple[str, Callable[[World, TopicLog, str], object]]] = {
     "settle": (JOURNAL, lambda world, topic, topic_id: settle(topic, topic_id)),
     "retain": (JOURNAL, lambda world, topic, topic_id: _retained(world, topic, topic_id)),
     "compact": (JOURNAL, lambda world, topic, topic_id: compact(topic, topic_id)),
-    "remove a former life": (JOURNAL, lambda world, topic, topic_id: _removed(world, topic)),
+    "remove a former incarnation": (JOURNAL, lambda world, topic, topic_id: _removed(world, topic)),
     "collect": ("/settle", lambda world, topic, topic_id: collect(topic, topic_id)),
     "bless": ("/staged", lambda world, topic, topic_id: append(topic, batch_of([b"c"], key=[b"k"]))),
 }

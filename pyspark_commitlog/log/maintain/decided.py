@@ -53,8 +53,8 @@ def _collect_at(at: TopicLog, topic: TopicLog, learned: int) -> int:
 def _has_one_life(at: TopicLog) -> bool:
     """Return whether all entries that a root has left are of the topic as it is now.
 
-    A root that learns an entry of a former life needs the tables that it names. So those go after it: of a topic that
-    is deleted, once it is made again.
+    A root that learns an entry of a former incarnation needs the tables that it names. So those go after it: of a topic
+    that is deleted, once it is made again.
     """
     try:
         stored = at.journal.newest()
