@@ -76,7 +76,8 @@ class TopicSegments:
             if settled.damaged:
                 raise CorruptionError(
                     f"topic {self._name!r} in {donor.url}: partition {settled.damaged[0].partition} is damaged, so "
-                    f"nothing is copied from there: {settled.damaged[0].why}"
+                    f"nothing is copied from there: {settled.damaged[0].why}. `commitlog repair {donor.url}` fetches "
+                    "from other roots what they have of it"
                 )
             if (found := reached(topic, settled)) is not None:
                 return SettledThere(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
