@@ -148,7 +148,8 @@ class SeatedJournal(Journal):
         """Return whether an entry that was decided is needed by nobody any more: most seats began after it.
 
         Most had it, or had learned the next one after it: so one of those that lack it has deleted it. A seat that
-        does not answer, or has lost entries, says nothing.
+        does not answer says nothing. (One that lost it may say so: all roots in sync have what is below ``hw``, and no
+        seat begins above that.)
         """
         lack = 0
         for seat in self.seats:
@@ -157,8 +158,9 @@ class SeatedJournal(Journal):
                 continue
             with suppress(CommitLogError, OSError):
                 other = Replica.at(seat.replica.id, seat.replica.storage, self._unit, self._check)  # for this thread
-                if other.learned() is not None:
-                    lack += other.journal.sequences()[0] > number
+                other.check()
+                sequences = other.journal.sequences()
+                lack += bool(sequences) and _begins(sequences) > number
         return lack >= majority(self._many)
 
     def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
@@ -188,6 +190,16 @@ class SeatedJournal(Journal):
 
     def _storages(self) -> list[Storage]:
         return [seat.replica.storage for seat in self.seats]
+
+
+def _begins(sequences: Sequence[int]) -> int:
+    """Return the first of the numbers that follow one another up to the last: what is below was put late (pure)."""
+    first = sequences[-1]
+    for number in reversed(sequences[:-1]):
+        if number != first - 1:
+            break
+        first = number
+    return first
 
 
 def _oldest(replica: Replica, newest: Entry) -> Entry | None:

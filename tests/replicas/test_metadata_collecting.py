@@ -14,7 +14,9 @@ Interleavings that it has to survive:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -71,11 +73,11 @@ def seat(roots: Replicated, root: str) -> Replica:
 
 
 def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
-    write(roots, range(8))
+    write(roots, range(6))
     roots.log().delete_topic("t")
     roots.clock.advance(DELAY_MS)
     roots.log().create_topic("t", 1)
-    write(roots, range(8))
+    write(roots, range(6))
     before = [len(entries(roots, root)) for root in "mno"]
     maintain(roots)
     assert [len(entries(roots, root)) < 6 < most for root, most in zip("mno", before, strict=True)] == [True] * 3
@@ -89,7 +91,7 @@ def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
 
 def test_nothing_goes_that_a_metadata_root_lacks_which_is_away(roots: Replicated) -> None:
     roots.take_away("o")
-    write(roots, range(8))
+    write(roots, range(6))
     maintain(roots)
     assert [entries(roots, root)[0] for root in "mn"] == [1, 1]
     roots.give_back("o")
@@ -116,7 +118,7 @@ def test_nothing_goes_that_a_metadata_root_has_not_learned(roots: Replicated, mo
 
 
 def test_a_root_that_replaces_another_begins_with_what_is_left(roots: Replicated) -> None:
-    write(roots, range(8))
+    write(roots, range(6))
     maintain(roots)
     left = entries(roots, "m")
     assert left[0] > 8
@@ -257,7 +259,7 @@ def test_what_is_put_late_goes_from_a_root_that_is_empty_too(roots: Replicated) 
 
 @pytest.mark.parametrize("away", ["the root", "its journal"])
 def test_nothing_goes_where_a_metadata_root_is_away_since_it_was_opened(roots: Replicated, away: str) -> None:
-    write(roots, range(8))
+    write(roots, range(6))
     roots.clock.advance(DELAY_MS)
     topic = roots.topic()
     assert isinstance(topic.journal, ReplicatedJournal)
@@ -280,7 +282,7 @@ def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated) -> No
     roots.take_away("o")
     roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     roots.log().create_topic("t", 1)
-    write(roots, range(8))
+    write(roots, range(6))
     maintain_all(roots)
     maintain(roots)
     assert [len(list((roots.path / root / "topics/t").glob("*-*-*"))) for root in "mnp"] == [0] * 3
@@ -332,7 +334,7 @@ def test_what_can_not_be_read_for_a_moment_is_not_taken_for_collected(roots: Rep
 
 
 def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(roots, range(8))
+    write(roots, range(6))
     roots.take_away("o")
     copied = list[int]()
     put = LocalStorage.put_if_absent
@@ -359,7 +361,7 @@ def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypat
 
 def test_nothing_goes_while_a_metadata_root_is_replaced(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one learns what the others have."""
-    write(roots, range(8))
+    write(roots, range(6))
     roots.take_away("o")
 
     def killed(of: Roots, *_: object) -> None:
@@ -383,3 +385,70 @@ def maintain_without_replicating(roots: Replicated) -> None:
         settle_on(topic, topic.newest()[1].topic_id)
     roots.clock.advance(DELAY_MS)
     collect_decided(roots.topic())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_they_converge_and_nothing_is_lost(fast_path: Path, seed: int) -> None:
+    """One root at a time is away, processes are killed at any request, entries are put late where they were."""
+    chance, roots, written, kept = Random(seed), Replicated(fast_path, metadata="mno"), 0, dict[str, bytes]()
+    roots.create()
+    away, seats, fresh = "", "mno", ["q", "p"]
+    for _ in range(60):
+        for path in (roots.path / chance.choice(seats.replace(away, "") if away else seats)).glob("topics/t/journal/*"):
+            kept.setdefault(path.name, path.read_bytes())
+        what = chance.choice(("write", "write", "maintain", "delay", "away", "killed", "late", "replace"))
+        if what == "write":
+            roots.write(b"%d" % written, topic=roots.topic(chance.choice("abc")))
+            written += 1
+        elif what == "maintain":
+            maintain_topic(roots.at(chance.choice("abc")), silent)
+        elif what == "delay":
+            roots.clock.advance(DELAY_MS)
+        elif what == "away":
+            if away:
+                roots.give_back(away)
+            else:
+                roots.take_away(chance.choice(seats))
+            away = "" if away else next(each for each in seats if not (roots.path / each).exists())
+        elif what == "killed":
+            killed(roots, chance, chance.choice(seats))
+        elif what == "late":
+            name, place = chance.choice(sorted(kept)), roots.path / chance.choice(seats) / "topics/t/journal"
+            if place.exists() and not (place / name).exists() and int(name[:20]) < min(entries_in(place)):
+                (place / name).write_bytes(kept[name])
+        elif away and fresh:
+            new = fresh.pop()
+            roots.log().replace_metadata(str(roots.path / away), str(roots.path / new))
+            roots.metadata = seats = seats.replace(away, new)
+            away = ""
+    if away:
+        roots.give_back(away)
+    roots.write(b"%d" % written)
+    maintain(roots)
+    assert [entries(roots, root) == entries(roots, seats[0]) for root in seats] == [True] * 3
+    assert len(entries(roots, seats[0])) < 8
+    assert [roots.values(root) for root in "abc"] == [[b"%d" % number for number in range(written + 1)]] * 3
+
+
+def entries_in(journal: Path) -> list[int]:
+    return [int(path.stem) for path in journal.glob("*.json")] or [0]
+
+
+def killed(roots: Replicated, chance: Random, root: str) -> None:
+    """A process that brings a root on, or collects, is killed at one of its requests there."""
+    left = [chance.randrange(1, 12)]
+
+    def at(operation: str, path: str, moment: str) -> None:
+        if "topics/t/journal" in path:
+            left[0] -= 1
+            if not left[0]:
+                raise KilledError
+
+    roots.hooks[root] = at
+    with suppress(KilledError):
+        chance.choice((lambda: collect_decided(roots.topic()), lambda: roots.order().places.newest()))()
+    roots.hooks.clear()
+
+
+class KilledError(BaseException):
+    """A process is killed."""
