@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.verify import Report, verify
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.storage import FileInfo
+from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.objects import ObjectWorld, topic_id
@@ -190,3 +193,29 @@ def test_a_reader_reads_the_newest_entry_again_where_an_object_is_missing(settle
     name.unlink()
     with pytest.raises(CorruptionError, match=name.name):
         read_topic(settled.handle())
+
+
+def test_entries_that_are_requests_are_looked_at_several_at_a_time(
+    unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found stands in the order of the entries all the same."""
+    topic = unlocked.create(1, CONFIG)
+    for number in range(8):
+        append(topic, batch_of([b"%d" % number]))
+    chunks = sorted(unlocked.path.glob("topics/*/*/staged/*"))
+    for path in chunks[1::2]:
+        path.unlink()
+    monkeypatch.setattr(LocalStorage, "bills_requests", True)
+    together, began = threading.Barrier(2), list[str]()
+    info = LocalStorage.info
+
+    def waiting(self: LocalStorage, path: str) -> FileInfo:
+        if "/staged/" in path and len(began) < 2:
+            began.append(path)
+            together.wait(10)
+        return info(self, path)
+
+    monkeypatch.setattr(LocalStorage, "info", waiting)
+    faults = [fault for fault in look(unlocked).faults if "staged" in fault]
+    missing = [path.name for path in chunks[1::2]]
+    assert [next(name for name in missing if name in fault) for fault in faults] == missing

@@ -6,7 +6,8 @@ entry, files that are longer than published, the chain of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,8 +24,11 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition,
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
+from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 3
+#: Entries that are looked at before the next ones, and by how many threads where each is some requests.
+_AT_ONCE, _THREADS = 64, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,23 +285,45 @@ class _Checker:
         """Check the writers' table and the entries that readers may still need: in a chain, with their chunks."""
         settled = self._settled
         self._guard(self.topic.snapshot, self._state)
+        first = max(settled.oldest_unsettled, self._state.created + 1)
         before: Entry | None = None
-        for sequence in range(max(settled.oldest_unsettled, self._state.created + 1), self._newest.sequence + 1):
-            self.entries += 1
-            try:
-                entry = self.topic.journal.read(sequence).entry
-            except FileNotFoundError:
-                before = None
-                self.faults.append(f"journal entry {sequence} of {self.topic.name} is missing, and not settled")
-                continue
-            except Exception as error:  # noqa: BLE001 a fault
-                before = None
-                self.faults.append(fault_of(error, f"journal entry {sequence} of {self.topic.name}"))
-                continue
-            chained = before is None or entry.prev == before.write_id
-            self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")
-            self._guard(self._appended, entry, settled)
-            before = entry
+        for start in range(first, self._newest.sequence + 1, _AT_ONCE):
+            numbers = range(start, min(start + _AT_ONCE, self._newest.sequence + 1))
+            for sequence, (entry, checker) in zip(numbers, self._entries(numbers), strict=True):
+                self.entries += 1
+                self.chunks += checker.chunks
+                chained = before is None or entry is None or entry.prev == before.write_id
+                self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")
+                self.faults += checker.faults
+                before = entry
+
+    def _entries(self, numbers: Sequence[int]) -> list[tuple[Entry | None, _Checker]]:
+        """Return entries, None for what can't be read, and what was found of each; several at a time by requests."""
+        found: dict[int, tuple[Entry | None, _Checker]] = {}
+        alone = not self.topic.storage.bills_requests
+
+        def look(sequence: int) -> None:
+            checker = copy(self)
+            checker.faults, checker.chunks = [], 0
+            if not alone:  # a handle is for one thread at a time
+                checker.topic = TopicLog(self.topic.storage, self.topic.name)
+            found[sequence] = checker._entry(sequence), checker
+
+        share_out(look, numbers, 1 if alone else _THREADS)
+        return [found[sequence] for sequence in numbers]
+
+    def _entry(self, sequence: int) -> Entry | None:
+        """Check an entry, and what it has appended; return it, None where it can't be read."""
+        try:
+            entry = self.topic.journal.read(sequence).entry
+        except FileNotFoundError:
+            self.faults.append(f"journal entry {sequence} of {self.topic.name} is missing, and not settled")
+            return None
+        except Exception as error:  # noqa: BLE001 a fault
+            self.faults.append(fault_of(error, f"journal entry {sequence} of {self.topic.name}"))
+            return None
+        self._guard(self._appended, entry, self._settled)
+        return entry
 
     def _appended(self, entry: Entry, settled: SettleState) -> None:
         named = self.topic.chunks(entry)
