@@ -13,7 +13,15 @@ from pyspark_commitlog.anchor import stays_ms
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.learning import CollectedError, NowhereError, Replica, bring, learn, put_bytes
+from pyspark_commitlog.replicas.learning import (
+    CollectedError,
+    NowhereError,
+    Replica,
+    RestoredError,
+    bring,
+    learn,
+    put_bytes,
+)
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage import Storage
 
@@ -79,6 +87,9 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
             catch_up(places, root, segments, newest)
             newest = places.newest()
             state = state_of(newest.entry)
+        except RestoredError:
+            if root in (*state.isr, *state.joining) or not _drop_late(places.at(root)):
+                raise
     raise ReplicaNotAvailableError(
         f"{places.unit.directory}: root {root} can't catch up: what it needs next is collected each time. Raise "
         "`file.delete.delay.ms` of the topic"
@@ -109,6 +120,28 @@ def catch_up(places: Places, root: str, segments: Segments, newest: Stored) -> N
         f"{places.unit.directory}: root {root} lags too far, and no root in sync can give it its segments: "
         f"{'; '.join(failures)}"
     )
+
+
+def _drop_late(target: Replica) -> bool:
+    """Delete what was put late at a root that has not begun, by processes that wrote to the one before it there.
+
+    It has not where it lacks the beginning, and has settled nothing. What has it begin meanwhile, by another process,
+    is above what is deleted.
+
+    Returns:
+        Whether that is so.
+    """
+    target.journal.forget()
+    late, sequences = target.journal.newest(), target.journal.sequences()
+    if late is None or not target.journal.read(sequences[0]).entry.prev:
+        return late is None
+    if target.unit.files.settled(target.storage, late.entry.topic_id):
+        return False
+    for sequence in sequences:
+        if sequence <= late.sequence:
+            target.journal.delete(sequence)
+    target.journal.forget()
+    return True
 
 
 def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) -> int:

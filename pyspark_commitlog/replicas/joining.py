@@ -145,9 +145,10 @@ def check_free(order: Order, root: str) -> None:
         UsageError: it has another history of that name.
         CommitLogError, OSError: it does not answer.
     """
-    places = order.places
-    theirs = places.at(root).learned()
+    places, replica = order.places, order.places.at(root)
+    theirs = replica.journal.newest()  # what it lacks before that does not matter: it starts over
     if theirs is None:
+        replica.check()
         return
     decided = places.newest()
     with_it = decided.entry if decided.sequence == theirs.sequence else None

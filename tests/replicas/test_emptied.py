@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.replicas.learning import RestoredError
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, no_device
 
@@ -50,14 +51,28 @@ def test_a_place_with_entries_and_without_a_root_is_not_empty(roots: Replicated)
         roots.log().add_replicas([str(roots.path / "c")])
 
 
-def test_a_root_that_begins_at_an_entry_and_has_settled_nothing_is_not_in_sync(roots: Replicated) -> None:
+def test_a_root_that_begins_at_an_entry_and_has_settled_nothing_starts_over(roots: Replicated) -> None:
     """The entry comes after the place was looked at: what is below it nobody looked for."""
     data = _replaced_without(roots, "c")
     roots.log().add_replicas([str(roots.path / "c")])
     _put_late(roots, "c", data)
-    with pytest.raises(ReplicaNotAvailableError, match="entry 2 is missing, and not settled"):
-        roots.log().set_replication_factor("t", 3)
-    assert roots.isr() == "ab"
+    with pytest.raises(RestoredError, match="entry 2 is missing, and not settled"):
+        roots.order().places.at(roots.id_of("c")).learned()
+    assert roots.log().set_replication_factor("t", 3).failed == {}
+    assert roots.values("c") == [b"0", b"1"]
+
+
+def test_a_root_that_is_restored_does_not_start_over_by_itself(roots: Replicated) -> None:
+    """It lacks entries between others: what it has nobody else may have."""
+    roots.create()
+    for value in (b"0", b"1", b"2"):
+        roots.write(value)
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    lacks = sorted((roots.path / "c/topics/t/journal").iterdir())[3]
+    lacks.unlink()
+    before = sorted((roots.path / "c/topics/t/journal").iterdir())
+    assert "is missing, and not settled" in str(roots.log().replicate("t").failed)
+    assert sorted((roots.path / "c/topics/t/journal").iterdir()) == before
 
 
 def test_a_root_that_begins_where_it_has_settled_is_asked_once(roots: Replicated) -> None:
@@ -143,3 +158,35 @@ def test_a_root_that_was_set_back_is_not_in_sync_with_entries_whose_chunks_no_ro
     assert roots.log("c").repair("t").left
     roots.write(b"4")
     assert roots.isr() == "ab"
+
+
+@pytest.mark.parametrize("metadata", ["m", "mno"])
+@pytest.mark.parametrize("when", ["before", "since"])
+def test_what_is_put_late_at_a_root_that_starts_over_does_not_keep_it_out(
+    fast_path: Path, metadata: str, when: str
+) -> None:
+    """A process wrote to the root of before, by what it knew a moment ago, when the new one was just made."""
+    roots = Replicated(fast_path, metadata=metadata)
+    roots.create()
+    for value in (b"0", b"1", b"2"):
+        roots.write(value)
+    kept = {path.name: path.read_bytes() for path in sorted((roots.path / "c/topics/t/journal").iterdir())[-3:]}
+    roots.log().remove_replicas([roots.id_of("c")])
+    shutil.rmtree(roots.path / "c")
+    for value in (b"3", b"4", b"5"):
+        roots.write(value)
+    roots.log().add_replicas([str(roots.path / "c")])
+    for _ in range(3 if when == "before" else 0):  # they have let go of what comes before it
+        for name in "ab":
+            roots.log(name).maintain("t")
+        roots.clock.advance(120_000)
+    journal = roots.path / "c/topics/t/journal"
+    journal.mkdir(parents=True)
+    for name, data in kept.items():
+        (journal / name).write_bytes(data)
+    done = roots.log().set_replication_factor("t", 3)
+    assert done.failed == {}
+    assert roots.isr() == "abc"
+    assert roots.values("c") == [b"%d" % number for number in range(6)]
+    roots.write(b"6")
+    assert roots.values("c")[-1] == b"6"
