@@ -73,11 +73,11 @@ def seat(roots: Replicated, root: str) -> Replica:
 
 
 def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
-    write(roots, range(6))
+    write(roots, range(8))
     roots.log().delete_topic("t")
     roots.clock.advance(DELAY_MS)
     roots.log().create_topic("t", 1)
-    write(roots, range(6))
+    write(roots, range(8))
     before = [len(entries(roots, root)) for root in "mno"]
     maintain(roots)
     assert [len(entries(roots, root)) < 6 < most for root, most in zip("mno", before, strict=True)] == [True] * 3
@@ -91,7 +91,7 @@ def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
 
 def test_nothing_goes_that_a_metadata_root_lacks_which_is_away(roots: Replicated) -> None:
     roots.take_away("o")
-    write(roots, range(6))
+    write(roots, range(8))
     maintain(roots)
     assert [entries(roots, root)[0] for root in "mn"] == [1, 1]
     roots.give_back("o")
@@ -118,7 +118,7 @@ def test_nothing_goes_that_a_metadata_root_has_not_learned(roots: Replicated, mo
 
 
 def test_a_root_that_replaces_another_begins_with_what_is_left(roots: Replicated) -> None:
-    write(roots, range(6))
+    write(roots, range(8))
     maintain(roots)
     left = entries(roots, "m")
     assert left[0] > 8
@@ -259,7 +259,7 @@ def test_what_is_put_late_goes_from_a_root_that_is_empty_too(roots: Replicated) 
 
 @pytest.mark.parametrize("away", ["the root", "its journal"])
 def test_nothing_goes_where_a_metadata_root_is_away_since_it_was_opened(roots: Replicated, away: str) -> None:
-    write(roots, range(6))
+    write(roots, range(8))
     roots.clock.advance(DELAY_MS)
     topic = roots.topic()
     assert isinstance(topic.journal, ReplicatedJournal)
@@ -282,7 +282,7 @@ def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated) -> No
     roots.take_away("o")
     roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     roots.log().create_topic("t", 1)
-    write(roots, range(6))
+    write(roots, range(8))
     maintain_all(roots)
     maintain(roots)
     assert [len(list((roots.path / root / "topics/t").glob("*-*-*"))) for root in "mnp"] == [0] * 3
@@ -334,7 +334,7 @@ def test_what_can_not_be_read_for_a_moment_is_not_taken_for_collected(roots: Rep
 
 
 def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(roots, range(6))
+    write(roots, range(8))
     roots.take_away("o")
     copied = list[int]()
     put = LocalStorage.put_if_absent
@@ -361,7 +361,7 @@ def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypat
 
 def test_nothing_goes_while_a_metadata_root_is_replaced(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one learns what the others have."""
-    write(roots, range(6))
+    write(roots, range(8))
     roots.take_away("o")
 
     def killed(of: Roots, *_: object) -> None:
