@@ -18,7 +18,7 @@ from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import results_of
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -91,14 +91,8 @@ def of_each(
     act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
 ) -> list[_Result]:
     """Return what ``act`` does for each of many items, in their order, by several threads where roots bill requests."""
-    found = dict[int, _Result]()
-
-    def one(at: int) -> None:
-        found[at] = act(items[at])
-
     bills = any(root.storage.bills_requests for root in (own, *others))
-    share_out(one, range(len(items)), THREADS if bills else 1)
-    return [found[at] for at in range(len(items))]
+    return results_of(act, items, THREADS if bills else 1)
 
 
 def donors_of(others: Sequence[Replica]) -> list[Storage]:

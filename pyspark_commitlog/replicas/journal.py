@@ -196,7 +196,7 @@ class ReplicatedJournal(Journal):
         if not self.is_replicated:
             return [], 0
         places = self.order().places
-        replicas, newest = places.metadata(), places.newest()
+        newest, replicas = places.newest(), places.metadata()  # those that answer learn it first
         if not newest.entry.features or any(each.id in state_of(newest.entry).replicas for each in replicas):
             return [], 0
         if len(replicas) == 1:

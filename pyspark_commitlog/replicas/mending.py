@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
@@ -45,11 +44,10 @@ class MendedFiles:
     @classmethod
     def all(cls, parts: Sequence[MendedFiles]) -> MendedFiles:
         """Return what several mends come to, in their order."""
-        files, left, lost = (
-            zip(*((each.files, each.left, each.lost) for each in parts), strict=True) if parts else ((), (), ())
-        )
         return cls(
-            tuple(chain.from_iterable(files)), tuple(chain.from_iterable(left)), tuple(chain.from_iterable(lost))
+            tuple(file for each in parts for file in each.files),
+            tuple(fault for each in parts for fault in each.left),
+            tuple(number for each in parts for number in each.lost),
         )
 
 

@@ -114,7 +114,6 @@ class Places:
         Raises:
             ReplicaNotAvailableError: the metadata root does not answer, or most of several.
         """
-        self.newest()  # those that answer learn it
         decider, listed = self.decider(), self.roots.listed()
         if self._quorum is None or len(listed.metadata) == 1:
             return [decider]

@@ -155,10 +155,7 @@ class Quorum(SeatedJournal):
         last = self._settled(end=True).value
         if last == NO_VALUE:
             return None
-        found = next((data for entry, data in self._held(*last) if entry.write_id == last.write_id), None)
-        if found is None:
-            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {last.number}")
-        return last, found
+        return last, self._copy_of(last)[1]
 
     def _begin(self, value: Value, data: bytes) -> bool:
         """Have an entry of the set before be decided here, or what one has accepted here; return whether it is."""

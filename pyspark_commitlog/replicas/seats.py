@@ -119,9 +119,7 @@ class SeatedJournal(Journal):
         """
         if not self._unit.whole and not self._is_collected(replica, 1 if last is None else last.entry.following):
             raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
-        newest = next((each for each in self._held(*value) if each[0].write_id == value.write_id), None)
-        if newest is None:
-            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {value.number}")
+        newest = self._copy_of(value)
         if self._unit.whole:
             return newest
         others = [seat.replica for seat in self.seats if seat.replica.id != replica.id]
@@ -132,17 +130,21 @@ class SeatedJournal(Journal):
             raise ReplicaNotAvailableError(
                 f"{self._directory}: no metadata root that answers has entry {needed}, which replicas need"
             )
-        found = newest if oldest is newest[0] else self._copy_of(oldest)
+        found = newest if oldest is newest[0] else self._copy_of(Value(oldest.sequence, oldest.write_id))
         drop_below(oldest.sequence, replica)  # first: it has learned nothing while it is empty, and no gap
         replica.journal.forget()
         return found
 
-    def _copy_of(self, entry: Entry) -> tuple[Entry, bytes]:
-        """Return an entry that a seat has just had, and its file."""
-        for found, data in self._held(entry.sequence, entry.write_id):
-            if found.write_id == entry.write_id:
-                return found, data
-        raise ReplicaNotAvailableError(f"{self._directory}: entry {entry.sequence} is collected by now; run it again")
+    def _copy_of(self, value: Value) -> tuple[Entry, bytes]:
+        """Return an entry, and its file, as the first seat has it that does.
+
+        Raises:
+            ReplicaNotAvailableError: none that answers has it.
+        """
+        for found in self._held(*value):
+            if found[0].write_id == value.write_id:
+                return found
+        raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {value.number}")
 
     def _is_collected(self, replica: Replica, number: int) -> bool:
         """Return whether an entry that was decided is needed by nobody any more: most seats began after it.

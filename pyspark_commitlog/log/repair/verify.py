@@ -24,7 +24,7 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition,
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import results_of
 
 _TRIES = 3
 #: Entries that are looked at before the next ones, and by how many threads where each is some requests.
@@ -299,18 +299,16 @@ class _Checker:
 
     def _entries(self, numbers: Sequence[int]) -> list[tuple[Entry | None, _Checker]]:
         """Return entries, None for what can't be read, and what was found of each; several at a time by requests."""
-        found: dict[int, tuple[Entry | None, _Checker]] = {}
         alone = not self.topic.storage.bills_requests
 
-        def look(sequence: int) -> None:
+        def look(sequence: int) -> tuple[Entry | None, _Checker]:
             checker = copy(self)
             checker.faults, checker.chunks = [], 0
             if not alone:  # a handle is for one thread at a time
                 checker.topic = TopicLog(self.topic.storage, self.topic.name)
-            found[sequence] = checker._entry(sequence), checker
+            return checker._entry(sequence), checker
 
-        share_out(look, numbers, 1 if alone else _THREADS)
-        return [found[sequence] for sequence in numbers]
+        return results_of(look, numbers, 1 if alone else _THREADS)
 
     def _entry(self, sequence: int) -> Entry | None:
         """Check an entry, and what it has appended; return it, None where it can't be read."""

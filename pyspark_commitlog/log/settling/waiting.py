@@ -129,7 +129,7 @@ def waiting_of(storage: Storage, topic_id: str) -> Waiting:
 def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
     """Count a commit of this process; return whether it should look how much waits to be settled.
 
-    Where files can be appended to a look costs little, and every commit has one.
+    Where files can be appended to a look costs little: every commit may have one.
     """
     if storage.can_append:
         return True
