@@ -5,7 +5,7 @@ ARCHITECTURE.md, "Journal", has the rules; ``anchor`` says which looks can be sp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -204,15 +204,26 @@ class JournalReader:
         if before and sequences:
             with suppress(FileNotFoundError):  # collected while it was listed
                 found = sequences[0] - 1 if self.read(sequences[0]).entry.prev else None
+        for _, after in self._gaps(sequences):
+            found = after - 1
+        if found is None:
+            self.lacks_nothing()
+        return found
+
+    def before_gap(self) -> Stored | None:
+        """Return the last entry before the first number that is missing between others; None for none."""
+        return next((before for before, _ in self._gaps(self.sequences())), None)
+
+    def _gaps(self, sequences: list[int]) -> Iterator[tuple[Stored, int]]:
+        """Yield each entry that the next one which is there does not follow, and that one's number."""
         for last, after in pairwise(sequences):
             if after == last + 1:
                 continue
             with suppress(FileNotFoundError):  # collected while it was listed, and what came after it perhaps
-                following = self.read(last).entry.following
-                found = after - 1 if following < after and not self._storage.exists(self._path(following)) else found
-        if found is None:
-            self.lacks_nothing()
-        return found
+                before = self.read(last)
+                following = before.entry.following
+                if following < after and not self._storage.exists(self._path(following)):
+                    yield before, after
 
     def lacks_nothing(self) -> None:
         """Take that no entry is missing, or what is has been settled: it is not looked at before the next listing."""

@@ -16,6 +16,7 @@ from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, Uncha
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas.collecting import collectable
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import visible
@@ -185,28 +186,19 @@ class ReplicatedJournal(Journal):
         now = self._storage.now_ms()
         return collectable(self.order().places, head, lambda: self.older_than(now - waited_ms)) + 1
 
-    def metadata(self) -> tuple[list[Storage], int]:
-        """Return the metadata roots, where none of them is a replica, and which entry all have learned.
-
-        None of several where one is away, or is being replaced: it may need what the others have.
+    def metadata(self) -> list[Storage]:
+        """Return the metadata roots that answer, and lack nothing, where none of them is a replica or being replaced.
 
         Raises:
             ReplicaNotAvailableError: the metadata root does not answer, or most of several.
         """
         if not self.is_replicated:
-            return [], 0
+            return []
         places = self.order().places
         newest, replicas = places.newest(), places.metadata()  # those that answer learn it first
         if not newest.entry.features or any(each.id in state_of(newest.entry).replicas for each in replicas):
-            return [], 0
-        if len(replicas) == 1:
-            return [replicas[0].storage], newest.sequence
-        try:
-            heads = [each.learned() for each in replicas]
-        except (CommitLogError, OSError):
-            return [], 0
-        learned = min((0 if head is None else head.sequence for head in heads), default=0)
-        return [each.storage for each in replicas] if learned else [], learned
+            return []
+        return [each.storage for each in replicas if _lacks_nothing(each)]
 
     # --- appending ---------------------------------------------------------------------------------------
 
@@ -306,6 +298,14 @@ class ReplicatedJournal(Journal):
             self._order = Order(Roots.of(self._storage), self._unit, self._check, self._handed)
             self._handed = None
         return self._order
+
+
+def _lacks_nothing(replica: Replica) -> bool:
+    """Return whether a root answers, and has no gap, by a new look: what it lost may be what replicas lack."""
+    replica.journal.forget()
+    with suppress(CommitLogError, OSError):
+        return replica.learned() is not None
+    return False
 
 
 def _alone(plan: Plan[Result], decides: Callable[[], bool]) -> Plan[Result]:

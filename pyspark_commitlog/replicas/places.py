@@ -109,7 +109,7 @@ class Places:
         return self.roots.listed().deciding()
 
     def metadata(self) -> list[Replica]:
-        """Return the unit at all metadata roots; none where one of them is away, or is being replaced.
+        """Return the unit at the metadata roots that answer; none while one of them is being replaced.
 
         Raises:
             ReplicaNotAvailableError: the metadata root does not answer, or most of several.
@@ -117,8 +117,7 @@ class Places:
         decider, listed = self.decider(), self.roots.listed()
         if self._quorum is None or len(listed.metadata) == 1:
             return [decider]
-        everywhere = len(self._quorum.seats) == len(listed.metadata) and not listed.former
-        return [seat.replica for seat in self._quorum.seats] if everywhere else []
+        return [] if listed.former else [seat.replica for seat in self._quorum.seats]
 
     def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
         """Put one entry, at the metadata root that the newest entry names; see ``Journal.append``.

@@ -11,7 +11,7 @@ from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.ballots import Value, majority
+from pyspark_commitlog.replicas.ballots import Value
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import Replica, RestoredError, bring, drop_below, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
@@ -64,12 +64,14 @@ class SeatedJournal(Journal):
         if last is None:
             replica.storage.make_directory(self._directory)
         while last is None or last.entry.following < until:
-            entry, data = self._following(last, write_id) or self._later(replica, last, Value(until - 1, write_id))
+            following = 1 if last is None else last.entry.following
+            entry, data = self._following(last, write_id) or self._later(replica, following, Value(until - 1, write_id))
             for needed in self._unit.files.tables(entry):
                 bring(needed, replica.storage, self._storages())
             put_bytes(replica, self._unit, entry, data)
-            if last is not None and entry.sequence > last.entry.following:
+            if entry.sequence > following:
                 drop_below(entry.sequence, replica)
+                replica.journal.forget()
             last = replica.journal.read(entry.sequence)
         if last.entry.write_id != write_id and last.entry.following == until:
             raise ReplicaNotAvailableError(
@@ -77,16 +79,19 @@ class SeatedJournal(Journal):
             )
 
     def _last_of(self, replica: Replica) -> Stored | None:
-        """Return the newest entry that a root has learned, without what was put late where that is collected."""
+        """Return the entry after which a root goes on: the newest that it has learned, or the last before a gap.
+
+        A process that was stopped may have put that one where it was collected, or others: what a root lacks is put, or
+        goes on further on.
+        """
         try:
             return replica.learned()
         except RestoredError:
-            lacks = replica.journal.missing()
-            if lacks is None or not self._is_collected(replica, lacks):
+            before = replica.journal.before_gap()
+            if before is None:
                 raise
-            drop_below(lacks, replica)
-            replica.journal.forget()
-            return replica.learned()
+            replica.journal.assure(before)
+            return before
 
     def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
         """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
@@ -106,19 +111,20 @@ class SeatedJournal(Journal):
             raise ReplicaNotAvailableError(f"{self._directory}: entry {number} does not follow the one that a root has")
         return linked
 
-    def _later(self, replica: Replica, last: Stored | None, value: Value) -> tuple[Entry, bytes]:
+    def _later(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
         """Return the entry with which a seat goes on that can't learn the next one: that is collected.
+
+        It is the oldest that another seat has of those from which others lead to a decided one, link by link. None is
+        above ``hw``: what roots in sync lack is there. What those that join lack is collected nowhere.
 
         Args:
             replica: the seat.
-            last: the newest entry that it has.
+            following: the number that it would learn next.
             value: an entry that is known to be decided. Where each entry of a unit says all there is, it is that one.
 
         Raises:
-            ReplicaNotAvailableError: it is not known that the next one is collected, or nobody has what is left.
+            ReplicaNotAvailableError: nobody that answers has what is left.
         """
-        if not self._unit.whole and not self._is_collected(replica, 1 if last is None else last.entry.following):
-            raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has what comes next")
         newest = self._copy_of(value)
         if self._unit.whole:
             return newest
@@ -126,14 +132,12 @@ class SeatedJournal(Journal):
         chained = [first for other in others if (first := _oldest(other, newest[0])) is not None]
         needed = state_of(newest[0]).hw if newest[0].features else newest[0].sequence
         oldest = min(chained, key=lambda entry: entry.sequence, default=None)
-        if oldest is None or oldest.sequence > needed:
+        if oldest is None or not following < oldest.sequence <= needed:
             raise ReplicaNotAvailableError(
-                f"{self._directory}: no metadata root that answers has entry {needed}, which replicas need"
+                f"{self._directory}: no metadata root that answers has entry {following}, nor all from "
+                f"entry {needed} on, which replicas need: try again when all answer"
             )
-        found = newest if oldest is newest[0] else self._copy_of(Value(oldest.sequence, oldest.write_id))
-        drop_below(oldest.sequence, replica)  # first: it has learned nothing while it is empty, and no gap
-        replica.journal.forget()
-        return found
+        return newest if oldest is newest[0] else self._copy_of(Value(oldest.sequence, oldest.write_id))
 
     def _copy_of(self, value: Value) -> tuple[Entry, bytes]:
         """Return an entry, and its file, as the first seat has it that does.
@@ -145,25 +149,6 @@ class SeatedJournal(Journal):
             if found[0].write_id == value.write_id:
                 return found
         raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {value.number}")
-
-    def _is_collected(self, replica: Replica, number: int) -> bool:
-        """Return whether an entry that was decided is needed by nobody any more: most seats began after it.
-
-        Most had it, or had learned the next one after it: so one of those that lack it has deleted it. A seat that
-        does not answer says nothing. (One that lost it may say so: all roots in sync have what is below ``hw``, and no
-        seat begins above that.)
-        """
-        lack = 0
-        for seat in self.seats:
-            if seat.replica.id == replica.id:
-                lack += 1
-                continue
-            with suppress(CommitLogError, OSError):
-                other = Replica.at(seat.replica.id, seat.replica.storage, self._unit, self._check)  # for this thread
-                other.check()
-                sequences = other.journal.sequences()
-                lack += bool(sequences) and _begins(sequences) > number
-        return lack >= majority(self._many)
 
     def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
         """Yield what the seats have as an entry of a number: in their journals, or as decided in their registers."""
@@ -192,16 +177,6 @@ class SeatedJournal(Journal):
 
     def _storages(self) -> list[Storage]:
         return [seat.replica.storage for seat in self.seats]
-
-
-def _begins(sequences: Sequence[int]) -> int:
-    """Return the first of the numbers that follow one another up to the last: what is below was put late (pure)."""
-    first = sequences[-1]
-    for number in reversed(sequences[:-1]):
-        if number != first - 1:
-            break
-        first = number
-    return first
 
 
 def _oldest(replica: Replica, newest: Entry) -> Entry | None:

@@ -1,7 +1,7 @@
 """Collect at the metadata roots, where they hold no replica: nobody settles there.
 
-What all replicas in sync, and those that join, have learned goes, once all metadata roots have it. A metadata root that
-is new, or slow, begins with what is left (``replicas.seats``).
+What all replicas in sync, and those that join, have learned goes. A metadata root that is new, or was away, begins
+with what is left (``replicas.seats``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from pyspark_commitlog.log.topic import TopicLog
 def collect_decided(topic: TopicLog) -> int:
     """Delete the entries that all replicas have learned, with their tables; return how many.
 
-    Of several metadata roots nothing goes while one of them is away.
-
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer, or most of several.
     """
-    storages, learned = topic.journal.metadata()
-    roots = [TopicLog(storage, topic.name) for storage in storages]
-    gone = sum(_collect_at(at, topic, learned) for at in roots)
+    roots = [TopicLog(storage, topic.name) for storage in topic.journal.metadata()]
+    gone = sum(_collect_at(at, topic) for at in roots)
     if roots and all(map(_has_one_life, roots)):
         for at in roots:
             stored = at.journal.newest()
@@ -31,7 +28,7 @@ def collect_decided(topic: TopicLog) -> int:
     return gone
 
 
-def _collect_at(at: TopicLog, topic: TopicLog, learned: int) -> int:
+def _collect_at(at: TopicLog, topic: TopicLog) -> int:
     storage = at.storage
     try:
         stored = at.journal.newest()
@@ -41,7 +38,7 @@ def _collect_at(at: TopicLog, topic: TopicLog, learned: int) -> int:
     state = at.state_of(stored.entry)
     delay = topic.config(state).number("file.delete.delay.ms")
     delay = delay if storage.can_append else stays_ms(delay)
-    below = min(learned, kept_from(at, state), at.journal.older_than(storage.now_ms() - delay))
+    below = min(kept_from(at, state), at.journal.older_than(storage.now_ms() - delay))
     gone = plan_entries(at.journal.sequences(), below)
     for sequence in gone:
         at.journal.delete(sequence)
