@@ -33,6 +33,7 @@ class Settler:
         self._topic_id: str | None = None
         self._pool, self._lock = of_process().settlers, Lock()
         self._bytes = 0
+        self._joined = False
 
     def committed(self, topic_id: str, size_bytes: int) -> None:
         """Have it looked soon whether enough is due; what is committed until then is looked at together.
@@ -60,10 +61,15 @@ class Settler:
             if self._topic is None:
                 self._topic = TopicLog(self._storage, self._name)
             self._topic.forget_defaults(kept=True)
-            settle_after_commit(self._topic, topic_id)
+            settle_after_commit(self._topic, topic_id, self._hurries)
+
+    def _hurries(self) -> bool:
+        """Return whether a run is waited for, or holds up another topic's, or much came meanwhile."""
+        return self._joined or self._bytes >= LOOK_BYTES or self._pool.is_wanted(self)
 
     def join(self, seconds: float) -> bool:
         """Look now, and wait until all is settled that is due; return whether that is so."""
+        self._joined = True
         if self._topic_id is not None:
             self._ask(0.0)
         return self._pool.wait(self, seconds)

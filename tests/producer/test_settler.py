@@ -6,18 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.log.settling.run import Budget, Rests
+from pyspark_commitlog.log.settling.waiting import Due
 from pyspark_commitlog.producer.settler import LOOK_BYTES, LOOK_SECONDS, Settler
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.clock import ManualClock
+from tests.support.records import append, batch_of
+from tests.support.world import World
 
 
 class Asked:
     """A pool that does nothing of itself."""
 
     def __init__(self) -> None:
-        self.seconds = list[float]()
+        self.seconds, self.wanted = list[float](), False
 
     def schedule(self, job: object, seconds: float = 0.0) -> None:
         self.seconds.append(seconds)
+
+    def is_wanted(self, job: object) -> bool:
+        return self.wanted
 
     def wait(self, job: object, seconds: float) -> bool:
         return True
@@ -51,3 +59,64 @@ def test_it_is_looked_before_the_producer_closes(settler: tuple[Settler, Asked])
     made.committed("id", 1)
     made.join(1)
     assert asked.seconds == [LOOK_SECONDS, 0.0]
+
+
+def test_a_run_rests_beside_commits_for_half_the_time_in_which_they_came() -> None:
+    assert Due(bytes=1, entries=64, age_ms=128).rest() == pytest.approx(0.001)
+    assert Due(bytes=1, entries=64, age_ms=100_000).rest() == pytest.approx(0.003)
+    assert Due(bytes=1, entries=64, age_ms=0).rest() == 0
+    assert Due(bytes=0, entries=0, age_ms=0).rest() == 0
+
+
+def test_what_a_run_rests_is_none_of_its_time() -> None:
+    clock = ManualClock()
+    began = clock.monotonic()
+    budget = Budget(clock, 0.1, Rests(0.05, hurries=lambda: False))
+    assert [budget.spent() for _ in range(5)] == [False] * 5
+    assert clock.monotonic() - began == pytest.approx(0.25)
+    clock.advance(100)
+    assert budget.spent()
+
+
+def test_a_run_that_is_waited_for_does_not_rest() -> None:
+    clock, waited = ManualClock(), list[bool]()
+    began = clock.monotonic()
+    budget = Budget(clock, 0.1, Rests(0.05, hurries=lambda: bool(waited)))
+    budget.spent()
+    assert clock.monotonic() - began == pytest.approx(0.05)
+    waited.append(True)
+    budget.spent()
+    assert clock.monotonic() - began == pytest.approx(0.05)
+
+
+def test_a_producers_run_is_waited_for_when_it_closes_or_others_want_its_thread_or_much_came(
+    settler: tuple[Settler, Asked],
+) -> None:
+    made, asked = settler
+    assert not made._hurries()
+    asked.wanted = True
+    assert made._hurries()
+    asked.wanted = False
+    made.committed("id", LOOK_BYTES)
+    assert made._hurries()
+    made._bytes = 0
+    assert not made._hurries()
+    made.join(1)
+    assert made._hurries()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_producers_settler_rests_before_each_entry_unless_it_is_joined(tmp_path: Path, joined: bool) -> None:
+    world = World(tmp_path)
+    topic = world.create(1, {"settle.entries": 4})
+    for number in range(4):
+        world.clock.advance(100)
+        append(topic, batch_of([b"%d" % number]))
+    made, topic_id = Settler(world.storage(), "t"), topic.newest()[1].topic_id
+    if joined:
+        made.join(1)
+    made._topic_id = topic_id
+    began = world.clock.monotonic()
+    made.run()
+    assert topic.settled(topic_id)[1].oldest_unsettled > 4, "else nothing is shown"
+    assert (world.clock.monotonic() - began >= 3 * 0.003) != joined

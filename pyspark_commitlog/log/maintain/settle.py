@@ -7,7 +7,7 @@ settle entry is put. Interrupted anywhere, it leaves bytes beyond published leng
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -22,7 +22,7 @@ from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
-from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
+from pyspark_commitlog.log.settling.run import Budget, Rests, Settled, SettleRun
 from pyspark_commitlog.log.settling.waiting import Due, waiting_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
@@ -66,7 +66,9 @@ def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = 
     return _settle(topic, topic_id, budget_seconds, retry=True)
 
 
-def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
+def _settle(
+    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, rests: Rests | None = None
+) -> Settled:
     if not topic.storage.can_append:
         done = settle_to_object(topic, topic_id, budget_seconds, retry=retry)
         if done.sequence == FIRST_SETTLED:
@@ -76,21 +78,25 @@ def _settle(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, ret
         if not held:
             return Settled(None)
         start_note(topic, topic_id)
-        done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False)
+        done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False, rests=rests)
         if unsynced and any(isinstance(failure, CorruptionError) for failure in done.failures):
             void_unsynced(topic, topic_id)
-            done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True)
+            done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True, rests=rests)
     return done
 
 
-def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
+def settle_after_commit(topic: TopicLog, topic_id: str, hurries: Callable[[], bool] | None = None) -> Settled:
     """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5).
 
     With the root's defaults that the commit found. It looks how much is due, which costs requests where nothing can be
     appended: there ask ``is_look_due`` first.
+
+    Args:
+        topic, topic_id: whose.
+        hurries: whether somebody waits for it. None: somebody does; else it rests beside others that commit.
     """
     try:
-        done = _settle_what_waits(topic, topic_id)
+        done = _settle_what_waits(topic, topic_id, hurries)
         for failure in done.failures:
             _warn_of(topic, failure, damage=isinstance(failure, CorruptionError))
         return done
@@ -99,7 +105,7 @@ def settle_after_commit(topic: TopicLog, topic_id: str) -> Settled:
     return Settled(None)
 
 
-def _settle_what_waits(topic: TopicLog, topic_id: str) -> Settled:
+def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], bool] | None) -> Settled:
     from pyspark_commitlog.log.maintain.collect import collect
 
     stored, state = topic.newest(topic_id)
@@ -111,7 +117,8 @@ def _settle_what_waits(topic: TopicLog, topic_id: str) -> Settled:
     if not waits.reached(config):
         return Settled(None)
     topic.busy = None
-    done = _settle(topic, topic_id, seconds, retry=False)
+    rests = None if hurries is None else Rests(waits.rest(), hurries)
+    done = _settle(topic, topic_id, seconds, retry=False, rests=rests)
     if done.sequence is not None:
         collect(topic, topic_id)
     elif topic.busy is not None and waits.overdue(config):
@@ -197,7 +204,13 @@ def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
 
 
 def _settle_locked(
-    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, last: bool
+    topic: TopicLog,
+    topic_id: str,
+    budget_seconds: float | None,
+    *,
+    retry: bool,
+    last: bool,
+    rests: Rests | None = None,
 ) -> tuple[Settled, bool]:
     """Settle under the lock; return what was done, and whether power loss may have taken some (acks=0).
 
@@ -206,10 +219,11 @@ def _settle_locked(
         budget_seconds: see ``settle``.
         retry: whether partitions that are published as damaged are tried again.
         last: damage is published even where chunks may be unsynced: what power loss took of them is voided by now.
+        rests: what it leaves to others.
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
-    run = _LocalRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds))
+    run = _LocalRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds, rests))
     all_pending, others = run.pending(retry=retry)
     unsynced = state.unsynced_from is not None
     after = run.after(before, run.partitions, all_pending, others, publish_damage=last or not unsynced)

@@ -39,15 +39,33 @@ class Settled:
     failures: tuple[Exception, ...] = ()
 
 
-class Budget:
-    """Time that a run may take; None for as long as it needs."""
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """What a run leaves to others of its process, whose processor time it takes: it rests before each step.
 
-    def __init__(self, clock: Clock, seconds: float | None) -> None:
-        self._clock = clock
+    Attributes:
+        seconds: for how long.
+        hurries: whether somebody waits for the run: it rests no more then.
+    """
+
+    seconds: float
+    hurries: Callable[[], bool]
+
+
+class Budget:
+    """Time that a run may take; None for as long as it needs. What it rests is none of that."""
+
+    def __init__(self, clock: Clock, seconds: float | None, rests: Rests | None = None) -> None:
+        self._clock, self._rests = clock, rests
         self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
-        """Return whether the time is over."""
+        """Return whether the time is over: asked before each step."""
+        if self._rests is not None and not self._rests.hurries():
+            began = self._clock.monotonic()
+            self._clock.sleep(self._rests.seconds)
+            if self._until is not None:
+                self._until += self._clock.monotonic() - began
         return self._until is not None and self._clock.monotonic() >= self._until
 
 

@@ -17,6 +17,8 @@ from pyspark_commitlog.storage.process import after_fork
 _OVERDUE = 4
 _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
+#: A commit of a replicated topic takes two or three times as long: it gets most of the time while a run goes on.
+_REST_SECONDS = 0.003
 #: Topics whose commits a process counts; of one that is forgotten the next commit looks.
 _TOPICS = 1024
 #: Seconds between two collections inside commits of a process.
@@ -38,6 +40,13 @@ class Due:
             or self.entries >= times * config.number("settle.entries")
             or self.age_ms >= times * config.number("settle.ms")
         )
+
+    def rest(self) -> float:
+        """Return how many seconds a run may rest before each entry (pure).
+
+        So that it takes at most half the time in which they came: more do not come than it settles.
+        """
+        return min(_REST_SECONDS, self.age_ms / 2000 / self.entries) if self.entries else 0.0
 
     def overdue(self, config: TopicConfig) -> bool:
         """Return whether it has waited so long that the lock's holder is worth a warning (pure)."""
