@@ -14,9 +14,9 @@ from pyspark_commitlog.replicas.places import Places
 def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
     """Return the highest number that a root may delete that has learned ``head``, and settled what it deletes.
 
-    All in sync have learned what is at the high watermark: it goes along with entries that they have not learned only
-    where nothing was ever appended, so nothing is settled. A root that joins is asked: what it lacks stays. One that is
-    out of sync may come back for a while: then it lags too far.
+    Entries say what a root in sync was seen to have learned. Where that is below the high watermark, it is asked: that
+    goes along with entries that append nothing, and stays in an unclean election. One that joins is asked, too. What
+    they lack stays. One that is out of sync may come back for a while: then it lags too far.
 
     Args:
         places: where the unit is; the metadata root is not asked.
@@ -24,8 +24,9 @@ def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
         older: returns the newest entry that a root that is out of sync is not waited for any longer.
     """
     state = state_of(head.entry)
-    learned = dict.fromkeys(state.isr, state.hw) | dict.fromkeys(state.set.roots, head.sequence)
-    learned |= {root: _learned(places, root) for root in state.joining}
+    learned = {**dict.fromkeys(state.set.roots, head.sequence), **state.learned}
+    unseen = rules.unseen(state)
+    learned |= {root: _learned(places, root) for root in (*unseen, *state.joining)}
     most = rules.collectable(state, learned)
     late = [root for root in state.replicas if root not in (*state.isr, *state.joining)]
     return min(most, max(older(), min(_learned(places, root) for root in late))) if late else most

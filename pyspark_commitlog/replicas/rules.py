@@ -411,6 +411,11 @@ def may_return(
     return Ack.TOO_FEW if len(head.isr) < min_insync else Ack.YES
 
 
+def unseen(state: ReplicaState) -> tuple[str, ...]:
+    """Return the roots in sync that no entry says to have learned all below ``hw``."""
+    return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
+
+
 def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
     """Return the highest number that a root which has settled it may delete: none where that is no entry.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import Value
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.learning import Replica, RestoredError, bring, drop_below, put_bytes
+from pyspark_commitlog.replicas.learning import Replica, RestoredError, bring, drop_below, is_there, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 
@@ -114,8 +115,8 @@ class SeatedJournal(Journal):
     def _later(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
         """Return the entry with which a seat goes on that can't learn the next one: that is collected.
 
-        It is the oldest that another seat has of those from which others lead to a decided one, link by link. None is
-        above ``hw``: what roots in sync lack is there. What those that join lack is collected nowhere.
+        It is the oldest that another seat has of those that lead to a decided one, number by number. None is above
+        ``hw``: what roots in sync lack is there. What they, or those that join, lack is collected nowhere.
 
         Args:
             replica: the seat.
@@ -180,19 +181,30 @@ class SeatedJournal(Journal):
 
 
 def _oldest(replica: Replica, newest: Entry) -> Entry | None:
-    """Return the oldest entry that a root has of those from which others lead to a decided one, link by link.
+    """Return the oldest entry that a root has, with its tables, of those that lead to a decided one, number by number.
 
     None where it lacks the one before that, or an entry can't be read: what it has older ones of is not known then.
+    One without its tables was collected, and put again by a process that had been stopped.
     """
-    entry = newest
+    if not newest.prev:
+        return newest
     try:
-        while entry.prev:
-            before = replica.journal.read(entry.sequence - 1).entry
-            if before.write_id != entry.prev:
-                break
-            entry = before
-    except FileNotFoundError:
-        pass
+        if replica.journal.read(newest.sequence - 1).entry.write_id != newest.prev:
+            return None
+        for number in leading_to(newest.sequence, replica.journal.sequences()):
+            with suppress(FileNotFoundError):  # collected since it was listed
+                entry = replica.journal.read(number).entry
+                if all(is_there(table, replica.storage) for table in replica.unit.files.tables(entry)):
+                    return entry
     except (CommitLogError, OSError):
-        return None
-    return entry if entry is not newest or not newest.prev else None
+        pass
+    return None
+
+
+def leading_to(number: int, sequences: Sequence[int]) -> range:
+    """Return the numbers without a gap that end below one, of those that a root has, ascending (pure)."""
+    below = bisect_left(sequences, number)
+    first = number
+    while below and sequences[below - 1] == first - 1:
+        below, first = below - 1, first - 1
+    return range(first, number)

@@ -3,7 +3,8 @@
 What is modelled
     One chain of decisions (`replica_deciding` shows that it is one), so an entry is its number. Each root has a set of
     entries, and the newest that it has accepted. An entry states what the replicas in sync had learned when it was
-    decided (`hw`), and what all had that learn, those that join too. A writer decides entries; several bring a root on;
+    decided (`hw`): more, where one that appends nothing raises it along with itself. What all have that learn, those
+    that join too, is known of each entry, as whoever collects asks. A writer decides entries; several bring a root on;
     a collector deletes at all roots; roots come and go; a process that was stopped puts an old entry. Each may stop
     between any two steps. A look at one root's list is one step.
 
@@ -32,6 +33,8 @@ class Keeps:
 
     replicas_learned: bool = True
     """What goes all replicas have that learn."""
+    insync_asked: bool = True
+    """Replicas in sync are asked where `hw` went along unseen."""
     gap_stays: bool = True
     """Nothing goes at a root that has a gap."""
     not_above_hw: bool = True
@@ -316,6 +319,8 @@ def collector(rules: Keeps, root: int = 0) -> Phase:
         if has_gap(entries) and rules.gap_stays:
             entries = frozenset()
         floor = store.floors[max(entries) - 1] if entries and rules.replicas_learned else 99
+        if entries and not rules.insync_asked:
+            floor = min(store.hws[max(entries) - 1], store.joining)
         gone = tuple(number for number in sorted(entries)[:-2] if number < floor)
         yield store, gone, f"lists {gone} of {NAMES[root]}"
 
@@ -498,6 +503,12 @@ def lags(keeps: Keeps) -> Scenario:
     return scene("lags", keeps, store, "o", "network", "collector", "writer")
 
 
+def alters(keeps: Keeps) -> Scenario:
+    """The last entries append nothing: the high watermark went along with them, unseen."""
+    store = ALL_LEFT._replace(hws=(1, 2, 3, 4, 5), floors=(1, 1, 2, 2, 2), insync=2, left=1)
+    return scene("alters", keeps, store, "o", "network", "collector", "replicas")
+
+
 def moves_on(keeps: Keeps) -> Scenario:
     """Replicas learn, others decide and collect, while a new root is brought on."""
     return scene("moves_on", keeps, ALL_LEFT, "o", "collector", "writer", "replicas")
@@ -525,12 +536,14 @@ COLLECTING = [
     WholeKeeps(goes_on, 18_000),
     WholeKeeps(holed, 140),
     WholeKeeps(shortened, 130),
+    WholeKeeps(alters, 5_000),
 ]
 
 LARGE_COLLECTING = [WholeKeeps(joins, 80_000), WholeKeeps(lags, 290_000), WholeKeeps(moves_on, 500_000)]
 
 WITHOUT_KEEPS = [
     Lost("7", "replicas_learned", joins, "C8"),
+    Lost("7", "insync_asked", alters, "C8"),
     Lost("7", "gap_stays", holed, "C8"),
     Lost("7", "not_above_hw", shortened, "C8"),
     Lost("7", "linked", begins, "C8"),

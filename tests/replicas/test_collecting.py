@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.write.commit import commit
@@ -91,6 +92,72 @@ def test_what_a_root_that_joins_lacks_stays(roots: Replicated) -> None:
     roots.hooks.clear()
     assert roots.order().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("what", ["altered", "made again"])
+@pytest.mark.parametrize("metadata", ["m", "mno"])
+def test_what_a_root_in_sync_lacks_stays_where_the_high_watermark_went_along_unseen(
+    tmp_path: Path, what: str, metadata: str
+) -> None:
+    """Entries that append nothing raise it without a look; a root in sync was away."""
+    roots = Replicated(tmp_path, metadata=metadata)
+    roots.create()
+    if what == "made again":
+        roots.write(b"0")
+    before = entries(roots, "c")[-1]
+    roots.take_away("c")
+    if what == "made again":
+        roots.log().delete_topic("t")
+        roots.log().create_topic("t", 1)
+    for number in range(6):
+        roots.log().alter_topic("t", {"retention.ms": 10**9 + number})
+    assert (roots.isr(), roots.state().hw) == ("abc", entries(roots, "m")[-1]), "else nothing is shown"
+    roots.clock.advance(DELAY_MS)
+    collect_decided(roots.topic())
+    assert [entries(roots, root)[0] <= before + 1 for root in metadata] == [True] * len(metadata)
+    roots.give_back("c")
+    roots.write(b"9")
+    assert roots.isr() == "abc"
+    assert roots.values("c") == [b"9"]
+    roots.clock.advance(DELAY_MS)
+    assert collect_decided(roots.topic()) > 0
+
+
+def test_what_the_leader_of_an_unclean_election_lacks_stays(tmp_path: Path) -> None:
+    """The high watermark stays where it was; it is killed before it has learned of its election."""
+    roots = Replicated(tmp_path, names="ab")
+    roots.create()
+    roots.write(b"0")
+    lead = roots.leader()
+    other = "b" if lead == "a" else "a"
+    roots.take_away(other)
+    roots.order().pusher.shrink(roots.id_of(other), "test")
+    for number in range(5):
+        roots.write(b"%d" % number)
+    roots.take_away(lead)
+    roots.give_back(other)
+    learned = entries(roots, other)[-1]
+
+    def killed(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "topics/t/journal" in path:
+            raise KeyboardInterrupt
+
+    roots.hooks[other] = killed
+    with pytest.raises(KeyboardInterrupt):
+        roots.log(other).elect("t", other, unclean=True)
+    assert roots.leader() == other
+    assert entries(roots, other)[-1] == learned < roots.state().hw, "else nothing is shown"
+    roots.hooks.clear()
+    roots.take_away(other)
+    roots.give_back(lead)
+    roots.clock.advance(DELAY_MS)
+    topic = roots.at(lead)
+    topic.newest()
+    collect_decided(topic)
+    assert entries(roots, "m")[0] <= learned + 1
+    roots.give_back(other)
+    roots.write(b"9", topic=roots.topic(other))
+    assert roots.values(other)[-1] == b"9"
 
 
 def test_the_metadata_root_does_not_grow(roots: Replicated) -> None:

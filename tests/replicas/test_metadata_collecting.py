@@ -7,7 +7,7 @@ Interleavings that it has to survive:
 3. The roots that have what comes next are away: nothing is put, and nothing is dropped.
 4. Who brings it on is killed after it put the first of what is left, and before it dropped what was there: the next one does.
 5. A process that was stopped puts an entry at a root that has collected it: any process that brings the root on takes it away,
-   also where the others have not collected what lies between: that is put.
+   also where the others have not collected what lies between: that is put. It goes to no other root without its tables.
 6. Two bring the new root on, from different lists of what is left: what one has dropped the other puts. As 5.
 7. An entry can't be read for a moment: what is before it is not taken for collected.
 8. The last entries of a deleted topic name tables: they stay as long.
@@ -36,9 +36,10 @@ from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum
 from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.seats import leading_to
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
-from tests.support.replicas import Replicated
+from tests.support.replicas import Replicated, once_at
 from tests.support.world import DELAY_MS
 
 
@@ -114,10 +115,6 @@ def test_the_others_collect_while_a_metadata_root_learns_nothing(roots: Replicat
     lacks = entries(roots, "o")[-1] + 1
     roots.clock.advance(DELAY_MS)
 
-    def full(operation: str, path: str, moment: str) -> None:
-        if operation in ("put_if_absent", "create", "write_once"):
-            raise OSError(28, "injected: no space left on device")
-
     roots.hooks["o"] = full
     write(roots, range(3, 8))
     roots.clock.advance(DELAY_MS)
@@ -127,6 +124,55 @@ def test_the_others_collect_while_a_metadata_root_learns_nothing(roots: Replicat
     roots.hooks.clear()
     roots.write(b"8")
     assert entries(roots, "o") == entries(roots, "m")
+
+
+def full(operation: str, path: str, moment: str) -> None:
+    if operation in ("put_if_absent", "create", "write_once"):
+        raise OSError(28, "injected: no space left on device")
+
+
+def test_a_metadata_root_that_takes_nothing_costs_the_same_however_much_the_others_have(roots: Replicated) -> None:
+    """The others have collected what it needs next: each commit looks again where it may begin."""
+    write(roots, range(2))
+    roots.hooks["o"] = full
+    write(roots, range(2, 8))
+    maintain(roots)
+    first, many = asked(roots), len(entries(roots, "m"))
+    assert entries(roots, "o")[-1] + 1 < entries(roots, "m")[0], "else nothing is shown"
+    write(roots, range(8, 30))
+    assert asked(roots) == first
+    assert len(entries(roots, "m")) > many + 22
+
+
+def asked(roots: Replicated) -> int:
+    """Return what a commit asks of metadata roots m and n."""
+    topic, asked = roots.topic(), list[str]()
+    roots.write(b"a", topic=topic)
+
+    def counted(operation: str, path: str, moment: str) -> None:
+        if moment == "before" and "topics/t/journal" in path:
+            asked.append(f"{operation} {path}")
+
+    roots.hooks["m"] = roots.hooks["n"] = counted
+    roots.write(b"b", topic=topic)
+    del roots.hooks["m"], roots.hooks["n"]
+    return len(asked)
+
+
+def test_what_goes_at_no_metadata_root_goes_at_the_others(roots: Replicated) -> None:
+    write(roots, range(8))
+    roots.clock.advance(DELAY_MS)
+
+    def read_only(operation: str, path: str, moment: str) -> None:
+        if operation == "delete" and "topics/t/journal" in path:
+            raise OSError(30, "injected: read-only file system")
+
+    roots.hooks["m"] = read_only
+    before = entries(roots, "m")
+    with pytest.raises(OSError, match="read-only"):
+        collect_decided(roots.topic())
+    assert entries(roots, "m") == before
+    assert [entries(roots, root)[0] > before[0] for root in "no"] == [True, True]
 
 
 def test_a_root_that_replaces_another_begins_with_what_is_left(roots: Replicated) -> None:
@@ -273,6 +319,24 @@ def test_what_is_put_late_goes_from_a_root_that_is_empty_too(roots: Replicated) 
     assert entries(roots, "o") == entries(roots, "m")
 
 
+def test_what_is_put_late_goes_to_no_new_root_without_its_tables(roots: Replicated) -> None:
+    """Nothing is collected while a metadata root is replaced: it would stay, and be asked for, for ever."""
+    tables, number = roots.path / "n/topics/t", 0
+    while len(list(tables.glob("*/side/*"))) < 2:  # the newest entry names another table than those before it
+        roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1, False))
+        number += 1
+    journal = tables / "journal"
+    all_left = {int(path.stem): path.read_bytes() for path in journal.glob("*.json")}
+    maintain(roots)
+    left = entries(roots, "n")
+    late = max(number for number in all_left if number < left[0])
+    assert (late, len(list(tables.glob("*/side/*")))) == (left[0] - 1, 1), "it makes no gap, and its table is gone"
+    (journal / f"{late:020d}.json").write_bytes(all_left[late])
+    roots.take_away("o")
+    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    assert entries(roots, "p") == entries(roots, "m")
+
+
 def test_what_lies_between_is_put_where_the_others_have_not_collected_it(roots: Replicated) -> None:
     """The collector was killed when it was done at one root; then a process that was stopped puts an entry there."""
     write(roots, range(9))
@@ -379,6 +443,25 @@ def maintain_all(roots: Replicated) -> None:
         roots.clock.advance(DELAY_MS)
 
 
+def test_only_what_leads_to_an_entry_without_a_gap_counts() -> None:
+    assert leading_to(9, [2, 5, 6, 7, 8, 9, 10]) == range(5, 9)
+    assert leading_to(9, [9, 10]) == leading_to(9, []) == leading_to(9, [7]) == range(9, 9)
+    assert leading_to(3, [1, 2]) == range(1, 3)
+
+
+def test_what_is_collected_since_it_was_listed_is_no_beginning(roots: Replicated) -> None:
+    behind(roots)
+    roots.write(b"9")
+    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    for path in (roots.path / "o/topics/t/journal").glob("*.json"):
+        path.unlink()
+    oldest = roots.path / "m/topics/t/journal" / f"{left[0]:020d}.json"
+    roots.hooks["m"] = once_at("fetch", oldest.name, oldest.unlink)
+    roots.hooks["n"] = no_journal
+    quorum(roots)._catch_up(seat(roots, "o"), newest.write_id, until=newest.sequence + 1)
+    assert entries(roots, "o") == left[1:]
+
+
 def test_what_is_decided_may_be_collected_while_it_is_read(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     roots.write(b"0")
     read, gone = Quorum.read, [True]
@@ -403,7 +486,7 @@ def test_what_can_not_be_read_for_a_moment_is_not_taken_for_collected(roots: Rep
         path.unlink()
 
     def unreadable(operation: str, path: str, moment: str) -> None:
-        if f"{left[-3]:020d}.json" in path:
+        if f"{left[0]:020d}.json" in path:
             raise OSError(5, "injected: a bad moment")
 
     roots.hooks["m"], roots.hooks["n"] = unreadable, no_journal

@@ -6,8 +6,10 @@ with what is left (``replicas.seats``).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from pyspark_commitlog.anchor import stays_ms
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
 from pyspark_commitlog.log.maintain.collect import kept_from, plan_entries, remove_former, sweep_tables
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -17,15 +19,32 @@ def collect_decided(topic: TopicLog) -> int:
 
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer, or most of several.
+        CommitLogError, OSError: something could not be deleted at one; it went at the others. Of several: a group.
     """
     roots = [TopicLog(storage, topic.name) for storage in topic.journal.metadata()]
-    gone = sum(_collect_at(at, topic) for at in roots)
-    if roots and all(map(_has_one_life, roots)):
-        for at in roots:
-            stored = at.journal.newest()
-            assert stored is not None, "it was just read"
-            remove_former(at, stored)
+    gone, failures = _at_each(roots, lambda at: _collect_at(at, topic))
+    if roots and not failures and all(map(_has_one_life, roots)):
+        _, failures = _at_each(roots, _remove_former)
+    if failures:
+        raise together(failures, f"topic {topic.name!r}: {len(failures)} metadata roots failed")
     return gone
+
+
+def _at_each(roots: Iterable[TopicLog], step: Callable[[TopicLog], int]) -> tuple[int, list[Exception]]:
+    """Do something at each root, also where it fails at one; return the sum, and what failed."""
+    done, failures = 0, list[Exception]()
+    for at in roots:
+        try:
+            done += step(at)
+        except (CommitLogError, OSError) as error:
+            failures.append(error)
+    return done, failures
+
+
+def _remove_former(at: TopicLog) -> int:
+    stored = at.journal.newest()
+    assert stored is not None, "it was just read"
+    return remove_former(at, stored)
 
 
 def _collect_at(at: TopicLog, topic: TopicLog) -> int:
