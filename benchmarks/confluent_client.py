@@ -132,6 +132,23 @@ def one_by_one(asked: dict[str, Any]) -> list[float]:
     return took
 
 
+def paced(asked: dict[str, Any]) -> list[float]:
+    """Return how many ms each of ``count`` records took until acknowledged by all, at ``rate`` a second."""
+    producer, took = Producer({"bootstrap.servers": asked["bootstrap"], "acks": "all"}), list[float]()
+    value, began = b"x" * asked["bytes"], time.perf_counter()
+
+    def acknowledged(sent: float) -> Callable[[object, object], None]:
+        return lambda error, _: took.append((time.perf_counter() - sent) * 1000)
+
+    for number in range(asked["count"]):
+        due = began + number / asked["rate"]
+        while (early := due - time.perf_counter()) > 0:
+            producer.poll(early)
+        producer.produce(asked["topic"], value, on_delivery=acknowledged(time.perf_counter()))
+    producer.flush()
+    return took
+
+
 def tail(asked: dict[str, Any]) -> list[float]:
     """Return how many ms after it was sent each of ``count`` records was in hand, in the order of arrival."""
     consumer, _ = _consumer(asked, {})
@@ -150,6 +167,7 @@ DO: dict[str, Callable[[dict[str, Any]], object]] = {
     "append": append,
     "feed": feed,
     "one_by_one": one_by_one,
+    "paced": paced,
     "tail": tail,
 }
 

@@ -4,8 +4,9 @@
 
 Kafka: replication factor 3, acks=all, min.insync.replicas=2, Spark's own connector with large batches and, for single
 records, confluent-kafka; its brokers don't wait for the disk, unless ``flush.messages=1``. Ours: three roots on this
-disk, the metadata on a fourth, each write synced at each root. Single records are sent when the one before is
-acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. ``make bench-peers`` fetches
+disk, the metadata on a fourth, each write synced at each root. Single records are sent one by one, each when the one
+before is acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. Then 1,000 a second,
+whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. ``make bench-peers`` fetches
 Kafka and its clients.
 """
 
@@ -33,6 +34,7 @@ from session import session
 
 NODES = 3
 _BYTES = 100
+_RATE = 1000
 _INTERNAL = f"offsets.topic.replication.factor={NODES}\nmin.insync.replicas=2\n"
 
 
@@ -87,14 +89,14 @@ def _all(found: list[float]) -> str:
 
 
 def sends(home: Path, broker: Broker, count: int) -> None:
-    """Print how long one record takes from send to its acknowledgement, the next sent after it."""
-    make_topic(broker, "as-it-comes")
-    make_topic(broker, "synced", "flush.messages=1")
-    found = {}
+    """Print how long a record takes from send to its acknowledgement by all: one after the other, and at a rate."""
+    alone, paced = dict[str, list[float]](), dict[str, list[float]]()
     with client_peer.running(broker.bootstrap) as client:
-        for name in ("as-it-comes", "synced"):
+        for name, config in (("as-it-comes", ()), ("synced", ("flush.messages=1",))):
+            make_topic(broker, name, *config)
             client.ask("one_by_one", topic=name, count=count // 3, bytes=_BYTES)
-            found[f"kafka {name}"] = client.ask("one_by_one", topic=name, count=count, bytes=_BYTES)
+            alone[f"kafka {name}"] = client.ask("one_by_one", topic=name, count=count, bytes=_BYTES)
+            paced[f"kafka {name}"] = client.ask("paced", topic=name, count=10 * count, rate=_RATE, bytes=_BYTES)
     places = [str(home / "sends" / name) for name in "abc"]
     log = CommitLog.create_root(places, [str(home / "sends" / "metadata")])
     log.create_topic("t", PARTITIONS, {"min.insync.replicas": 2})
@@ -105,12 +107,34 @@ def sends(home: Path, broker: Broker, count: int) -> None:
 
         for _ in range(count // 3):
             send()
-        found["commitlog"] = [timed(send) * 1000 for _ in range(count)]
+        alone["commitlog"] = [timed(send) * 1000 for _ in range(count)]
+    with Producer(places[0]) as producer:
+        paced["commitlog"] = _paced(producer, 10 * count)
+    _print("send one by one", alone)
+    _print(f"send {_RATE:,} a second", paced)
+
+
+def _paced(producer: Producer, count: int) -> list[float]:
+    """Return how many ms each of ``count`` records took; see ``confluent_client.paced``."""
+    took, began = list[float](), time.perf_counter()
+
+    def acknowledged(sent: float) -> Callable[[object], None]:
+        return lambda future: took.append((time.perf_counter() - sent) * 1000)
+
+    for number in range(count):
+        if (early := began + number / _RATE - time.perf_counter()) > 0:
+            time.sleep(early)
+        producer.send("t", b"x" * _BYTES).add_done_callback(acknowledged(time.perf_counter()))
+    producer.flush()
+    return took
+
+
+def _print(what: str, found: dict[str, list[float]]) -> None:
     for name, took in found.items():
-        print(f"send, {name}: p50 {_percentile(took, 50):.1f} ms, p99 {_percentile(took, 99):.1f} ms")
+        print(f"{what}, {name}: p50 {_percentile(took, 50):.1f} ms, p99 {_percentile(took, 99):.1f} ms")
     for name in ("as-it-comes", "synced"):
         ratios = (_percentile(found["commitlog"], p) / _percentile(found[f"kafka {name}"], p) for p in (50, 99))
-        print(f"send, commitlog / kafka {name}: p50 {next(ratios):.2f}, p99 {next(ratios):.2f}")
+        print(f"{what}, commitlog / kafka {name}: p50 {next(ratios):.2f}, p99 {next(ratios):.2f}")
 
 
 def _percentile(took: Sequence[float], percent: int) -> float:

@@ -96,6 +96,16 @@ class JournalReader:
             return self._anchor
         return self.newest()
 
+    def stands_before(self, entry: Entry) -> Stored | None:
+        """Return the remembered entry, if it is the newest, and this one or the one before it; else None.
+
+        For a caller that puts this one next: as ``newest``, but nothing is read, as there is nothing new mostly.
+        """
+        anchor = self._anchor
+        if anchor is None or anchor.entry.write_id not in (entry.write_id, entry.prev):
+            return None
+        return None if self.is_followed(anchor) else self._look(anchor)
+
     def resume(self, sequence: int, identity: str) -> None:
         """Go on from an entry that another process remembers, while it is there as the file of that identity."""
         self._others = sequence, identity

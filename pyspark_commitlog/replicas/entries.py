@@ -12,6 +12,9 @@ from pyspark_commitlog.replicas.state import ReplicaState
 
 #: The kind of an entry that states a high watermark.
 HW = "hw"
+#: How many states are kept that were read last: each step of a commit asks for the same entries.
+_MOST_READ = 16
+_read: dict[int, tuple[object, ReplicaState]] = {}
 
 
 class NotReplicatedError(ReplicaNotAvailableError):
@@ -26,7 +29,15 @@ def state_of(entry: Entry) -> ReplicaState:
     """
     if not entry.features:
         raise NotReplicatedError(f"entry {entry.sequence}: it has no replicas: it is on the root that decides alone")
-    return ReplicaState.from_json(entry.body["state"]["replicas"])
+    said = entry.body["state"]["replicas"]
+    kept = _read.get(id(said))
+    if kept is not None:
+        return kept[1]
+    state = ReplicaState.from_json(said)
+    if len(_read) >= _MOST_READ:
+        _read.clear()
+    _read[id(said)] = said, state  # what it was read from is kept, so no other has its id
+    return state
 
 
 def with_state(draft: Draft[Result], state: ReplicaState) -> Draft[Result]:

@@ -56,14 +56,17 @@ class Replica:
         """Return a unit at a root."""
         return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check), data)
 
-    def learned(self) -> Stored | None:
+    def learned(self, decided: Entry | None = None) -> Stored | None:
         """Return the newest entry that this root has learned, made safe from power loss: what counts it has to.
+
+        Args:
+            decided: what is to be learned; where only that is lacking, nothing is read.
 
         Raises:
             ReplicaNotAvailableError: it lacks entries before that one.
             CommitLogError, OSError: the root does not answer, or the entry is damaged.
         """
-        newest = self.journal.newest()
+        newest = (decided and self.journal.stands_before(decided)) or self.journal.newest()
         if newest is None:  # a disk that is not mounted is an empty directory
             self.check()
         else:
@@ -113,7 +116,7 @@ def learn(
             it was restored from a copy; or the source was.
         CommitLogError, OSError: what it has learned by then stays.
     """
-    last, seen = target.learned(), Moment.now(target.storage.clock)
+    last, seen = target.learned(newest.entry), Moment.now(target.storage.clock)
     learned = 0 if last is None else last.sequence
     if learned < least:
         raise RestoredError(

@@ -32,7 +32,7 @@ from pyspark_commitlog.replicas.pushing import Pushed, Pusher
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import Ack, Reason, RefusedError
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
-from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.replicas.unit import Limits, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
@@ -54,6 +54,7 @@ class _Attempt:
     appends: bool = False
     on_all: bool = False
     hw_later: bool = False
+    limits: Limits | None = None
 
 
 class Order:
@@ -212,14 +213,16 @@ class Order:
         attempt.number, attempt.epoch, attempt.hw_later = slot.sequence, state.leader_epoch, draft.hw_later
         attempt.appends, attempt.acks_all = draft.kind == "append", draft.acks_all and draft.kind == "append"
         if attempt.appends:
-            after = self._appended(base, state, slot, draft)
+            after = self._appended(base, state, slot, draft, attempt)
             attempt.on_all = set(state.isr) <= set(after.on[slot.sequence])
         else:
             after = rules.after_other(state, base.sequence, slot.sequence)
         after = rules.with_hw(after, may)
         return with_state(draft, after)
 
-    def _appended(self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result]) -> ReplicaState:
+    def _appended(
+        self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result], attempt: _Attempt
+    ) -> ReplicaState:
         needed = self._unit.files.drafted(draft)
         wanted = {state.leader, *state.isr, *state.joining} if draft.acks_all else {state.leader, *state.set.roots}
         on, failed = [], dict[str, Exception]()
@@ -235,7 +238,7 @@ class Order:
             except (CommitLogError, OSError) as error:
                 failed[root] = error
                 self.pusher.failed(root)
-        limits = self._unit.files.limits(base.entry)
+        limits = attempt.limits = self._unit.files.limits(base.entry)
         try:
             return rules.after_append(state, slot.sequence, on, acks_all=draft.acks_all, min_insync=limits.min_insync)
         except RefusedError as error:
@@ -318,13 +321,15 @@ class Order:
         if not attempt.acks_all:
             lacks = attempt.appends and pushed.learned.get(state.leader, 0) < attempt.number
             return Ack.WAIT if lacks else Ack.YES
+        is_own = stored is not None and stored.entry.write_id == head.entry.write_id
+        limits = (attempt.limits if is_own else None) or self._unit.files.limits(head.entry)
         return rules.may_return(
             state,
             attempt.number,
             pushed.learned,
             own_on_all_isr=attempt.on_all,
             is_void=False,
-            min_insync=self._unit.files.limits(head.entry).min_insync,
+            min_insync=limits.min_insync,
         )
 
 

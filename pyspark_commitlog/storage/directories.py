@@ -22,7 +22,7 @@ _doubted: dict[str, int] = {}
 
 
 @contextmanager
-def changing(directory: Path, path: str) -> Iterator[None]:
+def changing(directory: str | Path, path: str) -> Iterator[None]:
     """Change names in a directory within, and make them durable; ``path`` is what an error names.
 
     The directory is opened before: a failure that another process gets first is reported to every descriptor that was
@@ -99,7 +99,7 @@ def _change(directory: Path, unique: str) -> None:
         os.utime(directory)  # a disk that is full must still be freed; to a filesystem's journal this is a change, too
 
 
-def _sync(fd: int, directory: Path, path: str) -> None:
+def _sync(fd: int, directory: str | Path, path: str) -> None:
     try:
         _fsync(fd)
     except OSError as error:

@@ -128,7 +128,7 @@ class LocalStorage(Storage):
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
         """See ``Storage.put_if_absent``: a synced temporary file, a link, the directory synced."""
-        target = self._full(path)
+        target = self._name(path)
         try:
             temporary = self._write_temporary(target, data)
         except OSError as error:
@@ -136,15 +136,15 @@ class LocalStorage(Storage):
                 raise NotPutError(f"cannot write {path}: its directory is gone under {self._root}") from error
             raise explain_not_put(error, self._root, path) from error
         try:
-            with changing(target.parent, path):
+            with changing(os.path.dirname(target), path):
                 self._link(temporary, target, path)
         except OSError:
             with suppress(OSError):
-                temporary.unlink()
+                os.unlink(temporary)
             raise
         return None
 
-    def _link(self, temporary: Path, target: Path, path: str) -> None:
+    def _link(self, temporary: str, target: str, path: str) -> None:
         try:
             os.link(temporary, target)
         except OSError as error:
@@ -153,23 +153,24 @@ class LocalStorage(Storage):
             raise
         finally:
             with suppress(FileNotFoundError):
-                temporary.unlink()
+                os.unlink(temporary)
 
-    def _write_temporary(self, target: Path, data: bytes) -> Path:
-        temporary = target.with_name(f"{TEMPORARY}{self.new_id()}")
+    def _write_temporary(self, target: str, data: bytes) -> str:
+        temporary = f"{os.path.dirname(target)}/{TEMPORARY}{self.new_id()}"
         try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
+            with open(temporary, "xb", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
             self._stamp(temporary)
         except OSError:
             with suppress(OSError):
-                temporary.unlink()
+                os.unlink(temporary)
             raise
         return temporary
 
-    def _stamp(self, path: Path) -> None:
+    def _stamp(self, path: str | Path) -> None:
         if self._stamps:
             now = self.clock.now_ms() * 1_000_000
             os.utime(path, ns=(now, now))
@@ -407,6 +408,18 @@ class LocalStorage(Storage):
             return self._opened(path, lambda fd: _file_info(os.fstat(fd)))
         with explained(self._root, f"read {path}"):
             return _file_info(os.stat(self._name(path)))
+
+    def exists(self, path: str) -> bool:
+        """See ``Storage.exists``: each step of a commit asks whether somebody else was first."""
+        if not self.can_append:
+            return super().exists(path)
+        try:
+            os.stat(self._name(path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return super().exists(path)  # says what fails
+        return True
 
     def names(self, directory: str) -> list[str]:
         """See ``Storage.names``."""

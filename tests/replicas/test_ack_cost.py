@@ -28,6 +28,7 @@ from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
@@ -73,6 +74,82 @@ def test_a_commit_asks_the_roots_little(roots: Replicated, monkeypatch: pytest.M
     assert Counter(asked) == {"m": 6, "b": 1, "c": 1}, (
         "a turn, the base, the put, its anchor, the turn, the newest entry"
     )
+
+
+def test_a_small_send_asks_no_root_before_it_is_decided(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was the newest a moment ago will do to stage, and who is in sync matters where there is a chunk."""
+    asked, begin, decide = list[str](), Calls._begin, Places.decide
+
+    def counted(self: Calls, *args: Any) -> None:
+        asked.append(Path(self.url).name)
+        begin(self, *args)
+
+    def decided(self: Places, *args: Any, **kwargs: Any) -> object:
+        before.append(len(asked))
+        return decide(self, *args, **kwargs)
+
+    with Producer(path, linger_ms=0) as producer:
+        for _ in range(2):
+            producer.send("t", b"1").result(30)
+        before = list[int]()
+        monkeypatch.setattr(Calls, "_begin", counted)
+        monkeypatch.setattr(Places, "decide", decided)
+        producer.send("t", b"2").result(30)
+        assert before[0] == 0
+        producer.send("t", b"3" * 100_000).result(30)
+        assert len(before) == 2
+        assert set(asked[: before[1]]) == {"m", "b", "c"}, "else nothing is shown"
+
+
+def test_a_writer_goes_by_the_newest_entry_of_a_second_ago_at_most(roots: Replicated) -> None:
+    journal, other = roots.create().journal, roots.topic()
+    first = journal.recent(300)
+    roots.write(b"1", topic=other)
+    assert journal.recent(300) is first
+    assert journal.recent(0) is not first, "who asks for the newest gets it"
+    second = journal.recent(300)
+    roots.write(b"2", topic=other)
+    roots.clock.advance(999)
+    assert journal.recent(300) is second
+    roots.clock.advance(1)
+    assert journal.recent(300) is not second
+    third = journal.recent(300)
+    roots.write(b"3", topic=other)
+    journal.forget()
+    assert journal.recent(300) is not third
+
+
+def test_nothing_is_read_of_a_root_that_lacks_the_next_entry_alone(roots: Replicated) -> None:
+    topic = roots.create(config={})
+    for value in (b"1", b"2"):
+        roots.write(value, topic=topic)
+    looked = list[str]()
+    roots.hooks["c"] = lambda operation, path, moment: looked.append(operation) if moment == "before" else None
+    roots.write(b"3", hw_later=True, topic=topic)
+    assert looked == ["info"] * 2 + ["put_if_absent"] + ["info"] * 2, "none follows it; it is there; the put; both are"
+    del roots.hooks["c"]
+    journal = roots.path / "c" / "topics" / "t" / "journal"
+    newest = max(journal.glob("*.json"))
+    shutil.copy(newest, journal / "copy")
+    (journal / "copy").replace(newest)  # as of a root that was restored
+    last = topic.journal.order().places.newest().entry
+    there = topic.journal.order().places.at(roots.id_of("c")).journal
+    assert there.stands_before(last) is None
+    roots.write(b"4", topic=topic)
+    assert roots.values("c") == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_root_of_another_history_is_found_by_what_follows(roots: Replicated) -> None:
+    """Another process had it learn what others decide by now: what was learned last is there as it was."""
+    topic = roots.create(config={})
+    roots.write(b"1", topic=topic)
+    there = topic.journal.order().places.at(roots.id_of("c")).journal
+    last = topic.journal.order().places.newest().entry
+    assert there.stands_before(last) is not None
+    roots.write(b"2")
+    assert there.stands_before(last) is None
 
 
 def test_a_chunk_and_its_name_are_synced_once_at_each_root(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:

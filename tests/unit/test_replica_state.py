@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.entry import REPLICAS, Entry
+from pyspark_commitlog.replicas import entries as entries_read
+from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
@@ -43,6 +47,17 @@ Change = Callable[[dict[str, Any]], object]
 
 def written(state: ReplicaState) -> Any:
     return json.loads(json.dumps(state.to_json()))
+
+
+def test_what_an_entry_says_is_read_once_and_little_of_it_is_kept() -> None:
+    said = [{"state": {"replicas": written(replace(STATE, hw=number))}} for number in range(100)]
+    entries = [Entry("topic", "append", "id", 20, "w", "", body, features=(REPLICAS,)) for body in said]
+
+    found = [state_of(entry) for entry in entries]
+
+    assert [state.hw for state in found] == list(range(100)), "also where all have one write id"
+    assert state_of(entries[-1]) is found[-1]
+    assert len(entries_read._read) <= entries_read._MOST_READ
 
 
 def test_the_json_form_gives_the_state_back() -> None:
