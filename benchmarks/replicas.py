@@ -6,7 +6,8 @@ Kafka: replication factor 3, acks=all, min.insync.replicas=2, Spark's own connec
 records, confluent-kafka; its brokers don't wait for the disk, unless ``flush.messages=1``. Ours: three roots on this
 disk, the metadata on a fourth, each write synced at each root. Single records are sent one by one, each when the one
 before is acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. Then 1,000 a second,
-whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. ``make bench-peers`` fetches
+whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. What is timed comes after
+3,000 sends to each. ``make bench-peers`` fetches
 Kafka and its clients.
 """
 
@@ -35,6 +36,8 @@ from session import session
 NODES = 3
 _BYTES = 100
 _RATE = 1000
+#: Sends before those that are timed: brokers are several times faster once their code is compiled.
+_WARM = 3000
 _INTERNAL = f"offsets.topic.replication.factor={NODES}\nmin.insync.replicas=2\n"
 
 
@@ -94,7 +97,7 @@ def sends(home: Path, broker: Broker, count: int) -> None:
     with client_peer.running(broker.bootstrap) as client:
         for name, config in (("as-it-comes", ()), ("synced", ("flush.messages=1",))):
             make_topic(broker, name, *config)
-            client.ask("one_by_one", topic=name, count=count // 3, bytes=_BYTES)
+            client.ask("one_by_one", topic=name, count=_WARM, bytes=_BYTES)
             alone[f"kafka {name}"] = client.ask("one_by_one", topic=name, count=count, bytes=_BYTES)
             paced[f"kafka {name}"] = client.ask("paced", topic=name, count=10 * count, rate=_RATE, bytes=_BYTES)
     places = [str(home / "sends" / name) for name in "abc"]
@@ -105,7 +108,7 @@ def sends(home: Path, broker: Broker, count: int) -> None:
         def send() -> None:
             producer.send("t", b"x" * _BYTES).result()
 
-        for _ in range(count // 3):
+        for _ in range(_WARM):
             send()
         alone["commitlog"] = [timed(send) * 1000 for _ in range(count)]
     with Producer(places[0]) as producer:
