@@ -87,7 +87,7 @@ def whole(own: Replica, sequence: int) -> Entry:
         raise CorruptionError(f"entry {sequence} of {own.storage.url} can't be read: {error}") from error
 
 
-def of_each(
+def by_threads(
     act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
 ) -> list[_Result]:
     """Return what ``act`` does for each of many items, in their order, by several threads where roots bill requests."""
@@ -154,7 +154,7 @@ class Fetching:
         return sorted(numbers)
 
     def _fetch(self, numbers: Sequence[int]) -> None:
-        linked = self._linked(of_each(self._first_copy, numbers, self._own, self._others))
+        linked = self._linked(by_threads(self._first_copy, numbers, self._own, self._others))
         files, newest = self._places.unit.files, self._newest()
         settled = {topic: files.settled(self._own.storage, topic) for topic in {each.entry.topic_id for each in linked}}
 
@@ -162,7 +162,7 @@ class Fetching:
             return self._bring(found.entry, newest or found.entry, settled[found.entry.topic_id])
 
         lacking = set[int]()
-        for found, complete in zip(linked, of_each(bring_needed, linked, self._own, self._others), strict=True):
+        for found, complete in zip(linked, by_threads(bring_needed, linked, self._own, self._others), strict=True):
             number = found.entry.sequence
             if complete and found.by not in lacking:
                 self._own.storage.write_once(self.path(number), found.data)

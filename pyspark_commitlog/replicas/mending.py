@@ -18,7 +18,7 @@ from functools import partial
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.replicas.fetching import Fetching, Run, damaged, donors_of, of_each, whole
+from pyspark_commitlog.replicas.fetching import Fetching, Run, by_threads, damaged, donors_of, whole
 from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole
 from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
@@ -59,7 +59,7 @@ def mend_journal(places: Places) -> MendedFiles:
     """
     own, others = places.at(places.roots.own_id()), other_places(places)[0]
     sequences = own.journal.sequences()
-    looked = dict(zip(sequences, of_each(partial(_looked, own), sequences, own, others), strict=True))
+    looked = dict(zip(sequences, by_threads(partial(_looked, own), sequences, own, others), strict=True))
     there = {number for number, found in looked.items() if isinstance(found, int)}
     runs = damaged(looked, next(iter(own.journal.sequences()), None))
     fetching = Fetching(places, own, others, there)
@@ -142,7 +142,7 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
             return MendedFiles(done.files)
         return done
 
-    return MendedFiles.all(of_each(mend, own.journal.sequences(), own, others))
+    return MendedFiles.all(by_threads(mend, own.journal.sequences(), own, others))
 
 
 def other_places(places: Places) -> tuple[list[Replica], list[str]]:

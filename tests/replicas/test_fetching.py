@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.replicas.fetching import THREADS, Run, damaged, is_linked, of_each, whole
+from pyspark_commitlog.replicas.fetching import THREADS, Run, by_threads, damaged, is_linked, whole
 from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named
 from pyspark_commitlog.replicas.places import Places
 from tests.crash.conftest import fast_path as fast_path
@@ -82,14 +82,14 @@ def bills(requests: bool) -> Any:
 
 def test_requests_are_made_several_at_a_time() -> None:
     together = threading.Barrier(THREADS)
-    assert of_each(lambda n: (n, together.wait(10) >= 0)[0], range(2 * THREADS), bills(False), [bills(True)]) == [
+    assert by_threads(lambda n: (n, together.wait(10) >= 0)[0], range(2 * THREADS), bills(False), [bills(True)]) == [
         *range(2 * THREADS)
     ]
 
 
 def test_disks_are_asked_by_the_caller_alone() -> None:
     me = threading.get_ident()
-    assert of_each(lambda _: threading.get_ident(), range(20), bills(False), [bills(False)]) == [me] * 20
+    assert by_threads(lambda _: threading.get_ident(), range(20), bills(False), [bills(False)]) == [me] * 20
 
 
 def test_those_that_decide_are_asked_once_for_many_entries(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
