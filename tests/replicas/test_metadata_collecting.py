@@ -18,13 +18,14 @@ Interleavings that it has to survive:
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.run import maintain_topic
@@ -416,6 +417,27 @@ def test_the_others_collect_where_a_metadata_root_is_away_since_it_was_opened(ro
         roots.hooks["o"] = no_journal
     assert collect_decided(topic) > 0
     assert [entries(roots, root)[0] > 1 for root in "mn"] == [True, True]
+
+
+@pytest.mark.parametrize("which", range(1, 12))
+def test_a_metadata_root_may_be_emptied_while_its_entries_are_collected(roots: Replicated, which: int) -> None:
+    write(roots, range(8))
+    roots.clock.advance(DELAY_MS)
+    topic, left = roots.topic(), [which]
+    assert isinstance(topic.journal, ReplicatedJournal)
+    topic.journal.metadata()
+
+    def emptied(operation: str, path: str, moment: str) -> None:
+        if operation in ("names", "fetch", "info") and moment == "before" and path.startswith("topics/t/journal"):
+            left[0] -= 1
+            if not left[0]:
+                shutil.rmtree(roots.path / "o" / "topics")
+
+    roots.hooks["o"] = emptied
+    with suppress(CommitLogError, OSError):
+        collect_decided(topic)
+    assert left[0] <= 0, "else nothing is shown"
+    assert entries(roots, "m")[0] > 1
 
 
 def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated) -> None:

@@ -43,8 +43,7 @@ def _at_each(roots: Iterable[TopicLog], step: Callable[[TopicLog], int]) -> tupl
 
 def _remove_former(at: TopicLog) -> int:
     stored = at.journal.newest()
-    assert stored is not None, "it was just read"
-    return remove_former(at, stored)
+    return 0 if stored is None else remove_former(at, stored)
 
 
 def _collect_at(at: TopicLog, topic: TopicLog) -> int:
@@ -53,7 +52,8 @@ def _collect_at(at: TopicLog, topic: TopicLog) -> int:
         stored = at.journal.newest()
     except CorruptionError:  # it began above the high watermark that its newest entry states: it has to learn more
         return 0
-    assert stored is not None, "it has learned it"
+    if stored is None:  # it was emptied since
+        return 0
     state = at.state_of(stored.entry)
     delay = topic.config(state).number("file.delete.delay.ms")
     delay = delay if storage.can_append else stays_ms(delay)
@@ -74,9 +74,10 @@ def _has_one_life(at: TopicLog) -> bool:
     """
     try:
         stored = at.journal.newest()
-        oldest = at.journal.read(at.journal.sequences()[0]).entry
+        left = at.journal.sequences()
+        oldest = at.journal.read(left[0]).entry if left else None
     except (CorruptionError, FileNotFoundError):
         return False
-    if stored is None or at.state_of(stored.entry).deleted:
+    if oldest is None or stored is None or at.state_of(stored.entry).deleted:
         return False
     return oldest.topic_id == stored.entry.topic_id
