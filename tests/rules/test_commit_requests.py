@@ -223,3 +223,31 @@ def test_offsets_beyond_what_is_remembered_are_checked_by_the_newest(bucket: Cou
     bucket.clock.advance(60_000)
     with pytest.raises(TopicChangedError):
         group.advance([Position("t", topic_id, 0, 1)])
+
+
+@pytest.mark.parametrize("by", ["position", "group"])
+def test_a_topic_that_is_remembered_from_before_an_offset_was_read_is_looked_at_again(
+    bucket: CountedWorld, by: str
+) -> None:
+    """What is older has not the entries that offsets were read under: it looks like another history, restored."""
+    bucket.create(2, {**CHUNKS, **_QUIET})
+    append(bucket.handle(), batch_of([b"a"] * 4, partition=[0] * 4))
+    one, other = GroupLog(bucket.storage(), "g"), GroupLog(bucket.storage(), "g")
+
+    def at(partition: int, offset: int) -> Position:
+        state = bucket.handle().newest()[1]
+        return Position("t", state.topic_id, partition, offset, state.lineage)
+
+    seen = at(0, 2)
+    one.advance([at(0, 1)])
+    for _ in range(40):  # more than a lineage has marks of one after the other
+        append(bucket.handle(), batch_of([b"b"], partition=[1]))
+    if by == "group":
+        other.advance([at(1, 40)])
+    else:
+        seen = at(0, 4)
+    one.advance([seen])
+    assert bucket.group_offsets() == ([2, 40] if by == "group" else [4, None])
+    mark, newest = one.newest().lineage(seen.topic_id), bucket.handle().newest()[1].lineage
+    assert mark is not None
+    assert mark.sequence == newest.sequence, "offsets are never marked as of before they were read"

@@ -237,7 +237,7 @@ class GroupLog:
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
             out = set(refused)
-            counted, states = self._checked([at for at in positions if at not in out])
+            counted, states = self._checked([at for at in positions if at not in out], state)
             for name in dict.fromkeys(at.topic for at in counted):
                 state = self.of_history(state, name, states[name])
             return Changed(committed(state, counted, self.storage.clock.now_ms(), metadata), refused)
@@ -419,7 +419,7 @@ class GroupLog:
         log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, difference.reason)
         return without_lost(state, topic.topic_id, difference.ends)
 
-    def _covering(self, at: Position) -> TopicState:
+    def _covering(self, at: Position, state: GroupState) -> TopicState:
         """Return a topic's state that a position can be checked by: where a look is a request, one that is remembered.
 
         That may be of a topic that was deleted, or restored, a minute ago; as if the commit had come before. The
@@ -427,22 +427,24 @@ class GroupLog:
         """
         topic = self.topic(at.topic)
         try:
-            stored, state = topic.newest_at(topic.journal.recent(_RECENT_SECONDS), at.topic_id)
+            stored, remembered = topic.newest_at(topic.journal.recent(_RECENT_SECONDS), at.topic_id)
         except (TopicChangedError, UnknownTopicError):
             return self.topic_state(at.topic, at.topic_id)
-        if at.partition >= state.partitions or at.offset > state.log_end[at.partition]:
+        if not _covers(remembered, at, state):
             return self.topic_state(at.topic, at.topic_id)
         topic.journal.sync_exposed(stored)
-        return state
+        return remembered
 
-    def _checked(self, positions: Iterable[Position]) -> tuple[list[Position], dict[str, TopicState]]:
-        """Return positions that can be committed, and the states of their topics that they were checked by."""
+    def _checked(
+        self, positions: Iterable[Position], state: GroupState
+    ) -> tuple[list[Position], dict[str, TopicState]]:
+        """Return positions that can be committed on top of a state, and those of their topics, as they were checked."""
         states: dict[str, TopicState] = {}
         checked = []
         for at in positions:
             if at.topic not in states:
-                states[at.topic] = self._covering(at)
-            elif not at.offset <= states[at.topic].log_end[min(at.partition, states[at.topic].partitions - 1)]:
+                states[at.topic] = self._covering(at, state)
+            elif not _covers(states[at.topic], at, state):
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
             check_partition(at.topic, states[at.topic], at.partition)
             high = states[at.topic].log_end[at.partition]
@@ -452,8 +454,8 @@ class GroupLog:
                     f"the high watermark is {high}; nothing was committed"
                 )
             check_parted(self.topic(at.topic), at.lineage, states[at.topic], [(at.partition, at.offset)])
-            checked.append(replace(at, lineage=states[at.topic].lineage))
-        return checked, states
+            checked.append(at)
+        return [replace(at, lineage=states[at.topic].lineage) for at in checked], states
 
     def _reset_since(self, refused: Sequence[Position], generation: int, state: GroupState) -> GroupResetError:
         at = refused[0]
@@ -533,3 +535,14 @@ class GroupLog:
         for name, sequence in made.items():
             if sequence is not None and sequence < (named or oldest.sequence):
                 self.storage.delete(f"{self._sides}/{name}")
+
+
+def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
+    """Return whether a state that is remembered has what a position needs (pure).
+
+    That is the offset, and nothing may be newer: neither what the position was read under, nor what the group's offsets
+    of the topic were committed under. To such an older state looks like a history that has parted from it.
+    """
+    seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
+    is_old = max(seen, default=0) > topic.lineage.sequence
+    return not is_old and at.partition < topic.partitions and at.offset <= topic.log_end[at.partition]
