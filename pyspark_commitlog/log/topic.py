@@ -183,8 +183,8 @@ class TopicLog:
         """Return what makes a chunk: here, or with acks=all at every replica that is in sync."""
         if not state.is_replicated or not acks_all:
             return self.storage.create
-        order = self.journal.order()
-        return lambda path: StagedOutput(path, order.places.staged_at())  # asked where there is a chunk at all
+        storages = self.journal.order().places.staged_at()
+        return lambda path: StagedOutput(path, storages)
 
     # --- logical -----------------------------------------------------------------------------------------
 

@@ -334,7 +334,7 @@ class Delivery:
         return ProducerBatch(me.writer_id, me.epoch, me.last + 1, last, since=newest)
 
     def _stager(self, stored: Stored, state: TopicState) -> Stager:
-        topic = self._topic
+        topic, acks_all = self._topic, self._options.acks_all
         config = topic.config(state)
         paths = topic.paths(state.topic_id)
         batch_bytes = max(1, min(self._options.batch_size, config.number("batch.size")))
@@ -343,7 +343,7 @@ class Delivery:
             topic.storage, paths, state, stored.sequence, partitioner, config,
             durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
             codec=self._options.compression,
-            create=topic.creates_chunks(state, acks_all=self._options.acks_all),
+            create=lambda path: topic.creates_chunks(state, acks_all=acks_all)(path),  # most sends have no chunk
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:

@@ -27,8 +27,6 @@ from pyspark_commitlog.storage import Storage, first_that_answers
 _TRIES = 5
 #: Between two looks of a reader that waits for what another root has shown.
 _PAUSE_SECONDS = 0.1
-#: What a writer goes by that stages: what is put on top of it finds out what changed since.
-_RECENT_SECONDS = 1.0
 
 
 class _DecidedElsewhereError(Exception):
@@ -50,7 +48,6 @@ class ReplicatedJournal(Journal):
         self._order: Order | None = None
         self._shown: tuple[int, Stored] | None = None
         self._handed: Mapping[str, Known] | None = None
-        self._recent: tuple[float, Stored] | None = None
 
     # --- handles of one process --------------------------------------------------------------------------
 
@@ -82,21 +79,9 @@ class ReplicatedJournal(Journal):
         )
 
     def recent(self, seconds: float) -> Stored | None:
-        """See ``Journal.recent``; of a topic with replicas what was the newest at most ``_RECENT_SECONDS`` ago."""
-        clock = self._storage.clock
-        if self._recent is not None and clock.monotonic() - self._recent[0] < min(seconds, _RECENT_SECONDS):
-            return self._recent[1]
+        """See ``Journal.recent``; of a topic with replicas the newest that readers may see."""
         found = super().recent(seconds)
-        if found is not None and found.entry.features:
-            began = clock.monotonic()
-            found = self.newest()
-            self._recent = None if found is None else (began, found)
-        return found
-
-    def forget(self) -> None:
-        """See ``Journal.forget``."""
-        super().forget()
-        self._recent = None
+        return found if found is None or not found.entry.features else self.newest()
 
     @property
     def is_replicated(self) -> bool:

@@ -103,24 +103,6 @@ def test_a_small_send_asks_no_root_before_it_is_decided(
         assert set(asked[: before[1]]) == {"m", "b", "c"}, "else nothing is shown"
 
 
-def test_a_writer_goes_by_the_newest_entry_of_a_second_ago_at_most(roots: Replicated) -> None:
-    journal, other = roots.create().journal, roots.topic()
-    first = journal.recent(300)
-    roots.write(b"1", topic=other)
-    assert journal.recent(300) is first
-    assert journal.recent(0) is not first, "who asks for the newest gets it"
-    second = journal.recent(300)
-    roots.write(b"2", topic=other)
-    roots.clock.advance(999)
-    assert journal.recent(300) is second
-    roots.clock.advance(1)
-    assert journal.recent(300) is not second
-    third = journal.recent(300)
-    roots.write(b"3", topic=other)
-    journal.forget()
-    assert journal.recent(300) is not third
-
-
 def test_nothing_is_read_of_a_root_that_lacks_the_next_entry_alone(roots: Replicated) -> None:
     topic = roots.create(config={})
     for value in (b"1", b"2"):

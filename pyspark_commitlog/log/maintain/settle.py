@@ -23,7 +23,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Rests, Settled, SettleRun
-from pyspark_commitlog.log.settling.waiting import Due, waiting_of
+from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, waiting_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -117,7 +117,7 @@ def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], boo
     if not waits.reached(config):
         return Settled(None)
     topic.busy = None
-    rests = None if hurries is None else Rests(waits.rest(), hurries)
+    rests = None if hurries is None else Rests(waits.rest(), MOST_REST_SECONDS, hurries)
     done = _settle(topic, topic_id, seconds, retry=False, rests=rests)
     if done.sequence is not None:
         collect(topic, topic_id)

@@ -41,14 +41,16 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Rests:
-    """What a run leaves to others of its process, whose processor time it takes: it rests before each step.
+    """What a run leaves to others of its process, whose processor time it takes: it rests before each entry it reads.
 
     Attributes:
         seconds: for how long.
+        in_all: how long one run may rest, seconds: it holds the settlers' lock meanwhile.
         hurries: whether somebody waits for the run: it rests no more then.
     """
 
     seconds: float
+    in_all: float
     hurries: Callable[[], bool]
 
 
@@ -56,17 +58,24 @@ class Budget:
     """Time that a run may take; None for as long as it needs. What it rests is none of that."""
 
     def __init__(self, clock: Clock, seconds: float | None, rests: Rests | None = None) -> None:
-        self._clock, self._rests = clock, rests
+        self._clock, self._rests, self._rested = clock, rests, 0.0
         self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
-        """Return whether the time is over: asked before each step."""
-        if self._rests is not None and not self._rests.hurries():
-            began = self._clock.monotonic()
-            self._clock.sleep(self._rests.seconds)
-            if self._until is not None:
-                self._until += self._clock.monotonic() - began
+        """Return whether the time is over: asked before each step, by several threads."""
         return self._until is not None and self._clock.monotonic() >= self._until
+
+    def rest(self) -> None:
+        """Leave the processor to others for a moment; called by one thread, before each entry that is read."""
+        rests = self._rests
+        if rests is None or self._rested + rests.seconds > rests.in_all or rests.hurries():
+            return
+        began = self._clock.monotonic()
+        self._clock.sleep(rests.seconds)
+        slept = self._clock.monotonic() - began
+        self._rested += slept
+        if self._until is not None:
+            self._until += slept
 
 
 class SettleRun:
@@ -120,7 +129,12 @@ class SettleRun:
 
     def _read_enough(self) -> Callable[[], bool]:
         """Return what is asked before each entry is read, but for the first."""
-        return self._budget.spent
+
+        def enough() -> bool:
+            self._budget.rest()
+            return self._budget.spent()
+
+        return enough
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         """Move every partition that has sources, by ``_move``."""

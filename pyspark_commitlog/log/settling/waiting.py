@@ -19,6 +19,8 @@ _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
 #: A commit of a replicated topic takes two or three times as long: it gets most of the time while a run goes on.
 _REST_SECONDS = 0.003
+#: What one run rests at most: others that would settle wait for its lock.
+MOST_REST_SECONDS = 0.25
 #: Topics whose commits a process counts; of one that is forgotten the next commit looks.
 _TOPICS = 1024
 #: Seconds between two collections inside commits of a process.
