@@ -92,9 +92,12 @@ class JournalReader:
 
         For what may be noticed late; what is put on top of it finds out.
         """
-        if self._newest_at is not None and self._newest_at.seconds_until(Moment.now(self._storage.clock)) < seconds:
-            return self._anchor
-        return self.newest()
+        return self._anchor if self._was_newest(seconds) else self.newest()
+
+    def _was_newest(self, seconds: float) -> bool:
+        """Return whether the remembered entry was the newest at most so long ago, where a look is a request."""
+        seen = self._newest_at
+        return seen is not None and seen.seconds_until(Moment.now(self._storage.clock)) < seconds
 
     def stands_before(self, entry: Entry) -> Stored | None:
         """Return the remembered entry, if it is the newest, and this one or the one before it; else None.

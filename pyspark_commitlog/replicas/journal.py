@@ -80,8 +80,9 @@ class ReplicatedJournal(Journal):
 
     def recent(self, seconds: float) -> Stored | None:
         """See ``Journal.recent``; of a topic with replicas the newest that readers may see."""
-        found = super().recent(seconds)
-        return found if found is None or not found.entry.features else self.newest()
+        anchor = self._anchor
+        is_alone = anchor is not None and not anchor.entry.features
+        return anchor if is_alone and self._was_newest(seconds) else self.newest()
 
     @property
     def is_replicated(self) -> bool:

@@ -23,10 +23,12 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog import CommitLog, Producer
+from pyspark_commitlog.anchor import Moment
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
+from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage.calls import Calls
@@ -101,6 +103,33 @@ def test_a_small_send_asks_no_root_before_it_is_decided(
         producer.send("t", b"3" * 100_000).result(30)
         assert len(before) == 2
         assert set(asked[: before[1]]) == {"m", "b", "c"}, "else nothing is shown"
+
+
+def test_a_writer_that_stages_looks_at_its_root_once(roots: Replicated) -> None:
+    topic, looked = roots.create(config={}), list[str]()
+    roots.write(b"1", topic=topic)
+    topic.journal.recent(300)
+    roots.hooks["a"] = lambda operation, path, moment: looked.append(operation) if moment == "before" else None
+    topic.journal.newest()
+    once = list(looked)
+    assert once
+    looked.clear()
+    topic.journal.recent(300)
+    assert looked == once
+
+
+def test_what_was_seen_a_while_ago_is_not_taken_for_what_readers_see(roots: Replicated) -> None:
+    """Where a look is a request one is spared; the entry that is remembered may be above the high watermark."""
+    journal, writer = roots.create(config={}).journal, roots.topic()
+    assert isinstance(journal, ReplicatedJournal)
+    for value in (b"1", b"2"):
+        roots.write(value, hw_later=True, topic=writer)
+    head = journal.head()
+    assert head is not None
+    journal._newest_at = Moment.now(roots.clock)  # as of a bucket
+    shown = journal.recent(300)
+    assert shown is not None
+    assert (shown.sequence, head.sequence) == (2, 3)
 
 
 def test_nothing_is_read_of_a_root_that_lacks_the_next_entry_alone(roots: Replicated) -> None:
