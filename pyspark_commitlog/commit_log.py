@@ -213,7 +213,11 @@ class CommitLog(ReplicatedRoot):
         self._check_root()
         deciders = self._deciders
         storage = self.deciding if deciders is None else self._storage
-        return Groups(storage, self._access, replicated=self._is_one_of_several, deciders=deciders)
+        learns = self._is_one_of_several and (deciders is not None or storage is not self._storage)
+        return Groups(
+            storage, self._access, replicated=self._is_one_of_several, deciders=deciders,
+            learner=self._storage if learns else None,
+        )  # fmt: skip
 
     # --- topics ------------------------------------------------------------------------------------------
 
@@ -610,7 +614,8 @@ class CommitLog(ReplicatedRoot):
     def maintain(self, name: str | None = None, *, progress: Progress = silent) -> Maintained | tuple[Maintained, ...]:
         """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former incarnations.
 
-        Of a topic with replicas the one at this root; before it all learn what is decided (``replicate``).
+        Of a topic with replicas the one at this root; before it all learn what is decided (``replicate``), but a root
+        that lags far for 10 s only: of all topics it catches up at the end, of one by ``catch_up`` or ``replicate``.
         Safe beside writers and readers, and twice at once. Of a deleted topic it only removes former incarnations.
         Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
@@ -649,6 +654,7 @@ class CommitLog(ReplicatedRoot):
                     raise
                 failed.append(error)
         failed += self._maintain_groups()
+        self.catch_up()
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
         return tuple(done)
@@ -661,9 +667,7 @@ class CommitLog(ReplicatedRoot):
             return [error]
         for group in names:
             try:
-                self._replicate_group_first(group)
                 self.groups.maintain(group)
-                self._collect_group(group)
             except Exception as error:  # noqa: BLE001 as above
                 failed.append(error)
         return failed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import overload
 
@@ -37,7 +37,16 @@ from pyspark_commitlog.replicas.joining import (
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
-from pyspark_commitlog.replicas.replicating import hand_over, of_each, replicate, replicate_first
+from pyspark_commitlog.replicas.replicating import (
+    Outcome,
+    catch_up,
+    hand_over,
+    of_each,
+    replicate,
+    replicate_first,
+    replicate_late,
+    take_turn,
+)
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
 
@@ -47,6 +56,9 @@ _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
 
 class ReplicatedRoot(MetadataRoots):
     """A root that may belong together with others; see ``CommitLog``."""
+
+    #: The topics of which a root lagged when they were maintained.
+    _lagging: frozenset[str] = frozenset()
 
     def replicas(self) -> tuple[RootDescription, ...]:
         """Return the roots that belong together: which of them answer, and which topics each leads.
@@ -146,8 +158,9 @@ class ReplicatedRoot(MetadataRoots):
         All replicas learn what is decided, those that answer again are taken back into the ISR, the high watermark is
         stated, and a leader that does not answer is replaced. Safe at any time, from any process, twice at once.
         Nothing is settled or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and
-        root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time. A metadata root
-        whose replacement was cut off is replaced.
+        root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time. A root that lags
+        far learns for 10 s of a topic, and for a minute when all others had their turn. A metadata root whose
+        replacement was cut off is replaced.
 
         Args:
             name: of the topic; None for all of them, deleted ones too.
@@ -159,7 +172,7 @@ class ReplicatedRoot(MetadataRoots):
             ExceptionGroup: of all topics and groups some failed; the others were replicated.
         """
         if name is not None:
-            return self._replicate(name, self._order(name))
+            return _replicated(name, replicate(self._order(name), TopicSegments(name)))
         self._check_root()
         self._check_several()
         for settings in JOURNALS:
@@ -169,14 +182,43 @@ class ReplicatedRoot(MetadataRoots):
             self._finish_replacing()
         except (CommitLogError, OSError) as error:
             failed.append(error)
-        found = of_each(lambda each: self._replicate(each, self._order(each)), self._names())
+        names = self._names()
+        turns = of_each(lambda each: take_turn(self._order(each)), names)
+        groups = of_each(self._replicate_group, self._group_names())
+        found = of_each(self._after_turn, zip(names, turns, strict=True))
         done = [each for each in found if isinstance(each, Replicated)]
         failed += [each for each in found if isinstance(each, Exception) and not isinstance(each, _NOT_REPLICATED)]
-        groups = of_each(self._replicate_group, self._group_names())
         failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
+
+    def _after_turn(self, taken: tuple[str, Outcome | CommitLogError | OSError]) -> Replicated:
+        """Have the roots catch up that still lag after a topic's turn; raise what failed there."""
+        name, turn = taken
+        if not isinstance(turn, Outcome):
+            raise turn
+        if turn.lagging:
+            turn = replicate_late(self._order(name), TopicSegments(name)).after(turn)
+        return _replicated(name, turn)
+
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Have the roots catch up that lagged when topics were maintained by ``maintain``, name by name.
+
+        Four topics at a time, a minute for each root of one; what it lacks, and nobody has as entries, comes as
+        segments. What fails is logged.
+
+        Args:
+            stopped: is asked before each topic whether to leave the rest.
+        """
+        names, self._lagging = sorted(self._lagging), frozenset()
+
+        def late(name: str) -> None:
+            if not stopped():
+                catch_up(TopicLog(self._storage, name).journal.order(), TopicSegments(name))
+
+        if names:
+            of_each(late, names)
 
     def replace_leaders(self, names: Sequence[str]) -> None:
         """Elect another leader of each topic whose leader's root does not answer: before what takes long.
@@ -254,14 +296,6 @@ class ReplicatedRoot(MetadataRoots):
                 "Bring it back, or repair it first; what is lost for good is taken out with `commitlog replicas remove`"
             )
 
-    def _replicate(self, name: str, order: Order) -> Replicated:
-        done = replicate(order, TopicSegments(name))
-        state = done.state
-        return Replicated(
-            name, state.leader, state.isr, done.elected, tuple(done.joined), tuple(done.shrunk), done.failed,
-            done.hw_raised,
-        )  # fmt: skip
-
     def recover(self, metadata: str, lost: Sequence[str], *, execute: bool = False) -> tuple[Recovered, ...]:
         """Go on without a metadata root that is lost for good; by default only say what that would come to.
 
@@ -326,7 +360,8 @@ class ReplicatedRoot(MetadataRoots):
         if not self._is_one_of_several:
             return
         self._access.check(Operation.ADMIN, name)
-        replicate_first(TopicLog(self._storage, name).journal.order(), TopicSegments(name))
+        lags = replicate_first(TopicLog(self._storage, name).journal.order())
+        self._lagging = self._lagging | {name} if lags else self._lagging - {name}
 
     def _group_names(self) -> list[str]:
         """Return the groups of which something is stored where it is decided."""
@@ -338,16 +373,6 @@ class ReplicatedRoot(MetadataRoots):
         if order.exists():
             for root, why in replicate(order).failed.items():
                 raise ReplicaNotAvailableError(f"group {group!r}: root {root} lacks what was committed: {why}")
-
-    def _replicate_group_first(self, group: str) -> None:
-        """Replicate a group before it is maintained, where it has replicas; what fails there is logged."""
-        if self._is_one_of_several:
-            replicate_first(self.group(group).journal.order())
-
-    def _collect_group(self, group: str) -> None:
-        """Remove the old entries of a group that this root has learned, where another decides."""
-        if self._deciders is not None or (self._is_one_of_several and self.deciding is not self._storage):
-            GroupLog(self._storage, group).collect_old()
 
     def _order(self, name: str) -> Order:
         """Return what decides the entries of a topic, of which the principal may do all."""
@@ -392,7 +417,7 @@ class ReplicatedRoot(MetadataRoots):
         for settings in JOURNALS:
             spread(Roots.of(self._storage), settings)
         for group in self._group_names():
-            self._replicate_group_first(group)
+            replicate_first(self.group(group).journal.order())
         return self.replicas()
 
     def remove_replicas(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:
@@ -490,11 +515,18 @@ class ReplicatedRoot(MetadataRoots):
             remove_replica(order, root)
         if not order.places.newest().entry.features:
             return Replicated(name, held[0], held)
-        return self._replicate(name, order)
+        return _replicated(name, replicate(order, TopicSegments(name)))
 
     def _become_one_of_several(self) -> None:
         """Have the marker of a root that stood alone say that it belongs together with others."""
         raise NotImplementedError
+
+
+def _replicated(name: str, done: Outcome) -> Replicated:
+    state = done.state
+    return Replicated(
+        name, state.leader, state.isr, done.elected, tuple(done.joined), tuple(done.shrunk), done.failed, done.hw_raised
+    )
 
 
 def _names_at(left: Left, directory: str) -> list[str]:

@@ -192,6 +192,7 @@ class _Round:
                 return self
         if not only:
             self._run_groups()
+        self._log.catch_up(self._stop.is_set)
         return self
 
     def _maintain(self, name: str, show: Progress) -> bool:

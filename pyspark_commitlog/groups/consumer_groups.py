@@ -38,6 +38,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.replicas.deciders import Deciders
+from pyspark_commitlog.replicas.replicating import replicate_first
 from pyspark_commitlog.storage import Storage
 
 log = logging.getLogger("pyspark_commitlog.groups")
@@ -56,12 +57,20 @@ class Groups:
         access: its rules.
         replicated: whether it belongs together with others.
         deciders: the metadata roots, where there are several.
+        learner: the root that was opened, where others decide: ``maintain`` removes old entries there, too.
     """
 
     def __init__(
-        self, storage: Storage, access: Access, *, replicated: bool = False, deciders: Deciders | None = None
+        self,
+        storage: Storage,
+        access: Access,
+        *,
+        replicated: bool = False,
+        deciders: Deciders | None = None,
+        learner: Storage | None = None,
     ) -> None:
         self._storage, self._access, self._replicated, self._deciders = storage, access, replicated, deciders
+        self._learner = learner
 
     def _check(self, topics: Iterable[str]) -> None:
         self._access.check(Operation.READ, *topics)
@@ -297,11 +306,21 @@ class Groups:
     def maintain(self, group: str) -> MaintainedGroup:
         """Forget a group's offsets of topics that were deleted, and remove its old entries.
 
+        Before it all replicas learn what was committed; a root that fails there is logged.
+
+        Returns:
+            Of the entries those that were removed where they are decided.
+
         Raises:
             CorruptionError: the newest entry is damaged.
         """
         handle = self.open(group)
-        return MaintainedGroup(group, handle.forget(), handle.collect_old())
+        if self._replicated:
+            replicate_first(handle.journal.order())
+        done = MaintainedGroup(group, handle.forget(), handle.collect_old())
+        if self._learner is not None:
+            GroupLog(self._learner, group).collect_old()
+        return done
 
     def verify(self) -> tuple[str, ...]:
         """Check every stored entry, table and member's file of every group; return the faults."""

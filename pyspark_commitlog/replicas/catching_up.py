@@ -7,6 +7,7 @@ from there on. A root that learned some before ends below that entry: nothing th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyspark_commitlog.anchor import stays_ms
@@ -61,7 +62,9 @@ class Segments(Protocol):
         """
 
 
-def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newest: Stored) -> int:
+def learn_or_catch_up(
+    places: Places, root: str, segments: Segments | None, newest: Stored, enough: Callable[[], bool] = lambda: False
+) -> int:
     """Have a root that is not in sync learn up to an entry; where what it needs is collected, from segments first.
 
     Args:
@@ -69,6 +72,7 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
         root: that learns.
         segments: of the unit; None: it has none.
         newest: the newest decided entry.
+        enough: is asked after each entry whether to leave the rest.
 
     Returns:
         The number that it has learned.
@@ -80,7 +84,8 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
     state = state_of(newest.entry)
     for _ in range(_TRIES):
         try:
-            return learn(places.decider(), places.at(root), places.unit, places.donors(state), newest)
+            donors = places.donors(state)
+            return learn(places.decider(), places.at(root), places.unit, donors, newest, enough=enough)
         except (CollectedError, NowhereError):
             if segments is None or root in (*state.isr, *state.joining):
                 raise

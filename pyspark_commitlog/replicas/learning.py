@@ -99,7 +99,13 @@ class Replica:
 
 
 def learn(
-    source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], newest: Stored, least: int = 0
+    source: Replica,
+    target: Replica,
+    unit: Unit,
+    donors: Iterable[Storage],
+    newest: Stored,
+    least: int = 0,
+    enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Have ``target`` learn all up to an entry that is known to be decided; return the number that it has learned.
 
@@ -110,6 +116,7 @@ def learn(
         donors: roots that may have chunks and side files, the likeliest first.
         newest: the entry; what it calls void needs no chunk.
         least: what entries say that the target has learned already.
+        enough: is asked after each entry whether to leave the rest.
 
     Raises:
         ReplicaNotAvailableError: an entry that it lacks is collected already, or what it has is of another history; or
@@ -139,6 +146,8 @@ def learn(
         _provide(source, target, unit, donors, stored.entry, newest.entry)
         put_same(source, target, unit, stored)
         learned = stored.sequence
+        if enough():
+            break
     if oldest is not None:
         drop_below(oldest, target)
     elif last is not None and not target.journal.stays(last, seen):  # restored meanwhile, or settled and collected

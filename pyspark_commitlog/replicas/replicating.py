@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -12,6 +13,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import Segments, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import give_default
+from pyspark_commitlog.replicas.learning import CollectedError, NowhereError
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.storage.process import share_out
@@ -25,13 +27,20 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 AT_ONCE = 4
 #: A root is near that has learned all within so many seconds, or lacks so few entries; and how often it tries to be.
 _NEAR_SECONDS, _NEAR_ENTRIES, _ROUNDS = 2.0, 16, 10
+#: Seconds that a root which lags learns for while other units wait for their turn; and after all had theirs.
+_TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
+
+
+class LaggingError(ReplicaNotAvailableError):
+    """A root has not learned all in the time that it was given."""
 
 
 @dataclass
 class Outcome:
     """What was done for a unit; roots by their ids.
 
-    ``failed`` has the roots that have not learned all that is decided, and why.
+    ``failed`` has the roots that have not learned all that is decided, and why; ``lagging`` those of them that lag, and
+    learn more when they are given more time, or segments.
     """
 
     state: ReplicaState
@@ -40,15 +49,33 @@ class Outcome:
     shrunk: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     hw_raised: bool = False
+    lagging: list[str] = field(default_factory=list)
+
+    def after(self, turn: Outcome) -> Outcome:
+        """Return what was done together with a turn before."""
+        return Outcome(
+            self.state,
+            self.elected or turn.elected,
+            [*turn.joined, *self.joined],
+            [*turn.shrunk, *self.shrunk],
+            self.failed,
+            self.hw_raised or turn.hw_raised,
+            self.lagging,
+        )
 
 
-def replicate(order: Order, segments: Segments | None = None) -> Outcome:
+def replicate(order: Order, segments: Segments | None = None, seconds: float = math.inf) -> Outcome:
     """Have all replicas learn what is decided; take back those that catch up; state the high watermark.
 
     A leader that does not answer is replaced. A root in sync that this process has not reached for
     ``replica.lag.time.max.ms`` is taken out. A root that is out of sync learns first, and joins then: one that can't
     learn holds up no writer. One that lags too far is given the ``segments`` of another first. A group that has fewer
     replicas than one that is made now gets more.
+
+    Args:
+        order: of the unit.
+        segments: of the unit; None: a root that lacks what is collected still lags.
+        seconds: that a root out of sync may take to learn; a group's, which learns little, as many as it needs.
 
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer.
@@ -68,58 +95,95 @@ def replicate(order: Order, segments: Segments | None = None) -> Outcome:
     for root in pusher.overdue(pushed.failed, places.newest()):
         pusher.shrink(root, str(pushed.failed[root]))
         done.shrunk.append(root)
-    _take_back(order, places.newest(), done, segments)
+    _take_back(order, places.newest(), done, segments, math.inf if places.unit.whole else seconds)
     head = pusher.raise_hw(places.newest())
     done.state = state_of(head.entry)
     done.hw_raised = done.state.hw > before.hw
     return done
 
 
-def replicate_first(order: Order, segments: Segments | None = None) -> None:
-    """Replicate a unit, if it is there, before something else is done with it; what fails is logged."""
+def take_turn(order: Order) -> Outcome:
+    """Replicate a unit where others wait: a root that lags far learns for a while, and from no segments."""
+    return replicate(order, seconds=_TURN_SECONDS)
+
+
+def replicate_late(order: Order, segments: Segments) -> Outcome:
+    """Replicate a unit of which a root still lags after its turn, when all others had theirs."""
+    return replicate(order, segments, _LATE_SECONDS)
+
+
+def replicate_first(order: Order) -> bool:
+    """Replicate a unit, if it is there, before something else is done with it; what fails is logged.
+
+    Returns:
+        Whether a root still lags, for ``catch_up``.
+    """
+    done = _logged(take_turn, order)
+    return done is not None and bool(done.lagging)
+
+
+def catch_up(order: Order, segments: Segments) -> None:
+    """Have the roots catch up that still lag; what fails is logged."""
+    _logged(lambda each: replicate_late(each, segments), order)
+
+
+def _logged(act: Callable[[Order], Outcome], order: Order) -> Outcome | None:
     where = order.places.unit.directory
     try:
-        failed = replicate(order, segments).failed if order.exists() else {}
+        if not order.exists():
+            return None
+        done = act(order)
     except NotReplicatedError:
-        return
+        return None
     except ReplicaNotAvailableError as error:
         logger.warning("%s: not replicated: %s", where, error)
-        return
-    for root, why in failed.items():
+        return None
+    for root, why in done.failed.items():
         logger.warning("%s: root %s lacks what was decided: %s", where, root, why)
+    return done
 
 
-def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments | None) -> None:
+def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments | None, seconds: float) -> None:
     """Have each root that is out of sync, and answers, catch up and join."""
     state, places = state_of(newest.entry), order.places
     for root in state.replicas:
         if root in state.isr or root in done.failed:
             continue
         try:
-            _come_near(order, root, newest, segments)
+            _come_near(order, root, newest, segments, seconds)
             if order.pusher.join(root):
                 done.joined.append(root)
         except (CommitLogError, OSError) as error:
             places.forget(root)
             done.failed[root] = str(error)
+            if isinstance(error, LaggingError | CollectedError | NowhereError):
+                done.lagging.append(root)
 
 
-def _come_near(order: Order, root: str, newest: Stored, segments: Segments | None) -> None:
+def _come_near(order: Order, root: str, newest: Stored, segments: Segments | None, seconds: float) -> None:
     """Have a root learn until it soon learns what is left: once it joins, each writer waits for it.
 
     Raises:
+        LaggingError: it learned for ``seconds``, and lacks more than a few entries.
         ReplicaNotAvailableError: others write as fast as it learns, or it can't.
         CommitLogError, OSError: it does not answer.
     """
-    places = order.places
+    places, clock = order.places, order.places.at(root).storage.clock
+    until = clock.monotonic() + seconds
     for _ in range(_ROUNDS):
-        began = places.now()
-        learned = learn_or_catch_up(places, root, segments, newest)
-        if places.now() - began <= _NEAR_SECONDS:
+        began = clock.monotonic()
+        learned = learn_or_catch_up(places, root, segments, newest, lambda: clock.monotonic() >= until)
+        now = clock.monotonic()
+        if now - began <= _NEAR_SECONDS and now < until:
             return
         newest = places.newest()
         if newest.sequence - learned <= _NEAR_ENTRIES:
             return
+        if now >= until:
+            raise LaggingError(
+                f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {seconds:.0f} s; "
+                "it learns on when all others had their turn, or by `commitlog replicate` of this topic"
+            )
     raise ReplicaNotAvailableError(
         f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {_ROUNDS} rounds: others "
         "write as fast as it learns, and would wait for it if it joined. Run it again when less is written"

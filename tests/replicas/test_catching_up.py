@@ -82,6 +82,27 @@ def test_a_root_that_lags_too_far_gets_segments_and_joins(fast_path: Path, wiped
     whole(roots, [*expected(), b"next"])
 
 
+def test_segments_are_copied_when_all_topics_had_their_turn(fast_path: Path) -> None:
+    roots = lagging(fast_path)
+    log = roots.log("a")
+    log.maintain("t")
+    assert roots.isr() == "ab"
+    log.catch_up(lambda: True)
+    assert roots.isr() == "ab"
+    log.maintain("t")
+    log.catch_up()
+    assert roots.isr() == "abc"
+    whole(roots, expected())
+
+
+@pytest.mark.parametrize("by", ["replicate", "maintain"])
+def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None:
+    roots = lagging(fast_path)
+    getattr(roots.log("a"), by)()
+    assert roots.isr() == "abc"
+    whole(roots, expected())
+
+
 def test_it_leads_with_what_it_got(fast_path: Path) -> None:
     roots = lagging(fast_path)
     roots.log().replicate("t")

@@ -12,11 +12,13 @@ Interleavings:
 from __future__ import annotations
 
 import shutil
+import threading
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.cli.app import _Round
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
@@ -118,7 +120,7 @@ def test_a_group_whose_first_entries_are_collected(fast_path: Path) -> None:
     assert [offset_at(roots, name) for name in "abc"] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("by", ["replicate", "maintain"])
+@pytest.mark.parametrize("by", ["replicate", "maintain", "the command"])
 def test_what_could_not_be_copied_is_by_the_next_run(fast_path: Path, by: str) -> None:
     roots = with_group(fast_path)
     add_without_groups(roots)
@@ -128,7 +130,10 @@ def test_what_could_not_be_copied_is_by_the_next_run(fast_path: Path, by: str) -
         roots.log("a").replicate()
     assert in_sync(roots) == "ab"
     roots.hooks.clear()
-    getattr(roots.log("a"), by)()
+    if by == "the command":
+        _Round(roots.log("a"), threading.Event(), as_json=True).run(None)
+    else:
+        getattr(roots.log("a"), by)()
     assert in_sync(roots) == "abc"
 
 

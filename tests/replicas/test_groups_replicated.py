@@ -11,10 +11,12 @@ The interleavings that it has to survive:
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.cli.app import _Round
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
@@ -159,10 +161,14 @@ def test_old_entries_go_at_each_root_when_all_in_sync_have_learned_them(roots: R
         assert GroupLog(roots.storage(name), "g").journal.sequences() == [7, 8]
 
 
-def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replicated) -> None:
+@pytest.mark.parametrize("by", ["the client", "the command"])
+def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replicated, by: str) -> None:
     for offset in range(1, 6):
         commit_offset(roots, offset)
     roots.clock.advance(DAY_MS)
-    roots.log("b").maintain()
+    if by == "the client":
+        roots.log("b").maintain()
+    else:
+        assert _Round(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
     for name, left in {"m": [4, 5], "b": [4, 5], "a": [1, 2, 3, 4, 5]}.items():
         assert GroupLog(roots.storage(name), "g").journal.sequences() == left, name
