@@ -167,7 +167,7 @@ def keep(asked: Play, chance: random.Random) -> None:
     """Maintain and replicate at one root, and elect another leader now and then: of one topic, and of one of the others."""
     while not asked.ended():
         time.sleep(chance.uniform(0.3, 1.5))
-        for topic in (TOPIC, chance.choice((COMPACTED, RETAINED))):
+        for topic in chance.sample((TOPIC, chance.choice((COMPACTED, RETAINED))), 2):
             what = chance.choice(("maintain", "maintain", "replicate", "replicate", "replicate", "elect"))
             try:
                 log, all_of_it = asked.stage.log(asked.root), what != "elect" and chance.random() < 0.3
