@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, overload
@@ -606,22 +607,27 @@ class CommitLog(ReplicatedRoot):
     # --- maintenance -------------------------------------------------------------------------------------
 
     @overload
-    def maintain(self, name: str, *, progress: Progress = ...) -> Maintained: ...
+    def maintain(self, name: str, *, progress: Progress = ..., catch_up: bool = ...) -> Maintained: ...
 
     @overload
-    def maintain(self, name: None = None, *, progress: Progress = ...) -> tuple[Maintained, ...]: ...
+    def maintain(
+        self, name: None = None, *, progress: Progress = ..., catch_up: bool = ...
+    ) -> tuple[Maintained, ...]: ...
 
-    def maintain(self, name: str | None = None, *, progress: Progress = silent) -> Maintained | tuple[Maintained, ...]:
+    def maintain(
+        self, name: str | None = None, *, progress: Progress = silent, catch_up: bool = True
+    ) -> Maintained | tuple[Maintained, ...]:
         """Settle all of a topic, retain, rebuild damaged indexes, compact, sweep, collect, remove former incarnations.
 
-        Of a topic with replicas the one at this root; before it all learn what is decided (``replicate``), but a root
-        that lags far for 10 s only: of all topics it catches up at the end, of one by ``catch_up`` or ``replicate``.
+        Of a topic with replicas the one at this root; before it all learn what is decided (``replicate``). A root that
+        lags far learns for 10 s then, and goes on when all is maintained (``catch_up``).
         Safe beside writers and readers, and twice at once. Of a deleted topic it only removes former incarnations.
         Damaged bytes stop what needs them, not the rest: the error comes when all is done that can be.
 
         Args:
             name: of the topic; None for all of them, and for the groups (``Groups.maintain``).
             progress: is called with what is being done; it may raise to end the work there, which leaves all in order.
+            catch_up: wait for roots that lag; False: the caller calls ``catch_up`` when all topics had their turn.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -629,9 +635,22 @@ class CommitLog(ReplicatedRoot):
             ExceptionGroup: of all topics and groups some failed; the others were maintained. Of one topic: several
                 steps or partitions failed, not all by a ``CommitLogError``; what does not need them was done.
         """
-        if name is not None:
-            return self._maintain(name, progress)
-        return self._maintain_all(watched(progress))
+        seen = watched(progress)
+        with self._catching_up(seen) if catch_up else nullcontext():
+            return self._maintain_all(seen) if name is None else self._maintain(name, seen)
+
+    @contextmanager
+    def _catching_up(self, progress: Watched) -> Iterator[None]:
+        """Have roots that lag catch up after what is done within, unless the caller's progress ended that."""
+        waits = True
+        try:
+            yield
+        except Exception as error:
+            waits = not progress.ended_by(error)
+            raise
+        finally:
+            if waits:
+                self.catch_up()
 
     def _maintain(self, name: str, progress: Progress) -> Maintained:
         self._replicate_first(name)
@@ -654,7 +673,6 @@ class CommitLog(ReplicatedRoot):
                     raise
                 failed.append(error)
         failed += self._maintain_groups()
-        self.catch_up()
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
         return tuple(done)

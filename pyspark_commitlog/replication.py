@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import overload
 
@@ -56,9 +57,6 @@ _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
 
 class ReplicatedRoot(MetadataRoots):
     """A root that may belong together with others; see ``CommitLog``."""
-
-    #: The topics of which a root lagged when they were maintained.
-    _lagging: frozenset[str] = frozenset()
 
     def replicas(self) -> tuple[RootDescription, ...]:
         """Return the roots that belong together: which of them answer, and which topics each leads.
@@ -159,8 +157,8 @@ class ReplicatedRoot(MetadataRoots):
         stated, and a leader that does not answer is replaced. Safe at any time, from any process, twice at once.
         Nothing is settled or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and
         root-wide defaults and access rules are copied to all roots; four topics, or groups, at a time. A root that lags
-        far learns for 10 s of a topic, and for a minute when all others had their turn. A metadata root whose
-        replacement was cut off is replaced.
+        far keeps no other topic waiting: each has a turn of 10 s, then those that lag have a minute, and so on until
+        none does, or others write as fast as it learns. A metadata root whose replacement was cut off is replaced.
 
         Args:
             name: of the topic; None for all of them, deleted ones too.
@@ -173,6 +171,9 @@ class ReplicatedRoot(MetadataRoots):
         """
         if name is not None:
             return _replicated(name, replicate(self._order(name), TopicSegments(name)))
+        return self._replicate_all()
+
+    def _replicate_all(self) -> tuple[Replicated, ...]:
         self._check_root()
         self._check_several()
         for settings in JOURNALS:
@@ -182,43 +183,62 @@ class ReplicatedRoot(MetadataRoots):
             self._finish_replacing()
         except (CommitLogError, OSError) as error:
             failed.append(error)
-        names = self._names()
-        turns = of_each(lambda each: take_turn(self._order(each)), names)
-        groups = of_each(self._replicate_group, self._group_names())
-        found = of_each(self._after_turn, zip(names, turns, strict=True))
-        done = [each for each in found if isinstance(each, Replicated)]
-        failed += [each for each in found if isinstance(each, Exception) and not isinstance(each, _NOT_REPLICATED)]
+        found = dict[str, Outcome | CommitLogError | OSError]()
+        while True:
+            found, groups = self._one_round(found)
+            if not any(_is_late(each) for each in found.values()):
+                break
+        done = [_replicated(name, each) for name, each in found.items() if isinstance(each, Outcome)]
+        failed += [e for e in found.values() if isinstance(e, Exception) and not isinstance(e, _NOT_REPLICATED)]
         failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
         if failed:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
 
-    def _after_turn(self, taken: tuple[str, Outcome | CommitLogError | OSError]) -> Replicated:
-        """Have the roots catch up that still lag after a topic's turn; raise what failed there."""
-        name, turn = taken
-        if not isinstance(turn, Outcome):
-            raise turn
-        if turn.lagging:
-            turn = replicate_late(self._order(name), TopicSegments(name)).after(turn)
-        return _replicated(name, turn)
+    def _one_round(
+        self, before: Mapping[str, Outcome | CommitLogError | OSError]
+    ) -> tuple[dict[str, Outcome | CommitLogError | OSError], list[CommitLogError | OSError | None]]:
+        """Give each topic a turn, and each group; then the topics of which a root lagged after the round before."""
 
-    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Have the roots catch up that lagged when topics were maintained by ``maintain``, name by name.
+        def turn(name: str) -> Outcome:
+            order, last = self._order(name), before.get(name)
+            done = replicate_late(order, TopicSegments(name)) if _is_late(last) else take_turn(order)
+            return done.after(last) if isinstance(last, Outcome) else done
 
-        Four topics at a time, a minute for each root of one; what it lacks, and nobody has as entries, comes as
-        segments. What fails is logged.
+        names = self._names()
+        late = [name for name in names if _is_late(before.get(name))]
+        first = [name for name in names if name not in late]
+        found = dict(zip(first, of_each(turn, first), strict=True))
+        groups = of_each(self._replicate_group, self._group_names())
+        found.update(zip(late, of_each(turn, late) if late else (), strict=True))
+        return {name: found[name] for name in names}, groups
+
+    def catch_up(self, seconds: float = math.inf, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Have the roots catch up that lagged when topics were maintained by ``maintain(name, catch_up=False)``.
+
+        Four topics at a time, a minute for each root that lags, and so on until none does, or others write as fast as
+        it learns. Where what it lacks is collected, and no root has it as entries, it gets segments first, which has no
+        limit. What fails is logged.
 
         Args:
-            stopped: is asked before each topic whether to leave the rest.
+            seconds: after so many no other minute is begun.
+            stopped: is asked after each entry whether to leave the rest.
         """
-        names, self._lagging = sorted(self._lagging), frozenset()
+        clock = self._storage.clock
+        until = clock.monotonic() + seconds
 
         def late(name: str) -> None:
-            if not stopped():
-                catch_up(TopicLog(self._storage, name).journal.order(), TopicSegments(name))
+            lagging = self._lagging.pop(name, {})
+            if stopped():
+                return
+            order = TopicLog(self._storage, name).journal.order()
+            if lags := catch_up(order, TopicSegments(name), lagging, stopped):
+                self._lagging[name] = lags
 
-        if names:
-            of_each(late, names)
+        while self._lagging:
+            of_each(late, sorted(self._lagging))
+            if stopped() or clock.monotonic() >= until:
+                return
 
     def replace_leaders(self, names: Sequence[str]) -> None:
         """Elect another leader of each topic whose leader's root does not answer: before what takes long.
@@ -360,8 +380,9 @@ class ReplicatedRoot(MetadataRoots):
         if not self._is_one_of_several:
             return
         self._access.check(Operation.ADMIN, name)
-        lags = replicate_first(TopicLog(self._storage, name).journal.order())
-        self._lagging = self._lagging | {name} if lags else self._lagging - {name}
+        self._lagging.pop(name, None)
+        if lags := replicate_first(TopicLog(self._storage, name).journal.order()):
+            self._lagging[name] = lags
 
     def _group_names(self) -> list[str]:
         """Return the groups of which something is stored where it is decided."""
@@ -520,6 +541,10 @@ class ReplicatedRoot(MetadataRoots):
     def _become_one_of_several(self) -> None:
         """Have the marker of a root that stood alone say that it belongs together with others."""
         raise NotImplementedError
+
+
+def _is_late(found: Outcome | CommitLogError | OSError | None) -> bool:
+    return isinstance(found, Outcome) and bool(found.lagging)
 
 
 def _replicated(name: str, done: Outcome) -> Replicated:

@@ -47,8 +47,12 @@ class Root:
     def __init__(
         self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
     ) -> None:
-        self._storage = open_storage(str(root), storage_options)
-        self._principal = principal
+        self._begin(open_storage(str(root), storage_options), principal)
+
+    def _begin(self, storage: Storage, principal: str | None) -> None:
+        self._storage, self._principal = storage, principal
+        #: Of each topic that ``maintain`` left so: the roots that lag, and how many entries each lacks.
+        self._lagging = dict[str, dict[str, int]]()
 
     #: Whether the marker says that one process alone may write, whatever the store does with two puts (None: not read).
     _unsafe: bool | None = None
@@ -59,7 +63,7 @@ class Root:
     def on(cls, storage: Storage, principal: str | None = None) -> Self:
         """Return the log on an open storage (tests inject clocks and faults this way)."""
         log = cls.__new__(cls)
-        log._storage, log._principal = storage, principal
+        log._begin(storage, principal)
         return log
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import signal
 import sys
 import threading
@@ -55,6 +56,7 @@ from pyspark_commitlog.errors import (
     fault_of,
 )
 from pyspark_commitlog.model import Progress
+from pyspark_commitlog.storage.process import monotonic
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -136,8 +138,13 @@ def maintain(
     stop = _stop_on_signals()
     with opened(root) as log:
         ends = _Round(log, stop, as_json=as_json).run(topic)
-        while not (once or ends.is_hopeless or stop.is_set() or stop.wait(_pause(log, every))):
-            _Round(log, stop, as_json=as_json).run(topic)
+        while not (once or ends.is_hopeless or stop.is_set()):
+            pause, began = _pause(log, every), monotonic()
+            _Round(log, stop, as_json=as_json).catch_up(pause)
+            if not stop.wait(max(0.0, began + pause - monotonic())):
+                _Round(log, stop, as_json=as_json).run(topic)
+        if once:
+            ends.catch_up()
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
 
 
@@ -192,8 +199,14 @@ class _Round:
                 return self
         if not only:
             self._run_groups()
-        self._log.catch_up(self._stop.is_set)
         return self
+
+    def catch_up(self, seconds: float = math.inf) -> None:
+        """Have roots catch up that lagged in the round, for so long: until the next one is due."""
+        try:
+            self._log.catch_up(seconds, self._stop.is_set)
+        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
+            self._failed(error)
 
     def _maintain(self, name: str, show: Progress) -> bool:
         """Maintain a topic; return whether to go on."""
@@ -204,7 +217,7 @@ class _Round:
             show(what, done, total)
 
         try:
-            done = self._log.maintain(name, progress=progress)
+            done = self._log.maintain(name, progress=progress, catch_up=False)
         except _StoppedError:
             return False
         except BrokenPipeError:
@@ -224,6 +237,8 @@ class _Round:
             self._failed(error, "groups")
             return
         for name in names:
+            if self._stop.is_set():
+                return
             try:
                 done = self._log.groups.maintain(name)
             except Exception as error:  # noqa: BLE001 reported: no group stops the others

@@ -7,7 +7,6 @@ from there on. A root that learned some before ends below that entry: nothing th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyspark_commitlog.anchor import stays_ms
@@ -15,6 +14,7 @@ from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import (
+    Allowance,
     CollectedError,
     NowhereError,
     Replica,
@@ -62,9 +62,7 @@ class Segments(Protocol):
         """
 
 
-def learn_or_catch_up(
-    places: Places, root: str, segments: Segments | None, newest: Stored, enough: Callable[[], bool] = lambda: False
-) -> int:
+def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newest: Stored, allowed: Allowance) -> int:
     """Have a root that is not in sync learn up to an entry; where what it needs is collected, from segments first.
 
     Args:
@@ -72,7 +70,7 @@ def learn_or_catch_up(
         root: that learns.
         segments: of the unit; None: it has none.
         newest: the newest decided entry.
-        enough: is asked after each entry whether to leave the rest.
+        allowed: how long it may learn; segments are copied whole.
 
     Returns:
         The number that it has learned.
@@ -85,11 +83,12 @@ def learn_or_catch_up(
     for _ in range(_TRIES):
         try:
             donors = places.donors(state)
-            return learn(places.decider(), places.at(root), places.unit, donors, newest, enough=enough)
+            return learn(places.decider(), places.at(root), places.unit, donors, newest, allowed=allowed)
         except (CollectedError, NowhereError):
             if segments is None or root in (*state.isr, *state.joining):
                 raise
             catch_up(places, root, segments, newest)
+            allowed.renew()
             newest = places.newest()
             state = state_of(newest.entry)
         except RestoredError:

@@ -6,6 +6,7 @@ lie there whole and durable. So each root's journal is a beginning of the one or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,11 +30,27 @@ from pyspark_commitlog.replicas import synced
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.replicas.unit import Needed, Unit
-from pyspark_commitlog.storage import FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
 
 #: Bytes that are copied at a time.
 _PIECE_BYTES = 8 * 2**20
 _TRIES = 5
+
+
+class Allowance:
+    """How long a root may learn: for so many seconds, and until that is stopped."""
+
+    def __init__(self, clock: Clock, seconds: float = math.inf, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._clock, self._seconds, self._stopped = clock, seconds, stopped
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin again: segments were copied, which takes as long as it takes."""
+        self._until = self._clock.monotonic() + self._seconds
+
+    def is_over(self) -> bool:
+        """Return whether to leave the rest."""
+        return self._stopped() or self._clock.monotonic() >= self._until
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +122,7 @@ def learn(
     donors: Iterable[Storage],
     newest: Stored,
     least: int = 0,
-    enough: Callable[[], bool] = lambda: False,
+    allowed: Allowance | None = None,
 ) -> int:
     """Have ``target`` learn all up to an entry that is known to be decided; return the number that it has learned.
 
@@ -116,7 +133,7 @@ def learn(
         donors: roots that may have chunks and side files, the likeliest first.
         newest: the entry; what it calls void needs no chunk.
         least: what entries say that the target has learned already.
-        enough: is asked after each entry whether to leave the rest.
+        allowed: how long that may take; None: as long as it takes. One entry at least is learned.
 
     Raises:
         ReplicaNotAvailableError: an entry that it lacks is collected already, or what it has is of another history; or
@@ -146,7 +163,7 @@ def learn(
         _provide(source, target, unit, donors, stored.entry, newest.entry)
         put_same(source, target, unit, stored)
         learned = stored.sequence
-        if enough():
+        if allowed is not None and allowed.is_over():
             break
     if oldest is not None:
         drop_below(oldest, target)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
@@ -13,9 +15,10 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import Segments, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import give_default
-from pyspark_commitlog.replicas.learning import CollectedError, NowhereError
+from pyspark_commitlog.replicas.learning import Allowance, CollectedError, NowhereError
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import share_out
 
 _Item = TypeVar("_Item")
@@ -32,15 +35,19 @@ _TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
 
 
 class LaggingError(ReplicaNotAvailableError):
-    """A root has not learned all in the time that it was given."""
+    """A root has not learned all in the time that it was given: it lacks so many ``entries``."""
+
+    def __init__(self, message: str, entries: int) -> None:
+        super().__init__(message)
+        self.entries = entries
 
 
 @dataclass
 class Outcome:
     """What was done for a unit; roots by their ids.
 
-    ``failed`` has the roots that have not learned all that is decided, and why; ``lagging`` those of them that lag, and
-    learn more when they are given more time, or segments.
+    ``failed`` has the roots that have not learned all that is decided, and why; ``lagging`` those of them that learn
+    more when they are given more time, or segments, and how many entries each lacks.
     """
 
     state: ReplicaState
@@ -49,22 +56,32 @@ class Outcome:
     shrunk: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     hw_raised: bool = False
-    lagging: list[str] = field(default_factory=list)
+    lagging: dict[str, int] = field(default_factory=dict)
 
-    def after(self, turn: Outcome) -> Outcome:
-        """Return what was done together with a turn before."""
+    def after(self, before: Outcome) -> Outcome:
+        """Return what was done by both; none is ``lagging`` any more where none has come nearer."""
         return Outcome(
             self.state,
-            self.elected or turn.elected,
-            [*turn.joined, *self.joined],
-            [*turn.shrunk, *self.shrunk],
+            self.elected or before.elected,
+            list(dict.fromkeys([*before.joined, *self.joined])),
+            list(dict.fromkeys([*before.shrunk, *self.shrunk])),
             self.failed,
-            self.hw_raised or turn.hw_raised,
-            self.lagging,
+            self.hw_raised or before.hw_raised,
+            self.lagging if is_nearer(self.lagging, before.lagging) else {},
         )
 
 
-def replicate(order: Order, segments: Segments | None = None, seconds: float = math.inf) -> Outcome:
+def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Return whether a root lacks fewer entries than before (pure): more time helps. Others write meanwhile."""
+    return any(lacks < before.get(root, sys.maxsize) for root, lacks in lagging.items())
+
+
+def replicate(
+    order: Order,
+    segments: Segments | None = None,
+    seconds: float = math.inf,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Outcome:
     """Have all replicas learn what is decided; take back those that catch up; state the high watermark.
 
     A leader that does not answer is replaced. A root in sync that this process has not reached for
@@ -75,7 +92,8 @@ def replicate(order: Order, segments: Segments | None = None, seconds: float = m
     Args:
         order: of the unit.
         segments: of the unit; None: a root that lacks what is collected still lags.
-        seconds: that a root out of sync may take to learn; a group's, which learns little, as many as it needs.
+        seconds: that a root out of sync may take to learn; of a group, which is little, as many as it needs.
+        stopped: is asked after each entry that such a root has learned whether to leave the rest.
 
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer.
@@ -95,7 +113,8 @@ def replicate(order: Order, segments: Segments | None = None, seconds: float = m
     for root in pusher.overdue(pushed.failed, places.newest()):
         pusher.shrink(root, str(pushed.failed[root]))
         done.shrunk.append(root)
-    _take_back(order, places.newest(), done, segments, math.inf if places.unit.whole else seconds)
+    seconds = math.inf if places.unit.whole else seconds
+    _take_back(order, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
     head = pusher.raise_hw(places.newest())
     done.state = state_of(head.entry)
     done.hw_raised = done.state.hw > before.hw
@@ -107,83 +126,97 @@ def take_turn(order: Order) -> Outcome:
     return replicate(order, seconds=_TURN_SECONDS)
 
 
-def replicate_late(order: Order, segments: Segments) -> Outcome:
+def replicate_late(order: Order, segments: Segments, stopped: Callable[[], bool] = lambda: False) -> Outcome:
     """Replicate a unit of which a root still lags after its turn, when all others had theirs."""
-    return replicate(order, segments, _LATE_SECONDS)
+    return replicate(order, segments, _LATE_SECONDS, stopped)
 
 
-def replicate_first(order: Order) -> bool:
+def replicate_first(order: Order) -> dict[str, int]:
     """Replicate a unit, if it is there, before something else is done with it; what fails is logged.
 
     Returns:
-        Whether a root still lags, for ``catch_up``.
+        The roots that still lag, for ``catch_up``.
     """
-    done = _logged(take_turn, order)
-    return done is not None and bool(done.lagging)
-
-
-def catch_up(order: Order, segments: Segments) -> None:
-    """Have the roots catch up that still lag; what fails is logged."""
-    _logged(lambda each: replicate_late(each, segments), order)
-
-
-def _logged(act: Callable[[Order], Outcome], order: Order) -> Outcome | None:
     where = order.places.unit.directory
     try:
-        if not order.exists():
-            return None
-        done = act(order)
+        done = take_turn(order) if order.exists() else None
     except NotReplicatedError:
-        return None
+        return {}
     except ReplicaNotAvailableError as error:
         logger.warning("%s: not replicated: %s", where, error)
-        return None
+        return {}
+    return {} if done is None else _logged(order, done).lagging
+
+
+def catch_up(order: Order, segments: Segments, lagging: dict[str, int], stopped: Callable[[], bool]) -> dict[str, int]:
+    """Have the roots catch up that lag; what fails is logged.
+
+    Returns:
+        Those that still lag; none where none has come nearer.
+    """
+    try:
+        done = replicate_late(order, segments, stopped)
+    except (CommitLogError, OSError) as error:
+        logger.warning("%s: not replicated: %s", order.places.unit.directory, error)
+        return {}
+    _logged(order, done)
+    return done.lagging if is_nearer(done.lagging, lagging) else {}
+
+
+def _logged(order: Order, done: Outcome) -> Outcome:
     for root, why in done.failed.items():
-        logger.warning("%s: root %s lacks what was decided: %s", where, root, why)
+        logger.warning("%s: root %s lacks what was decided: %s", order.places.unit.directory, root, why)
     return done
 
 
-def _take_back(order: Order, newest: Stored, done: Outcome, segments: Segments | None, seconds: float) -> None:
+def _take_back(
+    order: Order, newest: Stored, done: Outcome, segments: Segments | None, allowed: Callable[[Clock], Allowance]
+) -> None:
     """Have each root that is out of sync, and answers, catch up and join."""
     state, places = state_of(newest.entry), order.places
     for root in state.replicas:
         if root in state.isr or root in done.failed:
             continue
         try:
-            _come_near(order, root, newest, segments, seconds)
+            _come_near(order, root, newest, segments, allowed)
             if order.pusher.join(root):
                 done.joined.append(root)
         except (CommitLogError, OSError) as error:
             places.forget(root)
             done.failed[root] = str(error)
-            if isinstance(error, LaggingError | CollectedError | NowhereError):
-                done.lagging.append(root)
+            if isinstance(error, LaggingError):
+                done.lagging[root] = error.entries
+            elif segments is None and isinstance(error, CollectedError | NowhereError):
+                done.lagging[root] = sys.maxsize
 
 
-def _come_near(order: Order, root: str, newest: Stored, segments: Segments | None, seconds: float) -> None:
+def _come_near(
+    order: Order, root: str, newest: Stored, segments: Segments | None, allowed: Callable[[Clock], Allowance]
+) -> None:
     """Have a root learn until it soon learns what is left: once it joins, each writer waits for it.
 
     Raises:
-        LaggingError: it learned for ``seconds``, and lacks more than a few entries.
+        LaggingError: it learned for as long as it was allowed to, and lacks more than a few entries.
         ReplicaNotAvailableError: others write as fast as it learns, or it can't.
         CommitLogError, OSError: it does not answer.
     """
     places, clock = order.places, order.places.at(root).storage.clock
-    until = clock.monotonic() + seconds
+    time = allowed(clock)
     for _ in range(_ROUNDS):
         began = clock.monotonic()
-        learned = learn_or_catch_up(places, root, segments, newest, lambda: clock.monotonic() >= until)
-        now = clock.monotonic()
-        if now - began <= _NEAR_SECONDS and now < until:
+        learned = learn_or_catch_up(places, root, segments, newest, time)
+        over = time.is_over()
+        if not over and clock.monotonic() - began <= _NEAR_SECONDS:
             return
         newest = places.newest()
         if newest.sequence - learned <= _NEAR_ENTRIES:
             return
-        if now >= until:
+        if over:
+            lacks = newest.sequence - learned
             raise LaggingError(
-                f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {seconds:.0f} s; "
-                "it learns on when all others had their turn, or by `commitlog replicate` of this topic"
-            )
+                f"{places.unit.directory}: root {root} still lags {lacks} entries. It learns on with the next run, or "
+                "by `commitlog replicate` of this topic alone", lacks,
+            )  # fmt: skip
     raise ReplicaNotAvailableError(
         f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {_ROUNDS} rounds: others "
         "write as fast as it learns, and would wait for it if it joined. Run it again when less is written"

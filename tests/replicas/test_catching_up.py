@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import time
 from itertools import count
 from pathlib import Path
 
@@ -25,8 +27,10 @@ from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas.catching_up import catch_up
+from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
+from tests.support.commands import COMMAND, run
 from tests.support.replicas import CONFIG, Replicated
 from tests.support.syscalls import killed_before
 from tests.support.world import DELAY_MS
@@ -85,22 +89,47 @@ def test_a_root_that_lags_too_far_gets_segments_and_joins(fast_path: Path, wiped
 def test_segments_are_copied_when_all_topics_had_their_turn(fast_path: Path) -> None:
     roots = lagging(fast_path)
     log = roots.log("a")
-    log.maintain("t")
+    log.maintain("t", catch_up=False)
     assert roots.isr() == "ab"
-    log.catch_up(lambda: True)
+    log.catch_up(stopped=lambda: True)
     assert roots.isr() == "ab"
-    log.maintain("t")
+    log.maintain("t", catch_up=False)
     log.catch_up()
     assert roots.isr() == "abc"
     whole(roots, expected())
 
 
-@pytest.mark.parametrize("by", ["replicate", "maintain"])
+@pytest.mark.parametrize("by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2"])
 def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None:
-    roots = lagging(fast_path)
-    getattr(roots.log("a"), by)()
+    roots, (name, *options) = lagging(fast_path), by.split()
+    if options == ["--once"]:
+        run(name, str(fast_path / "a"), *options)
+    elif options:
+        with subprocess.Popen([*COMMAND, name, str(fast_path / "a"), *options]) as service:
+            until = time.monotonic() + 60
+            while roots.isr() != "abc" and time.monotonic() < until:
+                time.sleep(0.1)
+            service.terminate()
+    else:
+        getattr(roots.log("a"), name)()
     assert roots.isr() == "abc"
     whole(roots, expected())
+
+
+def test_the_time_that_copying_takes_is_none_of_learning(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = lagging(fast_path)
+    copy = TopicSegments.copy
+
+    def slow(self: TopicSegments, *args: object) -> tuple[int, str]:
+        done = copy(self, *args)  # type: ignore[arg-type]
+        for number in range(20):
+            roots.write(b"meanwhile %d" % number)
+        roots.clock.advance(3_600_000)
+        return done
+
+    monkeypatch.setattr(TopicSegments, "copy", slow)
+    done = replicate_late(roots.order(), TopicSegments("t"))
+    assert (done.failed, done.joined) == ({}, [roots.id_of("c")])
 
 
 def test_it_leads_with_what_it_got(fast_path: Path) -> None:
