@@ -13,7 +13,7 @@ from pyspark_commitlog.replicas.replicating import take_turn
 from tests.support.replicas import Replicated, no_device
 
 #: Seconds that an entry takes to learn here; so many are learned in a turn, and so many in what is a minute elsewhere.
-_SECONDS, _TURN, _LATE = 1, 5, 30
+_SECONDS, _TURN, _LATE = 1, 5, 20
 
 
 @pytest.fixture
