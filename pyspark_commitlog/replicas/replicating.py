@@ -72,8 +72,11 @@ class Outcome:
 
 
 def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
-    """Return whether a root lacks fewer entries than before (pure): more time helps. Others write meanwhile."""
-    return any(lacks < before.get(root, sys.maxsize) for root, lacks in lagging.items())
+    """Return whether a root lacks fewer entries than before (pure): more time helps. Others write meanwhile.
+
+    One that did not lag before, or was given up, waits for the next run: two that take turns to lag would never end.
+    """
+    return any(lacks < before.get(root, 0) for root, lacks in lagging.items())
 
 
 def replicate(

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.cli.app import _Round
 from pyspark_commitlog.replicas import replicating
-from pyspark_commitlog.replicas.replicating import take_turn
+from pyspark_commitlog.replicas.replicating import is_nearer, take_turn
 from tests.support.replicas import Replicated, no_device
 
 #: Seconds that an entry takes to learn here; so many are learned in a turn, and so many in what is a minute elsewhere.
@@ -86,6 +86,13 @@ def test_where_others_write_as_fast_the_run_ends(roots: Replicated, by: str) -> 
     run_all(roots, by)
     assert in_sync(roots, "t") == "ab"
     assert len(learned) <= _TURN + 2 * _LATE + 3, "it is no nearer after the second minute"
+
+
+def test_a_topic_that_was_given_up_is_not_late_again_in_that_run() -> None:
+    """Else two of which now one, now the other comes nearer keep it going for ever."""
+    assert is_nearer({"c": 5}, {"c": 6})
+    assert not is_nearer({"c": 6}, {"c": 6})
+    assert not is_nearer({"c": 5}, {})
 
 
 def test_replicate_gives_all_others_a_turn_each_minute(roots: Replicated) -> None:
