@@ -159,12 +159,16 @@ def learn(
     if last is not None and _generation(last) < _generation(newest) and len(state_of(newest.entry).set.roots) == 1:
         _complete(source, target, unit, donors, last, newest)
     oldest = _begins(source, last) if unit.whole else None
+    put: Entry | None = None
     for stored in _following(source, last if oldest is None else None, newest, oldest):
         _provide(source, target, unit, donors, stored.entry, newest.entry)
-        put_same(source, target, unit, stored)
+        ours = _put(target, unit, stored.entry, source.journal.bytes_of(stored.entry))
+        put = stored.entry if ours else None  # another process is at work there, too, and may be ahead
         learned = stored.sequence
         if allowed is not None and allowed.is_over():
             break
+    if put is not None:  # once for all: it takes a look
+        _remember(target, put)
     if oldest is not None:
         drop_below(oldest, target)
     elif last is not None and not target.journal.stays(last, seen):  # restored meanwhile, or settled and collected
@@ -435,19 +439,33 @@ def put_same(source: Replica, target: Replica, unit: Unit, stored: Stored) -> No
 
 def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
     """Put the bytes of a decided entry at the target; raises as ``put_same``."""
+    if _put(target, unit, entry, data):
+        _remember(target, entry)
+
+
+def _remember(target: Replica, entry: Entry) -> None:
+    """Remember an entry as the newest there, which was just put; it counts without that, too."""
+    try:
+        target.journal.learned(entry)
+    except OSError:  # collected, or the root does not answer: the next look says which
+        target.journal.forget()
+
+
+def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
+    """Put the bytes of a decided entry; return whether it was not there; raises as ``put_same``."""
     path = f"{unit.directory}/{paths.entry_name(entry.sequence)}"
     for attempt in range(_TRIES):
         try:
             target.storage.put_if_absent(path, data)
-            target.journal.learned(entry)
-            return
+            return True
         except FileExistsError:
             with suppress(FileNotFoundError):  # learned by another, settled and collected
                 _check_same(target.journal.read(entry.sequence).entry, entry, target)
             target.storage.sync_directory(unit.directory, fresh=True)
-            return
+            return False
         except (NotPutError, StorageFullError, StorageDeniedError, SyncFailedError):
             raise
         except OSError:
             if attempt + 1 == _TRIES:
                 raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,87 @@
+"""A root that learns many entries is looked at once, after the last: where a look is a request it costs one."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import learn
+from pyspark_commitlog.storage.local import LocalStorage
+from tests.support.replicas import Replicated
+
+_WRITES = 30
+
+
+@pytest.fixture
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicated:
+    """Return roots of which ``c`` lags; in all of them looks are requests."""
+    roots = Replicated(tmp_path)
+    roots.create()
+    roots.take_away("c")
+    for number in range(_WRITES):
+        roots.write(b"%d" % number)
+    roots.give_back("c")
+    monkeypatch.setattr(LocalStorage, "bills_requests", True)
+    return roots
+
+
+def expected() -> list[bytes]:
+    return [b"%d" % number for number in range(_WRITES)]
+
+
+def test_it_is_looked_at_once_not_after_each_entry(roots: Replicated) -> None:
+    done = list[str]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation in ("info", "put_if_absent"), moment) == (True, "before") and "t/journal/" in path:
+            done.append(operation)
+
+    log = roots.log()
+    roots.hooks["c"] = hook
+    assert log.replicate("t").joined == (roots.id_of("c"),)
+    first = done.index("put_if_absent")
+    assert done[first : first + _WRITES] == ["put_if_absent"] * _WRITES
+    assert roots.values("c") == expected()
+
+
+def test_what_it_has_learned_counts_where_the_look_fails(roots: Replicated) -> None:
+    put, failed = list[str](), list[str]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "before") and "t/journal/" in path:
+            put.append(path)
+        if (operation, moment) == ("info", "before") and path in put and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "injected: no reply")
+
+    log = roots.log()
+    roots.hooks["c"] = hook
+    assert log.replicate("t").joined == (roots.id_of("c"),)
+    assert len(failed) == 1
+    assert len(put) > _WRITES
+    assert roots.values("c") == expected()
+
+
+def test_one_that_another_process_put_is_not_remembered_as_the_newest(roots: Replicated) -> None:
+    """Another process overtakes: what this one has put is not the newest that the root has learned."""
+    ours, theirs, overtaken, looked = roots.order().places, roots.order().places, list[str](), list[str]()
+    newest = ours.newest()
+    root = roots.id_of("c")
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "after") and "t/journal/" in path and not overtaken:
+            overtaken.append(path)
+            learn(theirs.decider(), theirs.at(root), theirs.unit, theirs.donors(state_of(newest.entry)), newest)
+            overtaken.append("by all")
+        if (operation, moment) == ("info", "before") and overtaken == [path, "by all"]:
+            looked.append(path)
+
+    roots.hooks["c"] = hook
+    learned = learn(ours.decider(), ours.at(root), ours.unit, ours.donors(state_of(newest.entry)), newest)
+    assert learned == newest.sequence
+    assert len(overtaken) == 2
+    assert looked == [], "what was overtaken is not looked at, to be remembered as the newest"
+    assert ours.at(root).journal.newest() == theirs.at(root).journal.newest()
