@@ -17,6 +17,7 @@ from tests.support.filesystems import open_shelf
 from tests.support.hdfs import Hdfs, killed_anywhere
 from tests.support.name_node import NameNode
 from tests.support.object_stores import walk
+from tests.support.steps import every_step
 
 
 class TestShelf(RawDirectory, ObjectContract):
@@ -60,6 +61,9 @@ def test_the_probe_finds_them_safe(tmp_path: Path, node: NameNode) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_writer_that_is_killed_anywhere_loses_and_doubles_nothing(tmp_path: Path, node: NameNode, when: str) -> None:
-    assert killed_anywhere(f"shelf://{tmp_path}", {}, when) > 10
-    assert killed_anywhere(f"{node.url}/{uuid.uuid4()}", {"user": "root"}, when) > 10
+@every_step
+def test_a_writer_that_is_killed_anywhere_loses_and_doubles_nothing(
+    tmp_path: Path, node: NameNode, when: str, every: int
+) -> None:
+    assert killed_anywhere(f"shelf://{tmp_path}", {}, when, every) > 10
+    assert killed_anywhere(f"{node.url}/{uuid.uuid4()}", {"user": "root"}, when, every) > 10

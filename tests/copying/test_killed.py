@@ -13,6 +13,7 @@ from pyspark_commitlog.testing.faults import MUTATING, at_call, io_error
 from tests.copying.conftest import Pair, records
 from tests.support.objects import ObjectWorld
 from tests.support.records import Record
+from tests.support.steps import every_step, first_step
 from tests.support.world import CHUNKS, World
 
 pytestmark = pytest.mark.slow
@@ -37,14 +38,15 @@ def prepared(kind: type[World], path: Path) -> Pair:
 @pytest.mark.parametrize("kind", [World, ObjectWorld])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("first", [False, True], ids=["again", "first"])
+@every_step
 def test_killed_at_any_call(
-    kind: type[World], when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
+    kind: type[World], when: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
     """Whatever was done by then, readers see what the source was once, and the next copy completes it."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
-    number, ended = 0, False
+    number, ended = first_step(every, kind.__name__, when, first) - every, False
     while not ended:
-        number += 1
+        number += every
         path = tmp_path / str(number)
         pair = prepared(kind, path)
         if first:
@@ -57,9 +59,9 @@ def test_killed_at_any_call(
             pair.copy(hook=at_call(number, kill, when=when, only=MUTATING))
             ended = True
         except Killed:
-            every = records(pair.source.handle())
-            early = [] if first else [record for record in every if record.offset == 0]
-            assert seen(pair.there) in (early, every)
+            whole = records(pair.source.handle())
+            early = [] if first else [record for record in whole if record.offset == 0]
+            assert seen(pair.there) in (early, whole)
         pair.copy()
         pair.check()
         pair.put(b"later")
@@ -78,11 +80,12 @@ def seen(world: World) -> list[Record]:
 
 @pytest.mark.parametrize("kind", [World, ObjectWorld])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_reply_that_is_lost_at_any_call(kind: type[World], when: str, tmp_path: Path) -> None:
+@every_step
+def test_a_reply_that_is_lost_at_any_call(kind: type[World], when: str, every: int, tmp_path: Path) -> None:
     """A typed error or none, and the copy can be run again."""
-    number, lost = 0, [True]
+    number, lost = first_step(every, kind.__name__, when) - every, [True]
     while lost:
-        number, lost = number + 1, []
+        number, lost = number + every, []
         pair = prepared(kind, tmp_path / str(number))
 
         def lose(lost: list[bool] = lost) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.crash.processes import act_and_die, start
 from tests.crash.scenes import SCENES
+from tests.support.steps import every_step, first_step
 from tests.support.world import World
 
 pytestmark = pytest.mark.slow
@@ -17,21 +18,23 @@ _AT_ONCE = 8
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_killed_anywhere(name: str, fast_path: Path) -> None:
+@every_step
+def test_killed_anywhere(name: str, every: int, fast_path: Path) -> None:
     """I1–I6: whatever was done by then, all that was committed is there, once, and the operation can be run again."""
     scene, before = SCENES[name], World(fast_path / "before")
     scene.prepare(before)
-    number, ended = 1, False
+    number, ended = first_step(every, name), False
     while not ended:
-        worlds = [copied(before, fast_path / f"{number + step}") for step in range(_AT_ONCE)]
-        running = [start(act_and_die, scene, world, number + step) for step, world in enumerate(worlds)]
+        numbers = range(number, number + _AT_ONCE * every, every)
+        worlds = [copied(before, fast_path / f"{each}") for each in numbers]
+        running = [start(act_and_die, scene, world, each) for each, world in zip(numbers, worlds, strict=True)]
         for process, world in zip(running, worlds, strict=True):
             process.join()
             assert process.exitcode in (0, -9), f"killed before call {number}"
             ended = ended or process.exitcode == 0
             scene.check(world)
             shutil.rmtree(world.path)
-        number += _AT_ONCE
+        number = numbers.stop
     assert number > _AT_ONCE
 
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
 from pyspark_commitlog.testing.faults import MUTATING, at_call, io_error
 from tests.crash.scenes import NEVER, SCENES, Scene
+from tests.support.steps import every_step, first_step
 from tests.support.syscalls import telling
 from tests.support.world import World, raising
 
@@ -30,11 +31,12 @@ def prepared(name: str, path: Path) -> tuple[Scene, World]:
     [(errno.ENOSPC, True), (errno.EROFS, True), (errno.EIO, False)],
     ids=["full", "read-only", "once"],
 )
-def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, fast_path: Path) -> None:
+@every_step
+def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, every: int, fast_path: Path) -> None:
     """I1–I6: the n-th changing call fails, perhaps all after it: a typed error, a legal state, safe to run again."""
-    number, failed = 0, True
+    number, failed = first_step(every, name, code) - every, True
     while failed:
-        number, failed = number + 1, False
+        number, failed = number + every, False
         scene, world = prepared(name, fast_path / str(number))
         left = number
 
@@ -59,11 +61,12 @@ def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, fast
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("only", [("put_if_absent",), MUTATING], ids=["puts", "all"])
-def test_a_reply_that_is_lost(name: str, when: str, only: tuple[str, ...], fast_path: Path) -> None:
+@every_step
+def test_a_reply_that_is_lost(name: str, when: str, only: tuple[str, ...], every: int, fast_path: Path) -> None:
     """I4, I5: the n-th operation was done, or not, and answers with an error of the network."""
-    number, lost = 0, [True]
+    number, lost = first_step(every, name, when, only) - every, [True]
     while lost:
-        number, lost = number + 1, []
+        number, lost = number + every, []
         scene, world = prepared(name, fast_path / str(number))
 
         def act(lost: list[bool] = lost) -> None:
