@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import overload
+from typing import TypeAlias, overload
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import ALL
@@ -50,13 +50,21 @@ from pyspark_commitlog.replicas.replicating import (
 )
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
+from pyspark_commitlog.storage import Storage
 
 #: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
+#: What became of a topic that was to be replicated: what was done for it, or why it failed.
+Ended: TypeAlias = Outcome | CommitLogError | OSError
 
 
 class ReplicatedRoot(MetadataRoots):
     """A root that may belong together with others; see ``CommitLog``."""
+
+    def _begin(self, storage: Storage, principal: str | None) -> None:
+        super()._begin(storage, principal)
+        #: Of each topic that ``maintain`` left so: the roots that lag, and how many entries each lacks.
+        self._lagging = dict[str, dict[str, int]]()
 
     def replicas(self) -> tuple[RootDescription, ...]:
         """Return the roots that belong together: which of them answer, and which topics each leads.
@@ -183,7 +191,7 @@ class ReplicatedRoot(MetadataRoots):
             self._finish_replacing()
         except (CommitLogError, OSError) as error:
             failed.append(error)
-        found = dict[str, Outcome | CommitLogError | OSError]()
+        found = dict[str, Ended]()
         while True:
             found, groups = self._one_round(found)
             if not any(_is_late(each) for each in found.values()):
@@ -195,9 +203,7 @@ class ReplicatedRoot(MetadataRoots):
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
 
-    def _one_round(
-        self, before: Mapping[str, Outcome | CommitLogError | OSError]
-    ) -> tuple[dict[str, Outcome | CommitLogError | OSError], list[CommitLogError | OSError | None]]:
+    def _one_round(self, before: Mapping[str, Ended]) -> tuple[dict[str, Ended], list[CommitLogError | OSError | None]]:
         """Give each topic a turn, and each group; then the topics of which a root lagged after the round before."""
 
         def turn(name: str) -> Outcome:
@@ -543,7 +549,7 @@ class ReplicatedRoot(MetadataRoots):
         raise NotImplementedError
 
 
-def _is_late(found: Outcome | CommitLogError | OSError | None) -> bool:
+def _is_late(found: Ended | None) -> bool:
     return isinstance(found, Outcome) and bool(found.lagging)
 
 

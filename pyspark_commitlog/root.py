@@ -51,8 +51,6 @@ class Root:
 
     def _begin(self, storage: Storage, principal: str | None) -> None:
         self._storage, self._principal = storage, principal
-        #: Of each topic that ``maintain`` left so: the roots that lag, and how many entries each lacks.
-        self._lagging = dict[str, dict[str, int]]()
 
     #: Whether the marker says that one process alone may write, whatever the store does with two puts (None: not read).
     _unsafe: bool | None = None
