@@ -98,6 +98,7 @@ def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_com
     assert second.cleaned > other.cleaned
 
 
+@pytest.mark.long
 def test_the_example_runs_with_spark_submit(root: str, twins: tuple[CommitLog, CommitLog]) -> None:
     log, twin = twins
     assert "partition 1: " in submit("compact.py", "--root", root, "--topic", TOPIC)

@@ -79,6 +79,7 @@ def kill_at(job: KilledJob, step: int, moment: str) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_killed_between_its_entry_and_sparks_commit_file_a_batch_is_not_written_again(tmp_path: Path) -> None:
     """The step right after the one commit point, before anything else can be done."""
     job = KilledJob(tmp_path, BATCHES)
