@@ -30,6 +30,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.write import writers
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas.entries import state_of
@@ -49,6 +50,12 @@ def roots(fast_path: Path) -> Replicated:
     made = Replicated(fast_path, metadata="mno")
     made.create()
     return made
+
+
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a few writers need a table, which takes 64 else."""
+    monkeypatch.setattr(writers, "WRITER_ROWS", 4)
 
 
 def write(roots: Replicated, numbers: range) -> None:
@@ -320,7 +327,7 @@ def test_what_is_put_late_goes_from_a_root_that_is_empty_too(roots: Replicated) 
     assert entries(roots, "o") == entries(roots, "m")
 
 
-def test_what_is_put_late_goes_to_no_new_root_without_its_tables(roots: Replicated) -> None:
+def test_what_is_put_late_goes_to_no_new_root_without_its_tables(roots: Replicated, few_rows: None) -> None:
     """Nothing is collected while a metadata root is replaced: it would stay, and be asked for, for ever."""
     tables, number = roots.path / "n/topics/t", 0
     while len(list(tables.glob("*/side/*"))) < 2:  # the newest entry names another table than those before it
@@ -440,9 +447,9 @@ def test_a_metadata_root_may_be_emptied_while_its_entries_are_collected(roots: R
     assert entries(roots, "m")[0] > 1
 
 
-def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated) -> None:
+def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated, few_rows: None) -> None:
     """A topic that many wrote has a table of writers, which its last entry names: who learns that needs it."""
-    for number in range(70):
+    for number in range(8):
         roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1, False))
     roots.log().delete_topic("t")
     maintain_all(roots)
