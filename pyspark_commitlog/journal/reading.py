@@ -181,15 +181,20 @@ class JournalReader:
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.
 
-        The listing is taken again after the read, and the file looked at once more: what was listed may have been
-        collected and put again by a zombie before it was read.
+        What was listed may be collected and put again by a zombie before it is read. Where looks are requests, and the
+        listing began a moment ago, it can't have been collected: none is before the one after it was there for long.
+        Elsewhere the listing is taken again after the read, and the file looked at once more, until nothing was put
+        between the two: where a listing takes a request, or several, a busy journal would never come to that.
         """
+        began = self._moment()
         sequences = self.sequences()
         while sequences:
             try:
                 newest = self.read(sequences[-1])
             except FileNotFoundError:
                 newest = None
+            if newest is not None and began is not None and began.is_fresh(Moment.now(self._storage.clock)):
+                return self._remember(newest, began)
             began = self._moment()
             again = self.sequences()
             if newest is not None and again and again[-1] == newest.sequence and self._still_there(newest):
