@@ -454,7 +454,9 @@ def _remember(target: Replica, entry: Entry) -> None:
 def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
     """Put the bytes of a decided entry; return whether it was not there; raises as ``put_same``."""
     path = f"{unit.directory}/{paths.entry_name(entry.sequence)}"
-    for attempt in range(_TRIES):
+    tries = 0
+    while True:
+        tries += 1
         try:
             target.storage.put_if_absent(path, data)
             return True
@@ -466,6 +468,5 @@ def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
         except (NotPutError, StorageFullError, StorageDeniedError, SyncFailedError):
             raise
         except OSError:
-            if attempt + 1 == _TRIES:
+            if tries == _TRIES:
                 raise
-    raise AssertionError("unreachable")

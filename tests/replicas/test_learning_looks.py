@@ -36,7 +36,7 @@ def test_it_is_looked_at_once_not_after_each_entry(roots: Replicated) -> None:
     done = list[str]()
 
     def hook(operation: str, path: str, moment: str) -> None:
-        if (operation in ("info", "put_if_absent"), moment) == (True, "before") and "t/journal/" in path:
+        if operation in ("info", "put_if_absent") and moment == "before" and "t/journal/" in path:
             done.append(operation)
 
     log = roots.log()
