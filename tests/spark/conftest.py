@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.spark.session.configure import quick_python
 from tests.support import classes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -28,13 +29,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def workers() -> None:
     """Prepare the environment of all Spark sessions here, also of those in processes of their own."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _start_sooner(os.environ.get("PYSPARK_PYTHON", sys.executable))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("JDK_JAVA_OPTIONS", classes.JAVA_OPTIONS)
     if classes.archive().is_file():
         os.environ.setdefault("SPARK_SUBMIT_OPTS", classes.options())
     found = os.environ.get("PYTHONPATH")  # Spark's Python processes import tests/, which is not installed
     os.environ["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{found}" if found else str(REPOSITORY)
+
+
+def _start_sooner(python: str) -> None:
+    """Have Spark's Python processes import PySpark from where it is compiled, as `configure` does."""
+    quick = quick_python()
+    if "QUICK_PYTHON" not in os.environ and quick is not None:
+        os.environ["QUICK_PYTHON"], python = python, quick
+    os.environ["PYSPARK_PYTHON"] = python
 
 
 @pytest.fixture(scope="session")
