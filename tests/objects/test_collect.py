@@ -5,6 +5,7 @@ Where the model's page has a trace, the test is named by its guard.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -251,3 +252,29 @@ def test_two_collectors_at_once(unlocked: ObjectWorld) -> None:
         collect(unlocked.handle(several(other, hook)), topic_id(topic))
         assert unlocked.values() == [b"4"]
     assert unlocked.not_named() == set()
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_an_entry_before_a_gap_stays_until_what_follows_is_old(unlocked: ObjectWorld, thorough: bool) -> None:
+    """O6: a replica went on with what was settled elsewhere, and put its next entries after the one that settled them."""
+    topic = settled(unlocked, 3)
+    unlocked.clock.advance(LATER_MS)
+    collect(topic, topic_id(topic))  # it knows where the entries begin: only a thorough one lists them again
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number]))
+    settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    numbers = unlocked.entries()
+    missing, late = numbers[-6:-3], numbers[-3:]
+    for number in numbers[-6:]:
+        path = unlocked.path / topic.journal._path(number)
+        if number in missing:
+            path.unlink()
+        else:
+            os.utime(path, ns=(unlocked.clock.now_ms() * 1_000_000,) * 2)
+    collect(topic, topic_id(topic), thorough=thorough)
+    assert unlocked.entries() == [numbers[-7], *late]
+    unlocked.idle(topic)
+    unlocked.clock.advance(LATER_MS)
+    collect(topic, topic_id(topic), thorough=thorough)
+    assert unlocked.entries() == late[-2:]

@@ -136,19 +136,24 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
 
 
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:
-    """Return the entries without the last one to go, unless the one after that was put before a storage time.
+    """Return the entries without those to go that no entry follows which was put before a storage time.
 
-    A put whose anchor is gone did not count: so an anchor stays until what follows it is old (the anchor rule). That is
-    so of those before the last one: an entry of that age has them settled.
+    A put whose anchor is gone did not count: so an anchor stays until what follows it is old (the anchor rule). Mostly
+    that is so of all but the last one: an entry of that age has them settled. After a gap, where a replica went on with
+    what was settled elsewhere, the entries may be younger than that.
     """
     gone = plan_entries(sequences, below)
     if not gone:
         return sequences
+    journal, last, oldest = topic.journal, gone[-1], None
     with suppress(FileNotFoundError, CorruptionError):  # another collector was here, or it stays until more is settled
-        following = topic.journal.read(gone[-1]).entry.following
-        if topic.journal.read(following).info.modified_ms <= before_ms:
+        stored = journal.read(last)
+        oldest = last if stored.info.modified_ms <= before_ms else None
+        if journal.read(stored.entry.following).info.modified_ms <= before_ms:
             return sequences
-    return [sequence for sequence in sequences if sequence != gone[-1]]
+    if oldest is None:
+        oldest = journal.older_than(before_ms)
+    return [sequence for sequence in sequences if sequence < oldest or sequence > last]
 
 
 def read_retained(journal: Journal) -> list[Stored]:
