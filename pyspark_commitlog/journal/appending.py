@@ -212,12 +212,12 @@ class Journal(JournalPutter):
         self._storage.delete(self._path(sequence))
 
     def _delete_all(self, sequences: list[int]) -> None:
-        """Delete entries, but for those that others may go by without a look."""
+        """Delete entries; where others may go by one without a look, only those that an old one follows."""
         oldest: int | None = None
         if not self._storage.can_append:
             oldest = self.older_than(self._storage.now_ms() - stays_ms())
         for sequence in sequences:
-            if oldest is None or sequence <= oldest:
+            if oldest is None or sequence < oldest:
                 self.delete(sequence)
 
     def trim(self) -> None:
