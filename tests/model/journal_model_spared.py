@@ -12,6 +12,7 @@ What is spared
     * The look at the anchor, while it was seen as the newest less than `window` ticks ago.
     * The look at the own entry after its put: the file is known again by its bytes and a time that is not too late.
     * Doubt: an anchor that is gone less than `window` ticks after the put began was gone before it.
+    * The second listing, where what the first one showed is read less than `listed` ticks after that began.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from tests.model.journal_model import (
     Seen,
     Store,
     Unknown,
+    Unstable,
     World,
     Writer,
-    find_newest,
-    lookup,
+    listing,
+    walk,
 )
 
 _GUARDS, _PROMPT = Guards(), World()
@@ -71,6 +73,8 @@ class Spares:
     """Of a put that took the delay the own file is looked at: its reply bounds the time too late."""
     first_try: bool = True
     """An own entry that is read back holds from the beginning of the first try on, not from the read."""
+    listed: int = DELAY
+    """How long after a listing began its newest entry may be read and count at once; longer than the delay is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,7 @@ def look_at_own(me: Hasty, anchor: Anchor, own: Anchor, race: int, attempt: int)
     """Learn which file the own one is; the look at the anchor that follows shows that it was the first at its number."""
     there: Seen | None = yield Read(own.number)
     if there is None or there.entry != own.seen.entry:
-        return Next(lookup, (me.writer(race), own.number, race))
+        return Next(lookup, (me, own.number, race))
     return Next(look, (me, anchor, Anchor(there, own.newest_at), race, attempt))
 
 
@@ -184,7 +188,7 @@ def look(me: Hasty, anchor: Anchor, own: Anchor, race: int, attempt: int) -> Pha
     soon = now - own.newest_at < me.spares.window or not me.spares.in_doubt_later
     if soon and (attempt == 1 or not me.spares.doubted_once):
         return lost(me, race)
-    return Next(lookup, (me.writer(race), own.number, race))
+    return Next(lookup, (me, own.number, race))
 
 
 def read_back(me: Hasty, anchor: Anchor, race: int, first: int) -> Phase:
@@ -197,7 +201,7 @@ def read_back(me: Hasty, anchor: Anchor, race: int, first: int) -> Phase:
         return committed(me, Anchor(there, first if me.spares.first_try else now))
     if stands and there is not None:
         return lost(me, race)
-    return Next(lookup, (writer, anchor.number + 1, race))
+    return Next(lookup, (me, anchor.number + 1, race))
 
 
 def lost(me: Hasty, race: int) -> Next | Done:
@@ -215,20 +219,40 @@ def committed(me: Hasty, own: Anchor) -> Next | Done:
     return Next(put_on, (replace(me, operations=me.operations[1:]), own, 1, 1), claim)
 
 
-def start(me: Hasty, race: int) -> Phase:
-    """Find the newest entry by listing twice; the second listing shows that nothing is above it."""
-    shown = yield Listing()
-    if not shown:
-        return Done()
-    newest: Seen | None = yield Read(shown[-1][0])
+def find_newest(spares: Spares, world: World) -> Ask[Anchor | Unstable | None]:
+    """The newest entry by listing, None for an empty journal; a listing a while ago is confirmed by a second one."""
     began = yield Clock()
-    again = yield Listing()
+    shown = yield from listing(world)
+    if not shown:
+        return None
+    newest: Seen | None = yield Read(shown[-1][0])
+    now = yield Clock()
+    if newest is not None and now - began < spares.listed:
+        return Anchor(newest, began)
+    again = yield from listing(world)
     if newest is None or not again or again[-1][0] != newest.number:
-        return Next(start, (me, race))
-    now: Seen | None = yield Read(newest.number)
-    if now != newest:
-        return Next(start, (me, race))
-    return Next(put_on, (me, Anchor(newest, began), race, 1))
+        return Unstable.GONE
+    there: Seen | None = yield Read(newest.number)
+    return Anchor(newest, now) if there == newest else Unstable.GONE
+
+
+def start(me: Hasty, race: int) -> Phase:
+    """Find the newest entry by listing, and put on top of it."""
+    newest = yield from find_newest(me.spares, me.world)
+    if newest is None:
+        return Done()
+    return Next(start, (me, race)) if isinstance(newest, Unstable) else Next(put_on, (me, newest, race, 1))
+
+
+def lookup(me: Hasty, number: int, race: int) -> Phase:
+    """Our put may have been stored and its anchor is gone: the chain from the newest entry down decides, or nothing does."""
+    writer, newest = me.writer(race), (yield from find_newest(me.spares, me.world))
+    if isinstance(newest, Unstable):
+        return Next(lookup, (me, number, race))
+    if newest is None:
+        return Done(Unknown(writer.write_id))
+    found = newest.seen
+    return Done(Committed(writer.operation)) if writer.in_table(found) else Next(walk, (writer, found, number, race))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +261,6 @@ class Poller:
 
     spares: Spares
     polls: int = 3
-    guards: Guards = _GUARDS
     world: World = _PROMPT
 
 
@@ -265,12 +288,11 @@ def poll(me: Poller, anchor: Anchor, polls: int) -> Phase:
 
 def list_again(me: Poller, after: int, polls: int) -> Phase:
     """The anchor is gone: list."""
-    began = yield Clock()
-    newest = yield from find_newest(me.guards, me.world)
-    if not isinstance(newest, Seen):
+    newest = yield from find_newest(me.spares, me.world)
+    if not isinstance(newest, Anchor):
         return Next(list_again, (me, after, polls)) if newest is not None else Done()
-    claim: Claim | None = Believed(newest, after) if newest.number != after else None
-    return Next(poll, (me, Anchor(newest, began), polls), claim)
+    claim: Claim | None = Believed(newest.seen, after) if newest.number != after else None
+    return Next(poll, (me, newest, polls), claim)
 
 
 def collect_old(spares: Spares, keep: int = 2) -> Phase:

@@ -17,6 +17,7 @@ from tests.model.journal_model_spared import (
     Poller,
     Spares,
     collect_old,
+    list_again,
     poll,
     put_on,
     start,
@@ -89,6 +90,16 @@ def a_poller(spares: Spares, world: World = PROMPT) -> Scenario:
     return scenario("a poller", store, world, spares, 3, 2 * DELAY, reader)
 
 
+def an_opener(spares: Spares, world: World = PROMPT) -> Scenario:
+    """A reader opens the journal while a writer puts late what it built on entry 1."""
+    store = history(2)
+    first = store.at(1)
+    assert first is not None
+    late = process("A", put_on, Hasty(("A",), spares, world=world, races=1), Anchor(first, 0), 1, 1)
+    reader = process("reader", list_again, Poller(spares, polls=1), 0, 1)
+    return scenario("an opener", store, world, spares, 2, DELAY, late, reader)
+
+
 @dataclass(frozen=True)
 class Whole(cases.Whole):
     """A story in a world that must break nothing."""
@@ -111,10 +122,11 @@ WHOLE = [
     Whole(one_writer, 38_000, TWICE),
     Whole(one_writer, 300_000, RETRYING),
     Whole(in_a_row, 110_000),
-    Whole(in_a_row, 110_000, TWICE),
+    Whole(in_a_row, 109_000, TWICE),
     Whole(two_writers, 440_000),
     Whole(a_lister, 210_000),
     Whole(a_poller, 480_000, reaching="Believed Rested list_again"),
+    Whole(an_opener, 360_000, reaching="Believed list_again look"),
 ]
 
 
@@ -141,6 +153,7 @@ WEAKENED = [
     Without("followed", False, one_writer, "P3"),
     Without("renewed", False, a_poller, "P5"),
     Without("first_try", False, in_a_row, "P1"),
+    Without("listed", DELAY + 1, an_opener, "P4"),
 ]
 
 
