@@ -238,7 +238,7 @@ class ReplicatedRoot(MetadataRoots):
             if stopped():
                 return
             order = TopicLog(self._storage, name).journal.order()
-            if lags := catch_up(order, TopicSegments(name), lagging, stopped):
+            if lags := catch_up(order, TopicSegments(name, stopped), lagging, stopped):
                 self._lagging[name] = lags
 
         while self._lagging:

@@ -7,6 +7,7 @@ from there on. A root that learned some before ends below that entry: nothing th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyspark_commitlog.anchor import stays_ms
@@ -87,7 +88,7 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
         except (CollectedError, NowhereError):
             if segments is None or root in (*state.isr, *state.joining):
                 raise
-            catch_up(places, root, segments, newest)
+            catch_up(places, root, segments, newest, allowed.is_stopped)
             allowed.renew()
             newest = places.newest()
             state = state_of(newest.entry)
@@ -100,11 +101,20 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
     )
 
 
-def catch_up(places: Places, root: str, segments: Segments, newest: Stored) -> None:
+def catch_up(
+    places: Places, root: str, segments: Segments, newest: Stored, stopped: Callable[[], bool] = lambda: False
+) -> None:
     """Have a root begin at an entry up to which another root in sync has settled all.
 
+    Args:
+        places: where the unit is.
+        root: that begins.
+        segments: of the unit.
+        newest: the newest decided entry.
+        stopped: whether to ask no other root when one could not give it.
+
     Raises:
-        ReplicaNotAvailableError: no other root can give it.
+        ReplicaNotAvailableError: no other root can give it, or it was stopped.
     """
     state, failures = state_of(newest.entry), []
     if root in state.set.roots:  # what it has learned is what the others are decided on
@@ -113,6 +123,8 @@ def catch_up(places: Places, root: str, segments: Segments, newest: Stored) -> N
         try:
             number = _begin(places, places.at(other), places.at(root), segments)
         except (CommitLogError, OSError) as error:
+            if stopped():
+                raise
             failures.append(str(error))
             continue
         logger.warning(

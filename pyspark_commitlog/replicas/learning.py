@@ -50,7 +50,11 @@ class Allowance:
 
     def is_over(self) -> bool:
         """Return whether to leave the rest."""
-        return self._stopped() or self._clock.monotonic() >= self._until
+        return self.is_stopped() or self._clock.monotonic() >= self._until
+
+    def is_stopped(self) -> bool:
+        """Return whether it was stopped, whatever time there is left."""
+        return self._stopped()
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,27 @@ def test_segments_are_copied_when_all_topics_had_their_turn(fast_path: Path) -> 
     whole(roots, expected())
 
 
+def test_who_is_stopped_leaves_the_segments_that_it_copies(fast_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A signal must not wait for all records of a topic; what was written by then counts for nothing."""
+    roots = lagging(fast_path)
+    log, asked = roots.log("a"), list[str]()
+    roots.write(b"settled by itself")
+    log.maintain("t", catch_up=False)
+
+    def stopped() -> bool:
+        asked.append("once more")
+        return len(asked) > 2
+
+    log.catch_up(stopped=stopped)
+    assert len(asked) > 2, "in the midst of it"
+    assert roots.isr() == "ab"
+    assert caplog.text.count("was stopped") == 1, "no other root is asked for them"
+    assert roots.values("c") == [b"first"]
+    log.maintain("t")
+    assert roots.isr() == "abc"
+    whole(roots, [*expected(), b"settled by itself"])
+
+
 @pytest.mark.parametrize("by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2"])
 def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None:
     roots, (name, *options) = lagging(fast_path), by.split()

@@ -6,7 +6,7 @@ until then nobody names what was written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -50,10 +50,15 @@ class SettledThere:
 
 
 class TopicSegments:
-    """See ``replicas.catching_up.Segments``; of one topic."""
+    """See ``replicas.catching_up.Segments``; of one topic.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Args:
+        name: of the topic.
+        stopped: is asked before each frame whether to leave it: nothing is published then.
+    """
+
+    def __init__(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._name, self._stopped = name, stopped
 
     def settled(self, donor: Storage) -> SettledThere:
         """Settle at a root all that its readers see, and return that.
@@ -92,7 +97,7 @@ class TopicSegments:
         A later one where it was further already.
 
         Raises:
-            ReplicaNotAvailableError: another process settles, or copies, there.
+            ReplicaNotAvailableError: another process settles, or copies, there; or it was stopped.
             CorruptionError: what is to be copied is damaged: nothing was published.
             CommitLogError, OSError: nothing was published, or all.
         """
@@ -103,7 +108,8 @@ class TopicSegments:
             return through
         make_home(target, home, state.partitions)
         into = TopicLog(target, self._name)
-        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, *_known(into, there))
+        known = _known(into, there)
+        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, *known, self._stopped)
         if not target.can_append:
             return copy.change()
         with copy.into.settling(state.topic_id) as held:
@@ -147,6 +153,7 @@ class _Copy:
     through: tuple[int, str]
     known_at: int
     known: TopicState
+    stopped: Callable[[], bool]
 
     def publish(self) -> tuple[int, str]:
         """Copy and publish under the settlers' lock, where there is one."""
@@ -245,6 +252,11 @@ class _Copy:
                 raise self._gap(partition, offset, segment.base_offset)
             span = segment_span(home, partition, segment, unmapped=True)
             for located in walk(self.source.storage, span):
+                if self.stopped():
+                    where = f"topic {self.into.name!r} in {self.into.storage.url}"
+                    raise ReplicaNotAvailableError(
+                        f"{where}: copying its segments was stopped: the next run begins again"
+                    )
                 payload, _ = check_whole(located, span)
                 yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
                 offset = located.next_offset
