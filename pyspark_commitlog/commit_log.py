@@ -653,14 +653,18 @@ class CommitLog(ReplicatedRoot):
                 self.catch_up()
 
     def _maintain(self, name: str, progress: Progress) -> Maintained:
-        self._replicate_first(name)
+        lags = self._replicate_first(name)
         self._drop_void_records(name)
         try:
+            try:
+                return maintain_topic(self.topic(name, Operation.ADMIN), progress)
+            except (CorruptionError, ExceptionGroup):
+                if not self._repair_unsettled(name):
+                    raise
             return maintain_topic(self.topic(name, Operation.ADMIN), progress)
-        except (CorruptionError, ExceptionGroup):
-            if not self._repair_unsettled(name):
-                raise
-        return maintain_topic(self.topic(name, Operation.ADMIN), progress)
+        finally:
+            if lags:  # not before: what copies it elsewhere needs the lock, and the files
+                self._lagging[name] = lags
 
     def _maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
         done, failed, names = [], list[Exception](), self.every_name()

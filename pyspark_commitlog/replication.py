@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias, overload
@@ -19,7 +18,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.last_maintained import note_maintained
+from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
 from pyspark_commitlog.log.maintain.mend import warn_of_void_records
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
@@ -63,8 +63,10 @@ class ReplicatedRoot(MetadataRoots):
 
     def _begin(self, storage: Storage, principal: str | None) -> None:
         super()._begin(storage, principal)
-        #: Of each topic that ``maintain`` left so: the roots that lag, and how many entries each lacks.
+        #: Of each topic that a turn left so: the roots that lag, and how many entries each lacks.
         self._lagging = dict[str, dict[str, int]]()
+        #: The topics that ``catch_up`` is at, and those of them whose segments it copies.
+        self._catching, self._copying = set[str](), set[str]()
 
     def replicas(self) -> tuple[RootDescription, ...]:
         """Return the roots that belong together: which of them answer, and which topics each leads.
@@ -153,12 +155,12 @@ class ReplicatedRoot(MetadataRoots):
         raise UsageError(f"{named} is none of the roots that hold data: {', '.join(map(str, addresses))}")
 
     @overload
-    def replicate(self, name: str) -> Replicated: ...
+    def replicate(self, name: str, *, catch_up: bool = ...) -> Replicated: ...
 
     @overload
-    def replicate(self, name: None = None) -> tuple[Replicated, ...]: ...
+    def replicate(self, name: None = None, *, catch_up: bool = ...) -> tuple[Replicated, ...]: ...
 
-    def replicate(self, name: str | None = None) -> Replicated | tuple[Replicated, ...]:
+    def replicate(self, name: str | None = None, *, catch_up: bool = True) -> Replicated | tuple[Replicated, ...]:
         """Do for a topic what nobody who writes waits for.
 
         All replicas learn what is decided, those that answer again are taken back into the ISR, the high watermark is
@@ -170,6 +172,7 @@ class ReplicatedRoot(MetadataRoots):
 
         Args:
             name: of the topic; None for all of them, deleted ones too.
+            catch_up: wait for roots that lag; False: each topic has one turn, and the caller calls ``catch_up``.
 
         Raises:
             UsageError: the root stands alone.
@@ -177,11 +180,22 @@ class ReplicatedRoot(MetadataRoots):
             ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
             ExceptionGroup: of all topics and groups some failed; the others were replicated.
         """
-        if name is not None:
-            return _replicated(name, replicate(self._order(name), TopicSegments(name)))
-        return self._replicate_all()
+        if name is None:
+            return self._replicate_all(catch_up=catch_up)
+        order = self._order(name)
+        return _replicated(name, replicate(order, TopicSegments(name)) if catch_up else self._turn(name, order))
 
-    def _replicate_all(self) -> tuple[Replicated, ...]:
+    def _turn(self, name: str, order: Order) -> Outcome:
+        """Give a topic its turn; ``catch_up`` goes on with it where a root lags."""
+        self._lagging.pop(name, None)
+        done = take_turn(order, learns=name not in self._catching)
+        if name in self._catching:
+            done.failed.update(dict.fromkeys(done.lagging, "it is catching up"))
+        if done.lagging:
+            self._lagging[name] = done.lagging
+        return done
+
+    def _replicate_all(self, *, catch_up: bool) -> tuple[Replicated, ...]:
         self._check_root()
         self._check_several()
         for settings in JOURNALS:
@@ -193,8 +207,8 @@ class ReplicatedRoot(MetadataRoots):
             failed.append(error)
         found = dict[str, Ended]()
         while True:
-            found, groups = self._one_round(found)
-            if not any(_is_late(each) for each in found.values()):
+            found, groups = self._one_round(found, catch_up=catch_up)
+            if not catch_up or not any(_is_late(each) for each in found.values()):
                 break
         done = [_replicated(name, each) for name, each in found.items() if isinstance(each, Outcome)]
         failed += [e for e in found.values() if isinstance(e, Exception) and not isinstance(e, _NOT_REPLICATED)]
@@ -203,11 +217,15 @@ class ReplicatedRoot(MetadataRoots):
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
         return tuple(done)
 
-    def _one_round(self, before: Mapping[str, Ended]) -> tuple[dict[str, Ended], list[CommitLogError | OSError | None]]:
+    def _one_round(
+        self, before: Mapping[str, Ended], *, catch_up: bool
+    ) -> tuple[dict[str, Ended], list[CommitLogError | OSError | None]]:
         """Give each topic a turn, and each group; then the topics of which a root lagged after the round before."""
 
         def turn(name: str) -> Outcome:
             order, last = self._order(name), before.get(name)
+            if not catch_up:
+                return self._turn(name, order)
             done = replicate_late(order, TopicSegments(name)) if _is_late(last) else take_turn(order)
             return done.after(last) if isinstance(last, Outcome) else done
 
@@ -219,32 +237,50 @@ class ReplicatedRoot(MetadataRoots):
         found.update(zip(late, of_each(turn, late) if late else (), strict=True))
         return {name: found[name] for name in names}, groups
 
-    def catch_up(self, seconds: float = math.inf, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Have the roots catch up that lagged when topics were maintained by ``maintain(name, catch_up=False)``.
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Have the roots catch up that lagged when topics had their turn (``catch_up=False``).
 
         Four topics at a time, a minute for each root that lags, and so on until none does, or others write as fast as
         it learns. Where what it lacks is collected, and no root has it as entries, it gets segments first, which has no
-        limit. What fails is logged.
+        limit. What fails is logged. Another thread may give topics turns meanwhile: it asks ``keep_replicated`` first.
 
         Args:
-            seconds: after so many no other minute is begun.
-            stopped: is asked after each entry whether to leave the rest.
+            stopped: is asked after each entry, and before each frame, whether to leave the rest.
         """
-        clock = self._storage.clock
-        until = clock.monotonic() + seconds
 
         def late(name: str) -> None:
             lagging = self._lagging.pop(name, {})
             if stopped():
                 return
-            order = TopicLog(self._storage, name).journal.order()
-            if lags := catch_up(order, TopicSegments(name, stopped), lagging, stopped):
-                self._lagging[name] = lags
+            self._catching.add(name)
+            try:
+                order = TopicLog(self._storage, name).journal.order()
+                lags = catch_up(order, _Noted(TopicSegments(name, stopped), name, self._copying), lagging, stopped)
+                self._lagging.pop(name, None)  # of a turn meanwhile: what came no nearer waits for the next one
+                if lags:
+                    self._lagging[name] = lags
+            finally:
+                self._catching.discard(name)
+                self._copying.discard(name)
 
         while self._lagging:
             of_each(late, sorted(self._lagging))
-            if stopped() or clock.monotonic() >= until:
-                return
+
+    def keep_replicated(self, name: str) -> bool:
+        """Replicate a topic whose segments ``catch_up`` copies, in another thread; return whether that is so.
+
+        It is to be maintained when that is over: this process changes nothing of what it copies.
+
+        Args:
+            name: of the topic.
+        """
+        if name not in self._copying:
+            return False
+        self._replicate_first(name)
+        topic = TopicLog(self._storage, name)
+        with suppress(CommitLogError, OSError):  # else writers are warned that nobody maintains it
+            note_maintained(topic, topic.newest()[1].topic_id)
+        return True
 
     def replace_leaders(self, names: Sequence[str]) -> None:
         """Elect another leader of each topic whose leader's root does not answer: before what takes long.
@@ -380,15 +416,19 @@ class ReplicatedRoot(MetadataRoots):
             return Recovered(name, {}, fault="it has no replicas, or is no topic")
         return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, failed or {})
 
-    def _replicate_first(self, name: str) -> None:
-        """Replicate a topic before it is maintained, where it has replicas; what fails there is logged."""
+    def _replicate_first(self, name: str) -> dict[str, int]:
+        """Replicate a topic before it is maintained, where it has replicas; what fails there is logged.
+
+        Returns:
+            The roots that still lag, for ``_lagging`` when it is maintained.
+        """
         self._check_root()
         if not self._is_one_of_several:
-            return
+            return {}
         self._access.check(Operation.ADMIN, name)
         self._lagging.pop(name, None)
-        if lags := replicate_first(TopicLog(self._storage, name).journal.order()):
-            self._lagging[name] = lags
+        order = TopicLog(self._storage, name).journal.order()
+        return replicate_first(order, learns=name not in self._catching)
 
     def _group_names(self) -> list[str]:
         """Return the groups of which something is stored where it is decided."""
@@ -547,6 +587,22 @@ class ReplicatedRoot(MetadataRoots):
     def _become_one_of_several(self) -> None:
         """Have the marker of a root that stood alone say that it belongs together with others."""
         raise NotImplementedError
+
+
+class _Noted:
+    """Segments of a topic, which is noted before they are copied; see ``Segments``."""
+
+    def __init__(self, segments: TopicSegments, name: str, noted: set[str]) -> None:
+        self._segments, self._name, self._noted = segments, name, noted
+
+    def settled(self, donor: Storage) -> SettledThere:
+        """Note it: what is settled from now on is copied."""
+        self._noted.add(self._name)
+        return self._segments.settled(donor)
+
+    def copy(self, donor: Storage, target: Storage, there: SettledThere) -> tuple[int, str]:
+        """See ``Segments``."""
+        return self._segments.copy(donor, target, there)
 
 
 def _is_late(found: Ended | None) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ import typer
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.cat import cat
+from pyspark_commitlog.cli.catching_up import CatchingUp
 from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.copying import copy
 from pyspark_commitlog.cli.groups import groups
@@ -56,7 +56,6 @@ from pyspark_commitlog.errors import (
     fault_of,
 )
 from pyspark_commitlog.model import Progress
-from pyspark_commitlog.storage.process import monotonic
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -138,13 +137,13 @@ def maintain(
     stop = _stop_on_signals()
     with opened(root) as log:
         ends = _Round(log, stop, as_json=as_json).run(topic)
-        while not (once or ends.is_hopeless or stop.is_set()):
-            pause, began = _pause(log, every), monotonic()
-            _Round(log, stop, as_json=as_json).catch_up(pause)
-            if not stop.wait(max(0.0, began + pause - monotonic())):
-                _Round(log, stop, as_json=as_json).run(topic)
-        if once:
-            ends.catch_up()
+        with CatchingUp(_Round(log, stop, as_json=as_json).catch_up, stop) as beside:
+            while not (once or ends.is_hopeless or stop.is_set()):
+                beside.go_on()
+                if not stop.wait(_pause(log, every)):
+                    _Round(log, stop, as_json=as_json).run(topic)
+            if once:
+                ends.catch_up()
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
 
 
@@ -201,10 +200,10 @@ class _Round:
             self._run_groups()
         return self
 
-    def catch_up(self, seconds: float = math.inf) -> None:
-        """Have roots catch up that lagged in the round, for so long: until the next one is due."""
+    def catch_up(self) -> None:
+        """Have roots catch up that lagged in the round."""
         try:
-            self._log.catch_up(seconds, self._stop.is_set)
+            self._log.catch_up(self._stop.is_set)
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error)
 
@@ -217,6 +216,8 @@ class _Round:
             show(what, done, total)
 
         try:
+            if self._log.keep_replicated(name):
+                return True
             done = self._log.maintain(name, progress=progress, catch_up=False)
         except _StoppedError:
             return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyspark_commitlog.cli.catching_up import CatchingUp
 from pyspark_commitlog.cli.output import recovered_lines, repaired_lines, replicated_lines, root_lines
 from pyspark_commitlog.cli.shared import (
     AsJson,
@@ -201,10 +202,21 @@ def replicate(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     with opened(root) as log:
-        code = _round(log, topic, as_json=as_json)
-        while watch and not stop.wait(every):
-            _round(log, topic, as_json=as_json)
+        code = _round(log, topic, as_json=as_json, catch_up=not watch)
+        with CatchingUp(lambda: _catch_up(log, stop), stop) as beside:
+            while watch and not stop.is_set():
+                beside.go_on()
+                if not stop.wait(every):
+                    _round(log, topic, as_json=as_json, catch_up=False)
     raise typer.Exit(0 if watch else code)
+
+
+def _catch_up(log: CommitLog, stop: threading.Event) -> None:
+    """Have roots catch up that lagged in the rounds by now; the rounds go on."""
+    try:
+        log.catch_up(stop.is_set)
+    except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
+        complain_of(error)
 
 
 def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
@@ -227,10 +239,12 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         raise typer.Exit(code)
 
 
-def _round(log: CommitLog, topic: str | None, *, as_json: bool) -> int:
+def _round(log: CommitLog, topic: str | None, *, as_json: bool, catch_up: bool) -> int:
     """Replicate once; return the exit code."""
     try:
-        done: Iterable[Replicated] = log.replicate() if topic is None else [log.replicate(topic)]
+        done: Iterable[Replicated] = (
+            log.replicate(catch_up=catch_up) if topic is None else [log.replicate(topic, catch_up=catch_up)]
+        )
     except (BrokenPipeError, *_HOPELESS):
         raise
     except Exception as error:  # noqa: BLE001 reported: with --watch the next round may find it mended

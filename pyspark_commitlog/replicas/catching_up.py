@@ -71,7 +71,7 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
         root: that learns.
         segments: of the unit; None: it has none.
         newest: the newest decided entry.
-        allowed: how long it may learn; segments are copied whole.
+        allowed: how long it may learn; segments are copied whole, unless it is stopped.
 
     Returns:
         The number that it has learned.

@@ -124,9 +124,14 @@ def replicate(
     return done
 
 
-def take_turn(order: Order) -> Outcome:
-    """Replicate a unit where others wait: a root that lags far learns for a while, and from no segments."""
-    return replicate(order, seconds=_TURN_SECONDS)
+def take_turn(order: Order, *, learns: bool = True) -> Outcome:
+    """Replicate a unit where others wait: a root that lags far learns for a while, and from no segments.
+
+    Args:
+        order: of the unit.
+        learns: False: one entry at most, as it is learning all the same, in another thread.
+    """
+    return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
 
 
 def replicate_late(order: Order, segments: Segments, stopped: Callable[[], bool] = lambda: False) -> Outcome:
@@ -134,15 +139,18 @@ def replicate_late(order: Order, segments: Segments, stopped: Callable[[], bool]
     return replicate(order, segments, _LATE_SECONDS, stopped)
 
 
-def replicate_first(order: Order) -> dict[str, int]:
+def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
     """Replicate a unit, if it is there, before something else is done with it; what fails is logged.
+
+    Args:
+        order, learns: as of ``take_turn``.
 
     Returns:
         The roots that still lag, for ``catch_up``.
     """
     where = order.places.unit.directory
     try:
-        done = take_turn(order) if order.exists() else None
+        done = take_turn(order, learns=learns) if order.exists() else None
     except NotReplicatedError:
         return {}
     except ReplicaNotAvailableError as error:

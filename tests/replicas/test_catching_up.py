@@ -11,7 +11,6 @@ Interleavings:
 
 from __future__ import annotations
 
-import errno
 import shutil
 import subprocess
 import time
@@ -20,55 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas.catching_up import catch_up
 from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
+from tests.replicas.lagging import expected, lagging, whole
 from tests.support.commands import COMMAND, run
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import Replicated
 from tests.support.syscalls import killed_before
-from tests.support.world import DELAY_MS
-
-
-def no_device(operation: str, path: str, moment: str) -> None:
-    raise OSError(errno.EIO, "injected: the device is gone")
-
-
-def lagging(path: Path, *, wiped: bool = False, unknown: str = "") -> Replicated:
-    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected."""
-    roots = Replicated(path, unknown=unknown)
-    roots.create(1, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
-    roots.write(b"first")
-    roots.hooks["c"] = no_device
-    for number in range(3):
-        roots.write(b"%d" % number, b"%d again" % number)
-    assert roots.isr() == "ab"
-    for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):  # it is waited for as long as `staged.retention.ms`
-        for root in "ab":
-            roots.log(root).maintain("t")
-        roots.clock.advance(waited_ms)
-    del roots.hooks["c"]
-    assert len(list((path / "a/topics/t").glob("*/staged/*.chunk"))) <= 1  # of an entry that stays
-    if wiped:
-        shutil.rmtree(path / "c/topics/t")
-    return roots
-
-
-def expected() -> list[bytes]:
-    return [b"first", *(value for n in range(3) for value in (b"%d" % n, b"%d again" % n))]
-
-
-def whole(roots: Replicated, values: list[bytes]) -> None:
-    """Each root has these records, and nothing of it is damaged."""
-    for root in roots.names:
-        assert roots.values(root) == values, f"at {root}"
-        assert not verify(roots.at(root), silent).faults, f"at {root}"
 
 
 @pytest.mark.parametrize(("wiped", "unknown"), [(False, ""), (True, ""), (False, "c"), (True, "c"), (True, "ab")])
@@ -120,7 +81,9 @@ def test_who_is_stopped_leaves_the_segments_that_it_copies(fast_path: Path, capl
     whole(roots, [*expected(), b"settled by itself"])
 
 
-@pytest.mark.parametrize("by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2"])
+@pytest.mark.parametrize(
+    "by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2", "replicate --watch --every 0.2"]
+)
 def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None:
     roots, (name, *options) = lagging(fast_path), by.split()
     if options == ["--once"]:

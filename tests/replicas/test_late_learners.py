@@ -113,13 +113,17 @@ def test_replicate_gives_all_others_a_turn_each_minute(roots: Replicated) -> Non
     assert "u" in learned[_TURN + 4 : _TURN + _LATE + 5], "when that minute is over"
 
 
-def test_a_service_begins_no_other_minute_when_its_next_round_is_due(roots: Replicated) -> None:
-    learned = behind(roots, t=4 * _LATE)
-    ends = _Round(roots.log("a"), threading.Event(), as_json=True).run(None)
-    ends.catch_up(_LATE + 1)
-    assert len(learned) == _TURN + 2 * _LATE
-    ends.catch_up(_LATE + 1)
-    assert len(learned) > _TURN + 3 * _LATE, "it goes on where it was"
+def test_a_turn_beside_what_catches_up_learns_one_entry(roots: Replicated) -> None:
+    """Another thread learns: each entry is copied once."""
+    learned, log = behind(roots, t=2 * _LATE), roots.log("a")
+    log._catching.add("t")
+    log.replicate("t", catch_up=False)
+    assert len(learned) == 1
+    log.maintain("t", catch_up=False)
+    assert len(learned) == 2
+    log._catching.discard("t")
+    log.replicate("t", catch_up=False)
+    assert len(learned) == 2 + _TURN
 
 
 def test_maintain_of_one_topic_waits_for_what_lags_there(roots: Replicated) -> None:

@@ -1,0 +1,44 @@
+"""Roots of which one lags too far to learn: what it needs is collected at the others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark_commitlog.config import DAY_MS
+from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.model import silent
+from tests.replicas.scenes import no_device
+from tests.support.replicas import CONFIG, Replicated
+from tests.support.world import DELAY_MS
+
+
+def lagging(path: Path, *, wiped: bool = False, unknown: str = "") -> Replicated:
+    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected."""
+    roots = Replicated(path, unknown=unknown)
+    roots.create(1, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
+    roots.write(b"first")
+    roots.hooks["c"] = no_device
+    for number in range(3):
+        roots.write(b"%d" % number, b"%d again" % number)
+    assert roots.isr() == "ab"
+    for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):  # it is waited for as long as `staged.retention.ms`
+        for root in "ab":
+            roots.log(root).maintain("t")
+        roots.clock.advance(waited_ms)
+    del roots.hooks["c"]
+    assert len(list((path / "a/topics/t").glob("*/staged/*.chunk"))) <= 1  # of an entry that stays
+    if wiped:
+        shutil.rmtree(path / "c/topics/t")
+    return roots
+
+
+def expected() -> list[bytes]:
+    return [b"first", *(value for n in range(3) for value in (b"%d" % n, b"%d again" % n))]
+
+
+def whole(roots: Replicated, values: list[bytes]) -> None:
+    """Each root has these records, and nothing of it is damaged."""
+    for root in roots.names:
+        assert roots.values(root) == values, f"at {root}"
+        assert not verify(roots.at(root), silent).faults, f"at {root}"
