@@ -85,6 +85,11 @@ class Weakened(Without):
     rule: str = ""
 
 
+def by_size(wholes: Iterable[Any], most: int) -> list[Any]:
+    """Return scenes as parameters of a test; those of more states are left to `make test-models`."""
+    return [pytest.param(w, marks=[pytest.mark.long] if w.at_least > most else [], id=str(w)) for w in wholes]
+
+
 # --- For tests ----------------------------------------------------------------------------------------------------------
 
 

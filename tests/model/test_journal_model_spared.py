@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from tests.model import cases
-from tests.model.cases import Story, Weakened, assert_breaks, assert_nothing_breaks
+from tests.model.cases import Story, Weakened, assert_breaks, assert_nothing_breaks, by_size
 from tests.model.exploration import Process, Scenario, process
 from tests.model.journal_model import Store, World, history, judge, network, others
 from tests.model.journal_model_spared import (
@@ -130,7 +130,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("whole", WHOLE, ids=str)
+@pytest.mark.parametrize("whole", by_size(WHOLE, 370_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import pytest
 
-from tests.model.cases import assert_breaks, assert_nothing_breaks, show
+from tests.model.cases import assert_breaks, assert_nothing_breaks, by_size, show
 from tests.model.exploration import wander
 from tests.model.settle_model import (
     LARGE,
@@ -27,7 +27,7 @@ from tests.model.settle_rules import ALL, Guards
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("whole", WHOLE, ids=str)
+@pytest.mark.parametrize("whole", by_size(WHOLE, 100_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
