@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.roots import root_id
 from tests.nemesis.bucket import Bucket
@@ -233,6 +234,8 @@ class Nemesis:
         return self._watched.warden
 
     def _copy(self) -> None:
-        """Copy a disk while nothing changes, for the day that it comes back as of now."""
+        """Copy a disk while nothing changes, for the day that it comes back as of now; not one that was emptied."""
+        disk = self._disks[self._chance.choice(DATA)]
         with self._cast.standing_still():
-            self._disks[self._chance.choice(DATA)].copy()
+            if disk.files(ROOT_MARKER):
+                disk.copy()
