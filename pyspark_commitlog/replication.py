@@ -255,7 +255,7 @@ class ReplicatedRoot(MetadataRoots):
             self._catching.add(name)
             try:
                 order = TopicLog(self._storage, name).journal.order()
-                lags = catch_up(order, _Noted(TopicSegments(name, stopped), name, self._copying), lagging, stopped)
+                lags = catch_up(order, _Noted(name, stopped, self._copying), lagging, stopped)
                 self._lagging.pop(name, None)  # of a turn meanwhile: what came no nearer waits for the next one
                 if lags:
                     self._lagging[name] = lags
@@ -589,20 +589,17 @@ class ReplicatedRoot(MetadataRoots):
         raise NotImplementedError
 
 
-class _Noted:
-    """Segments of a topic, which is noted before they are copied; see ``Segments``."""
+class _Noted(TopicSegments):
+    """Segments of a topic, which is noted before they are copied."""
 
-    def __init__(self, segments: TopicSegments, name: str, noted: set[str]) -> None:
-        self._segments, self._name, self._noted = segments, name, noted
+    def __init__(self, name: str, stopped: Callable[[], bool], noted: set[str]) -> None:
+        super().__init__(name, stopped)
+        self._noted = noted
 
     def settled(self, donor: Storage) -> SettledThere:
         """Note it: what is settled from now on is copied."""
         self._noted.add(self._name)
-        return self._segments.settled(donor)
-
-    def copy(self, donor: Storage, target: Storage, there: SettledThere) -> tuple[int, str]:
-        """See ``Segments``."""
-        return self._segments.copy(donor, target, there)
+        return super().settled(donor)
 
 
 def _is_late(found: Ended | None) -> bool:
