@@ -225,12 +225,7 @@ class Journal(JournalPutter):
 
         Where a look is a request that is done now and then, and leaves those that no entry of the delay's age follows.
         """
-        below: int | None = None
-        if not self._storage.can_append:
-            if self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
-                return
-            below = self.older_than(self._storage.now_ms() - stays_ms())
-        for sequence in self.sequences()[:-KEPT_ENTRIES]:
-            if below is None or sequence < below:
-                self.delete(sequence)
+        if not self._storage.can_append and self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
+            return
+        self._delete_all(self.sequences()[:-KEPT_ENTRIES])
         self._storage.remove_abandoned(self._directory, self._storage.clock.now_ms() - DAY_MS)
