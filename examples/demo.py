@@ -67,7 +67,7 @@ def run(root: Path, url: str, total: int) -> bool:
     write_with_a_kill(root, log, url, total)
     log.maintain(TOPIC)  # what a writer's commits have not settled into segments yet; readers need not wait for it
     show_topic(log)
-    return read_back(url, log, total)
+    return read_back(root, url, log, total)
 
 
 @contextmanager
@@ -202,10 +202,11 @@ def show_topic(log: CommitLog) -> None:
 # --- read -------------------------------------------------------------------------------------------------
 
 
-def read_back(url: str, log: CommitLog, total: int) -> bool:
+def read_back(root: Path, url: str, log: CommitLog, total: int) -> bool:
     """Summarise the topic by a stream and by a batch read; return whether both agree and nothing is lost or doubled."""
     console.rule("readStream.format('commitlog')")
-    spark = session("commitlog-demo")
+    with errors_to(root / "reader.log"):
+        spark = session("commitlog-demo")
     with bar(total) as (progress, task):
         streamed = summarise_stream(
             spark, url, TOPIC, on_rows=lambda rows: progress.update(task, completed=rows, description="reading")
@@ -225,6 +226,19 @@ def read_back(url: str, log: CommitLog, total: int) -> bool:
     console.print(f"flights in the log {found:,}, in the file {total:,}; different ones {distinct:,} and {expected:,}")
     spark.stop()
     return agree and found == total and distinct == expected
+
+
+@contextmanager
+def errors_to(path: Path) -> Iterator[None]:
+    """Have what is started within write its errors to a file: idle Python workers complain when Spark stops them."""
+    before = os.dup(2)
+    try:
+        with path.open("ab") as out:
+            os.dup2(out.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def print_summary(title: str, summary: Sequence[tuple[object, int, float, int]]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -41,6 +40,7 @@ from pyspark_commitlog.cli.shared import (
     opened,
     print_lines,
     progress_bars,
+    stopped_by_signals,
 )
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.storage_options import storage_at, use_storage_options
@@ -134,7 +134,7 @@ def maintain(
     the exit code is 1 too if another process has held a topic's lock for 10 minutes: nothing is settled then.
     Where the first round can do nothing at all, as without a root or permission, it ends as with --once.
     """
-    stop = _stop_on_signals()
+    stop = stopped_by_signals()
     with opened(root) as log:
         ends = _Round(log, stop, as_json=as_json).run(topic)
         with CatchingUp(_Round(log, stop, as_json=as_json).catch_up, stop) as beside:
@@ -155,13 +155,6 @@ def _pause(log: CommitLog, every: float | None) -> float:
     with suppress(Exception):  # the next round reports it
         given = log.defaults()
     return check_interval_ms(given) / 1000
-
-
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 #: A process that holds the lock for so long is stopped, or hangs: no step of ours takes it.

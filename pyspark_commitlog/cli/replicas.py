@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from pyspark_commitlog.cli.shared import (
     ended_by_errors,
     opened,
     print_lines,
+    stopped_by_signals,
 )
 from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.errors import NotFoundError, StorageDeniedError, UnsupportedError, UsageError
@@ -197,10 +197,7 @@ def replicate(
 
     Safe twice at once and beside readers and writers. Exit code 1 if a replica lacks something yet; with --watch 0.
     """
-    stop = threading.Event()
-    if watch:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+    stop = stopped_by_signals() if watch else threading.Event()
     with opened(root) as log:
         code = _round(log, topic, as_json=as_json, catch_up=not watch)
         with CatchingUp(lambda: _catch_up(log, stop), stop) as beside:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -253,3 +254,11 @@ def ended_by_signals() -> Iterator[None]:
     for signal_number in numbers:
         signal.signal(signal_number, end)
     yield
+
+
+def stopped_by_signals() -> threading.Event:
+    """Return what SIGINT or SIGTERM sets from now on: a service asks it between two steps."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

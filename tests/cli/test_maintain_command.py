@@ -285,7 +285,7 @@ def two_groups(log: Log) -> None:
 
 def in_process(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
     """Run a command in this process, whose signals stay as they are; return exit code, output, and standard error."""
-    monkeypatch.setattr(app_module, "_stop_on_signals", threading.Event)
+    monkeypatch.setattr(app_module, "stopped_by_signals", threading.Event)
     done = CliRunner().invoke(app_module.app, list(arguments))
     return done.exit_code, done.stdout, done.stderr
 
