@@ -341,6 +341,23 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     return list(items), []
 
 
+def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], Item, list[Item]]:
+    """Return the items before a record, it alone, and those after it; of an Arrow batch the whole (pure).
+
+    Args:
+        items: in order.
+        number: of the item that has the record.
+        row: of the record there; of an Arrow batch it does not matter.
+    """
+    before, item, after = list(items[:number]), items[number], list(items[number + 1 :])
+    if isinstance(item, Run):
+        first, item = item.parted(row)
+        item, rest = item.parted(1)
+        before += [first] if first.rows else []
+        after = [rest, *after] if rest.rows else after
+    return before, item, after
+
+
 def without(placed: Sequence[tuple[Item, int, Placed]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:
     """Return what is left without the records of some partitions, and these (pure).
 

@@ -143,8 +143,8 @@ class Producer(Gathering):
                 of the record before. One that landed already (``last_sequence``) is not sent again. None: the next.
 
         Returns:
-            A future of the record's partition and offset. It fails, alone, with ``InvalidRecordError`` when the topic
-            refuses the record.
+            A future of the record's partition and offset. It fails with ``InvalidRecordError`` when the topic refuses
+            the record: alone, unless the producer has a ``producer_id``, which sends nothing after it.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -264,7 +264,8 @@ class Producer(Gathering):
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
 
         Asking, or sending, opens the id in the topic: a producer that had it before is fenced from then on, its
-        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it.
+        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it. A producer ends with
+        the first record that can't be sent: nothing after it is, so that no number below this one is missing.
 
         Raises:
             UsageError: this producer has no ``producer_id``.

@@ -7,7 +7,7 @@ One commit at a time, each under the next sequence numbers, so that a try whose 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +45,7 @@ from pyspark_commitlog.producer.batches import (
     RecordMetadata,
     Run,
     Whole,
+    cut_out,
     divided,
     halves,
     without,
@@ -87,7 +88,10 @@ class ProducerIdentity:
 
 @dataclass
 class _Bundle:
-    """What goes into one commit; ``doubt`` once a try may have landed, ``rest`` what is committed after it."""
+    """What goes into one commit; ``doubt`` once a try may have landed, ``rest`` what is committed after it.
+
+    ``tried`` is what was placed by the last try that may have landed.
+    """
 
     items: list[Item]
     deadline: float
@@ -96,6 +100,7 @@ class _Bundle:
     partitions: int = 0
     staged: Sequence[Staged] | None = None
     placed: list[tuple[Item, int, Placed]] = field(default_factory=list)
+    tried: list[tuple[Item, int, Placed]] = field(default_factory=list)
     doubt: bool = False
     tries: int = 0
     error: Exception | None = None
@@ -109,9 +114,9 @@ class _Bundle:
 def is_retriable(error: Exception) -> bool:
     """Return whether the same may succeed later: storage trouble, an unknown outcome, or lost races (pure).
 
-    What the system refuses this user stays refused, however often it is tried.
+    What the system refuses this user stays refused, however often it is tried, and so does what the topic refuses.
     """
-    if isinstance(error, StorageDeniedError) or isinstance(error.__cause__, StorageDeniedError):
+    if isinstance(error, StorageDeniedError) or isinstance(error.__cause__, StorageDeniedError | InvalidRecordError):
         return False
     if isinstance(error, CommitLogError):
         return isinstance(error, StorageError | OutcomeUnknownError) or type(error) is ConflictError
@@ -190,6 +195,8 @@ class Delivery:
                 if isinstance(error, KafkaStorageError) and self._leave_out(bundle, error.partitions):
                     continue
                 bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
+                if bundle.doubt and bundle.staged:
+                    bundle.tried = bundle.placed
                 over = clock.monotonic() >= bundle.deadline or abandoned()
                 if isinstance(error, StorageFullError) and not over and self._divide(bundle, error):
                     continue
@@ -300,11 +307,13 @@ class Delivery:
     # --- staging -----------------------------------------------------------------------------------------
 
     def _stage(self, bundle: _Bundle) -> None:
-        """Stage all items, but for an Arrow batch that is refused: then nothing is staged, and the item is gone."""
+        """Stage all items, unless one is refused: then nothing is staged, and the bundle is without it."""
         topic = self._topic
         topic.forget_defaults(kept=True)
         stored, state = topic.newest_at(topic.journal.recent(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
+        if bundle.tried:  # if it landed, it did so where it was placed then
+            bundle.items, bundle.tried = without(bundle.tried, ())[0], []
         if bundle.batch is None:
             bundle.batch = self._numbered(bundle.items, stored.sequence)
         stager = self._stager(stored, state)
@@ -315,15 +324,38 @@ class Delivery:
 
     def _add_items(self, stager: Stager, bundle: _Bundle) -> None:
         bundle.placed = []
-        for item in bundle.items:
+        alone = not (self._identity.durable or bundle.doubt)
+        for number, item in enumerate(bundle.items):
             try:
-                bundle.placed += _place(stager, item)
-            except InvalidRecordError as error:  # a part of it may be staged: begin again without it
-                item.fail(error)
-                bundle.items.remove(item)
+                bundle.placed += _place(stager, item, alone=alone)
+            except _RefusedError as refused:  # a part of it may be staged: begin again without it
+                self._refuse(bundle, number, refused)
                 return
         staged = stager.finish()
         bundle.staged = [] if staged is None else [staged]
+
+    def _refuse(self, bundle: _Bundle, number: int, refused: _RefusedError) -> None:
+        """Fail what the topic refuses, and go on without it; a durable producer ends there.
+
+        Its numbers are the application's: ``last_sequence`` would pass over what was refused if something after it
+        landed. What comes before it is committed.
+
+        Raises:
+            OutcomeUnknownError: a try may have landed, when the topic took it yet.
+        """
+        if bundle.doubt:
+            raise OutcomeUnknownError(f"it is refused now: {refused.error}") from refused.error
+        if not self._identity.durable:
+            bundle.items.pop(number).fail(refused.error)
+            return
+        before, it, after = cut_out(bundle.items, number, refused.row)
+        self.failed = refused.error
+        it.fail(refused.error)
+        for item in (*after, *bundle.rest):
+            item.fail(after_failure(refused.error, self._topic.name))
+        bundle.items, bundle.rest, bundle.batch = before, [], None
+        if not before:
+            bundle.staged = []
 
     def _numbered(self, items: Sequence[Item], newest: int) -> ProducerBatch:
         """Return a batch with the next sequence numbers; a durable producer's items have theirs."""
@@ -469,26 +501,42 @@ def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
     return error
 
 
-def _place(stager: Stager, item: Item) -> list[tuple[Item, int, Placed]]:
-    """Stage an item; of single records those that the topic refuses fail and are left out.
+class _RefusedError(Exception):
+    """The topic refuses an Arrow batch, or the record in a row of those that came one by one."""
+
+    def __init__(self, error: InvalidRecordError, row: int = 0) -> None:
+        super().__init__(str(error))
+        self.error, self.row = error, row
+
+
+def _place(stager: Stager, item: Item, *, alone: bool) -> list[tuple[Item, int, Placed]]:
+    """Stage an item; where each record stands ``alone``, single ones that the topic refuses fail and are left out.
 
     Raises:
-        InvalidRecordError: an Arrow batch is refused; a part of it may be staged.
+        _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged.
     """
     if isinstance(item, Whole):
-        return [(item, 0, stager.add(piece)) for piece in item.batches()]
+        try:
+            return [(item, 0, stager.add(piece)) for piece in item.batches()]
+        except InvalidRecordError as error:
+            raise _RefusedError(error) from error
     (batch,) = item.batches()
-    return _place_run(stager, item, batch, 0)
+    return list(_placed_rows(stager, item, batch, 0, alone=alone))
 
 
-def _place_run(stager: Stager, run: Run, batch: pa.RecordBatch, start: int) -> list[tuple[Item, int, Placed]]:
+def _placed_rows(
+    stager: Stager, run: Run, batch: pa.RecordBatch, start: int, *, alone: bool
+) -> Iterator[tuple[Item, int, Placed]]:
     try:
-        return [(run, start, stager.add(batch))]
+        yield run, start, stager.add(batch)
     except InvalidRecordError as error:
-        if batch.num_rows == 1:
+        if batch.num_rows > 1:
+            for half, first in halves(batch, start):
+                yield from _placed_rows(stager, run, half, first, alone=alone)
+        elif alone:
             run.futures[start].set_exception(error)
-            return []
-    return [placed for half, first in halves(batch, start) for placed in _place_run(stager, run, half, first)]
+        else:
+            raise _RefusedError(error, start) from error
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:

@@ -179,6 +179,17 @@ def test_with_an_id_the_same_input_is_sent_once(root: str, log: Log) -> None:
     assert [each.value for each in records(log)] == [b"a", b"b", b"c"]
 
 
+def test_with_an_id_what_follows_a_refused_line_is_sent_with_it_again(root: str, log: Log) -> None:
+    """The lines that came with it, too: else the same input, sent again, would pass over them."""
+    lines = [b"%06d" % number for number in range(40_000)]
+    given = b"\n".join([*lines[:5], b"b" * 101, *lines[5:]])
+    told = produce(given, root, "small", "-p", "0", "--producer-id", "me", code=1)
+    assert "none of them was sent: topic 'small': record 5 of its batch has 101 bytes" in told
+    log.alter_topic("small", {"max.message.bytes": 1000})
+    produce(given, root, "small", "-p", "0", "--producer-id", "me")
+    assert [each.value for each in records(log, "small")] == given.split(b"\n")
+
+
 #: Sends the process a signal that another thread takes, when the main one waits for the standard input.
 _TAKEN_ELSEWHERE = """
 import signal, sys, threading, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
 from threading import enumerate as all_threads
@@ -25,21 +26,25 @@ from pyspark_commitlog.errors import (
     WriterFencedError,
 )
 from pyspark_commitlog.log.state import WriterRow
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.producers import init_producer, opened
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction, check_remembered
 from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
+from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import Hook, io_error, on_path
 from tests.support.producers import Gate, lost_reply, producer_on, wait_until
-from tests.support.records import append, batch_of
+from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising, several
 
 _JOURNAL = "topics/t/journal/"
 _HOUR_MS = 3_600_000
 #: A watchdog that looks every 20 ms.
 _SHORT = {"request_timeout_ms": 50, "delivery_timeout_ms": 200}
+#: What is sent waits for what is sent after it, until a flush.
+_TOGETHER = {"linger_ms": _HOUR_MS, "delivery_timeout_ms": 2 * _HOUR_MS}
 _CONFIGS = pytest.mark.parametrize("config", [CHUNKS, {"retention.ms": -1}], ids=["chunks", "inline"])
 
 
@@ -522,15 +527,69 @@ def test_a_sequence_needs_an_id(world: World) -> None:
                 act()
 
 
-def test_a_refused_record_uses_up_its_number(world: World) -> None:
+def _another(topic: TopicLog) -> TopicLog:
+    """Return what stands for the topic at a new leader."""
+    return TopicLog(topic.storage, topic.name)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["record", "batch"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_refused_record_ends_a_producer_with_an_id(world: World, before: int, whole: bool) -> None:
+    """Else ``last_sequence`` would pass over it: mended and sent again, it would count as sent."""
     world.create(1, {**CHUNKS, "max.message.bytes": 10})
-    with producer_on(world, producer_id="p") as producer:
-        producer.send("t", b"0", sequence=0)
-        with pytest.raises(InvalidRecordError):
-            producer.send("t", b"x" * 11, sequence=1).result()
-        producer.send("t", b"2", sequence=2)
-    with producer_on(world, producer_id="p") as producer:
-        assert producer.last_sequence("t") == 2
+    values = [b"%d" % number for number in range(before)] + [b"x" * 11, *many(4)]
+
+    def sent(producer: Producer, after: int) -> list[Future[Any]]:
+        if not whole:
+            numbered = list(enumerate(values))[after + 1 :]
+            return [producer.send("t", value, sequence=number) for number, value in numbered]
+        parts = [part for part in (values[:before], values[before : before + 2], values[before + 2 :]) if part]
+        starts = np.cumsum([0, *map(len, parts)]).tolist()
+        return [
+            producer.send_batch("t", batch_of(part), sequence=first) for part, first in zip(parts, starts, strict=False)
+        ]
+
+    with producer_on(world, producer_id="p", **_TOGETHER) as producer:
+        futures = sent(producer, -1)
+        producer.flush()
+        errors = [type(future.exception()) for future in futures]
+        landed = 0 if not before else 1 if whole else before
+        assert errors == [type(None)] * landed + [InvalidRecordError] + [NotSentError] * (len(errors) - landed - 1)
+        with pytest.raises(NotSentError, match=r"max\.message\.bytes is 10.* after its last_sequence"):
+            producer.send("t", b"")
+    values[before] = b"mended"
+    with producer_on(world, producer_id="p", **_TOGETHER) as producer:
+        assert producer.last_sequence("t") == before - 1
+        sent(producer, before - 1)
+    assert world.values() == values
+
+
+def test_what_is_refused_only_now_may_have_landed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staged again at another leader; nobody waits until ``delivery_timeout_ms`` is over."""
+    world.create(1, {"max.message.bytes": 100})
+    monkeypatch.setattr(TopicLog, "at_leader", _another)
+    began = world.clock.monotonic()
+    shrunk = once(lambda: world.log().alter_topic("t", {"max.message.bytes": 1}))
+    with producer_on(world, lost_reply(shrunk)) as producer:
+        future = producer.send("t", b"large")
+        with pytest.raises(OutcomeUnknownError, match=r"may or may not have landed.*max\.message\.bytes is 1\b"):
+            future.result(60)
+    assert world.clock.monotonic() - began < 10
+    assert world.values() == [b"large"]
+
+
+def test_what_landed_at_a_doubtful_try_is_found_where_it_was_placed_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another root leads by now, and what was staged is staged again: a record without a key keeps its partition."""
+    world.create(5)
+    monkeypatch.setattr(TopicLog, "at_leader", _another)
+    with producer_on(world, lost_reply(), **_TOGETHER) as producer:
+        one, two = producer.send("t", b"one"), producer.send_batch("t", batch_of([b"two", b"three"]))
+        producer.flush()
+    assert {one.result().partition: (1, 3)} == two.result().offsets
+    found = {(record.partition, record.offset): record.value for record in read_topic(world.handle())}
+    assert found == {(one.result().partition, offset): value for offset, value in enumerate([b"one", b"two", b"three"])}
 
 
 def test_the_older_of_two_is_fenced(world: World) -> None:

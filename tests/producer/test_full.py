@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     StorageFullError,
 )
-from pyspark_commitlog.producer.batches import Run, SentFuture, Whole, divided
+from pyspark_commitlog.producer.batches import Item, Run, SentFuture, Whole, cut_out, divided
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.testing.faults import FaultyStorage, io_error, on_path
 from tests.support.full import SmallDisk
@@ -171,3 +171,19 @@ def test_a_run_is_divided_by_bytes(sizes: list[int], cut: int) -> None:
     whole = Whole("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture())
     assert divided([whole]) == ([whole], [])
     assert divided([whole, whole]) == ([whole], [whole])
+
+
+def test_a_record_is_cut_out_of_its_run() -> None:
+    run, whole = Run("t", 0.0), Whole("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture())
+    for number in range(3):
+        run.add(b"", None, None, 0, None, SentFuture(), 1, number)
+
+    def numbers(items: list[Item]) -> list[list[int]]:
+        return [each.sequences if isinstance(each, Run) else [] for each in items]
+
+    for row in range(3):
+        before, it, after = cut_out([whole, run, whole], 1, row)
+        assert numbers([it]) == [[row]]
+        assert numbers(before) == [[], *([[0], [0, 1]][row - 1 : row] if row else [])]
+        assert numbers(after) == [*([[1, 2], [2]][row : row + 1]), []]
+    assert cut_out([run, whole], 1, 0) == ([run], whole, [])
