@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.read.schema import chosen
+from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import append, batch_of
 
@@ -57,6 +64,33 @@ class Query:
         return [value for _, _, value in sorted(found)]
 
 
+class Polled:
+    """A reader that is asked again and again, as Spark does in one run, and where each answer ends."""
+
+    def __init__(self, log: CommitLog, **options: object) -> None:
+        asked = {"path": log._storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        given = source_options({name: str(value) for name, value in asked.items()})
+        self._reader = CommitLogStreamReader(lambda path, storage: log, given, chosen(given))
+        self._offset: dict[str, Any] = self._reader.initialOffset()
+
+    def poll(self) -> list[int]:
+        """Return where the next micro-batch ends, by partition."""
+        self._offset = self._reader.latestOffset(self._offset, ReadAllAvailable())
+        return [offset for _, offset in sorted(SourceOffset.from_json(self._offset).offsets.items())]
+
+    def after_a_look(self, happens: Callable[[], None]) -> None:
+        """Have something happen once, when the reader has read how far its topics are."""
+        look = self._reader._awaited
+
+        def awaited(known: Any) -> Any:
+            states = look(known)
+            self._reader._awaited = look  # type: ignore[method-assign]
+            happens()
+            return states
+
+        self._reader._awaited = awaited  # type: ignore[method-assign]
+
+
 def test_it_ends_at_offsets_over_restarts(log: CommitLog) -> None:
     query = Query(log, endingOffsets=json.dumps({TOPIC: {"0": 12, "1": 3}}), maxOffsetsPerTrigger=4)
     assert query.run() == [f"0.{n}" for n in range(10)] + [f"1.{n}" for n in range(3)]
@@ -82,6 +116,23 @@ def test_it_ends_before_a_time_that_is_reached_later(log: CommitLog, times: dict
     more(log, range(10, 20))
     assert query.run() == ["0.10", "0.11"]
     assert query.run() == []
+
+
+def test_a_record_that_comes_while_its_end_is_looked_up_ends_it_where_that_record_is(log: CommitLog) -> None:
+    query = Polled(log, endingTimestamp=112_000)
+    query.after_a_look(lambda: more(log, range(10, 14)))
+    assert query.poll() == [10, 7]
+    assert query.poll() == [12, 7], "offsets 10 and 11 are earlier than the end"
+    assert query.poll() == [12, 7]
+
+
+def test_a_topic_that_is_made_again_has_an_end_of_its_own(log: CommitLog) -> None:
+    query = Polled(log, endingTimestamp=107_000, failOnDataLoss=False)
+    assert query.poll() == [7, 2]
+    log.delete_topic(TOPIC)
+    log.create_topic(TOPIC, 2, {"retention.ms": -1})
+    more(log, range(-5, 10))
+    assert query.poll() == [12, 7]
 
 
 def test_a_query_that_is_beyond_its_end_stays_where_it_is(log: CommitLog) -> None:

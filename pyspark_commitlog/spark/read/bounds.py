@@ -9,7 +9,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Timestamps
-from pyspark_commitlog.spark.read.source_reader import by_offset, check_end
+from pyspark_commitlog.spark.read.source_reader import by_time, check_end
 from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 
@@ -28,6 +28,7 @@ class Bounds:
         check_end(asked)
         self._asked, self._selection, self._topic = asked, selection, topic
         self._known: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str] = {}
         if isinstance(asked, dict):
             self._keep(asked)
 
@@ -59,6 +60,7 @@ class Bounds:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> None:
+        self._forget_former(name, state.topic_id)
         due = [
             partition
             for partition in self._selection.partitions(name, state.partitions)
@@ -66,9 +68,14 @@ class Bounds:
             and place not in self._known
             and starts[place] < ends[place]
         ]
-        offsets = by_offset(self._topic(name), state, asked, due) if due else None
-        if isinstance(offsets, dict):
-            self._keep(offsets)
+        if due:  # kept as they are found, though records were put since ``ends`` were seen: those are to be read, too
+            self._keep({name: by_time(self._topic(name), state, asked, due)})
+
+    def _forget_former(self, name: str, topic_id: str) -> None:
+        """Forget what was looked up of a topic that was made again."""
+        if self._ids.get(name) not in (None, topic_id):
+            self._known = {place: end for place, end in self._known.items() if place.topic != name}
+        self._ids[name] = topic_id
 
     def _keep(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         for name, offsets in ends.items():

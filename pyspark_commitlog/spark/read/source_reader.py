@@ -264,11 +264,25 @@ def by_offset(
 ) -> Offsets | None:
     """Return where to start or end by offset: timestamps are looked up, those of the partitions that are ``taken``.
 
+    No offset is above the high watermark of ``state``, though a record was put there meanwhile: it would be a loss.
+
     Raises:
         OptionError: all records of a partition are earlier, and the strategy is ``error``.
     """
     if not isinstance(asked, Timestamps):
         return asked
+    found = by_time(topic, state, asked, taken)
+    return {topic.name: {at: end if end == LATEST else min(end, state.log_end[at]) for at, end in found.items()}}
+
+
+def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequence[int]) -> dict[int, int]:
+    """Return partition -> offset of the first record that is not earlier, or the latest without one.
+
+    Such a record may be above the high watermark of ``state``: it was put there meanwhile.
+
+    Raises:
+        OptionError: all records of a partition are earlier, and the strategy is ``error``.
+    """
     from pyspark_commitlog.log.read.timestamps import find_time
 
     offsets = {}
@@ -282,8 +296,8 @@ def by_offset(
                 f"{topic.name} partition {partition} has no record at or after timestamp {at} (ms); set the option "
                 "'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end"
             )
-        offsets[partition] = LATEST if record is None else min(record.offset, state.log_end[partition])
-    return {topic.name: offsets}
+        offsets[partition] = LATEST if record is None else record.offset
+    return offsets
 
 
 def resolve(
