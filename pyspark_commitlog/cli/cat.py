@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import select
 import sys
 from collections.abc import Callable, Sequence
@@ -23,13 +24,16 @@ from pyspark_commitlog.cli.shared import (
 )
 from pyspark_commitlog.cli.starts import StartAndStop, parse_partitions, parse_start_and_stop
 from pyspark_commitlog.cli.storage_options import storage_options
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.config import LONG_MAX
+from pyspark_commitlog.errors import CommitFailedError, UsageError
 from pyspark_commitlog.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_commitlog.consumer import Consumer
+
+log = logging.getLogger("pyspark_commitlog.cli")
 
 #: Seconds that one poll waits.
 _WAIT = 1.0
@@ -155,13 +159,14 @@ def _run(root: str, request: _Request) -> None:
         root,
         group_id=request.group,
         auto_offset_reset=reset,
-        enable_auto_commit=False,
+        enable_auto_commit=True,  # before partitions are given up, and at the end; by no time
+        auto_commit_interval_ms=LONG_MAX,
         principal=principal(),
         storage_options=storage_options(),
     ) as consumer:
         ends = _begin(consumer, request)
-        left = request.count
-        while left != 0 and not _is_done(consumer, request, ends):
+        left, owed = request.count, False
+        while left != 0 and (owed or not _is_done(consumer, request, ends)):
             table = consumer.poll_arrow(_WAIT, left, request.columns)
             for batch in table.to_batches():
                 batch = _up_to(batch, ends)
@@ -169,8 +174,22 @@ def _run(root: str, request: _Request) -> None:
                 output.write(request.render(batch))
             output.flush()
             output.check()
-            if table.num_rows and request.group is not None:
-                consumer.commit()
+            owed = request.group is not None and (owed or table.num_rows > 0) and not _commit(consumer, request.group)
+        consumer.close(commit=owed)  # else there may be positions of which nothing was written
+
+
+def _commit(consumer: Consumer, group: str) -> bool:
+    """Commit what was written; return False where members came or went, which the next poll follows."""
+    try:
+        consumer.commit()
+    except CommitFailedError:
+        log.warning(
+            "group %r has moved on: what was written is committed at the next look, and comes again where its "
+            "partitions are another member's by then",
+            group,
+        )
+        return False
+    return True
 
 
 def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:

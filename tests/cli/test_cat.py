@@ -7,12 +7,14 @@ import json
 import random
 import signal
 import subprocess
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
@@ -140,6 +142,11 @@ def test_a_group_goes_on_behind_what_was_written(root: str, log: Log) -> None:
     assert cat(root, "t", "-G", "g", "-e") == b""
 
 
+def test_a_group_has_nothing_of_a_start_from_which_nothing_was_written(root: str, log: Log) -> None:
+    assert cat(root, "t", "-G", "g", "-o", "end", "-e") == b""
+    assert len(cat(root, "t", "-G", "g", "-e").split()) == 10
+
+
 def test_a_group_does_not_go_past_what_could_not_be_written(
     root: str, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +173,76 @@ def test_a_group_does_not_go_past_what_could_not_be_written(
         _run(root, request)
     assert "g" not in log.groups.list() or not any(row.offset for row in log.groups.describe("g").partitions)
     assert len(cat(root, "t", "-G", "g", "-e").split()) == 10
+
+
+class Written:
+    """A standard output that keeps what it takes, and a cat of a group that has something happen before its first commit."""
+
+    def __init__(self, root: str, happens: Callable[[], None], *, count: int | None) -> None:
+        self._root, self._happens, self._count = root, happens, count
+        self._lines: list[str] = []
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Return the lines that were written, sorted."""
+        monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Stdout", lambda: self)
+        columns = ("offset", "partition", "topic", "value")
+        _run(self._root, _Request(["t"], None, StartAndStop(), self._count is None, self._count, "g", columns, _values))
+        return sorted(self._lines)
+
+    def write(self, data: bytes) -> None:
+        self._lines += data.decode().split()
+
+    def flush(self) -> None:
+        pass
+
+    def check(self) -> None:
+        if self._lines:
+            self._happens()
+            self._happens = lambda: None
+
+
+def _values(batch: pa.RecordBatch) -> bytes:
+    return b"\n".join(batch.column("value").to_pylist()) + b"\n"
+
+
+@pytest.mark.parametrize("count", [None, 10], ids=["to the end", "so many records"])
+def test_a_member_that_joins_before_the_commit_ends_nothing(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch, count: int | None
+) -> None:
+    with Consumer(root, "t", group_id="g", enable_auto_commit=False) as other:
+
+        def joins() -> None:
+            while len(log.groups.describe("g").members) < 2:
+                other.poll(0.02)
+
+        assert Written(root, joins, count=count).run(monkeypatch) == [f"{p}-{n}" for p in (0, 1) for n in range(5)]
+    assert [row.offset for row in log.groups.describe("g").partitions] == [5, 5], "what was written is committed"
+
+
+def test_what_a_member_had_that_leaves_before_the_commit_is_read(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, other = Event(), Consumer(root, "t", group_id="g", enable_auto_commit=False)
+
+    def poll() -> None:
+        while not done.is_set():
+            other.poll(0.02)
+
+    def leaves() -> None:
+        done.set()
+        polling.join()
+        other.close()
+
+    polling = Thread(target=poll)
+    polling.start()
+    try:
+        while not other.assignment():
+            done.wait(0.05)
+        lines = Written(root, leaves, count=None).run(monkeypatch)
+    finally:
+        leaves()
+    assert lines == [f"{p}-{n}" for p in (0, 1) for n in range(5)]
+    assert [row.offset for row in log.groups.describe("g").partitions] == [5, 5]
 
 
 def test_a_member_that_gets_no_partition_ends_too(root: str, log: Log) -> None:
