@@ -148,11 +148,26 @@ def test_a_query_that_is_beyond_its_end_stays_where_it_is(log: CommitLog) -> Non
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
-        ("earliest", "'endingOffsets'='earliest' makes no sense"),
-        (json.dumps({TOPIC: {"0": -2}}), "nor -2 in JSON"),
-        (json.dumps({TOPIC: {"2": 5}}), "topic 'orders' has partitions 0 to 1, not 2"),
+        ({"endingOffsets": "earliest"}, "'endingOffsets'='earliest' makes no sense"),
+        ({"endingOffsets": json.dumps({TOPIC: {"0": -2}})}, "nor -2 in JSON"),
+        (
+            {"endingOffsets": json.dumps({TOPIC: {"2": 5}})},
+            "option 'endingOffsets': topic 'orders' has partitions 0 to 1, not 2",
+        ),
+        (
+            {"endingOffsetsByTimestamp": json.dumps({TOPIC: {"2": 5}})},
+            "option 'endingOffsetsByTimestamp': topic 'orders' has partitions 0 to 1, not 2",
+        ),
     ],
+    ids=["earliest", "earliest in JSON", "no partition", "no partition by time"],
 )
-def test_ends_that_can_t_be_are_refused(log: CommitLog, ending: str, told: str) -> None:
+def test_ends_that_can_t_be_are_refused(log: CommitLog, ending: dict[str, object], told: str) -> None:
     with pytest.raises(OptionError, match=told):
-        Query(log, endingOffsets=ending).run()
+        Query(log, **ending).run()
+
+
+@pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_a_batch_names_the_option_that_was_given(log: CommitLog, option: str) -> None:
+    source = DefaultSource({"path": log._storage.url, "subscribe": TOPIC, option: json.dumps({TOPIC: {"2": 5}})})
+    with pytest.raises(OptionError, match=f"option '{option}': topic 'orders' has partitions 0 to 1, not 2"):
+        source.reader(source.schema()).partitions()

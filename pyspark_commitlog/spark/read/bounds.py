@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Timestamps
-from pyspark_commitlog.spark.read.source_reader import by_time, check_end
+from pyspark_commitlog.spark.read.source_reader import by_time, by_timestamp, check_end, check_partitions
 from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 
@@ -29,6 +28,10 @@ class Bounds:
         self._asked, self._selection, self._topic = asked, selection, topic
         self._known: dict[TopicPartition, int] = {}
         self._ids: dict[str, str] = {}
+        times = asked.at if isinstance(asked, Timestamps) else None
+        named = asked if times is None else times
+        self._named: Mapping[str, Mapping[int, int]] = named if isinstance(named, Mapping) else {}
+        self._option = "endingOffsets" if times is None else by_timestamp("endingOffsets")
         if isinstance(asked, dict):
             self._keep(asked)
 
@@ -45,11 +48,12 @@ class Bounds:
         Raises:
             OptionError: a partition that does not exist.
         """
+        for name, named in self._named.items():
+            if name in states:
+                check_partitions(self._option, name, states[name], named)
         if isinstance(self._asked, Timestamps):
             for name, state in states.items():
                 self._look_up(self._asked, name, state, starts, ends)
-        elif isinstance(self._asked, dict):
-            self._check(states)
         return {place: min(end, max(self._known.get(place, end), starts[place])) for place, end in ends.items()}
 
     def _look_up(
@@ -82,12 +86,3 @@ class Bounds:
             for partition, offset in offsets.items():
                 if offset != LATEST:
                     self._known[TopicPartition(name, partition)] = offset
-
-    def _check(self, states: Mapping[str, TopicState]) -> None:
-        for name, partition in self._known:
-            state = states.get(name)
-            if state is not None and partition >= state.partitions:
-                raise OptionError(
-                    f"option 'endingOffsets': topic {name!r} has partitions 0 to {state.partitions - 1}, "
-                    f"not {partition}"
-                )

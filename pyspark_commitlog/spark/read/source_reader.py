@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -191,6 +191,8 @@ class SourceReader:
     ) -> dict[TopicPartition, int]:
         """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
         named = asked.topics if isinstance(asked, Timestamps) else set(asked if isinstance(asked, dict) else ())
+        if isinstance(asked, Timestamps):  # one for all names nothing that may be wrong
+            option = by_timestamp(option)
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
         offsets: dict[TopicPartition, int] = {}
@@ -259,6 +261,24 @@ def check_end(asked: Offsets | Timestamps | None) -> None:
         raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
 
 
+def by_timestamp(option: str) -> str:
+    """Return the option that gives timestamps, partition by partition, in place of the offsets of ``option``."""
+    return f"{option}ByTimestamp"
+
+
+def check_partitions(option: str, name: str, state: TopicState, partitions: Iterable[int]) -> None:
+    """Refuse partitions that a topic does not have.
+
+    Raises:
+        OptionError: names the first of them.
+    """
+    for partition in partitions:
+        if partition >= state.partitions:
+            raise OptionError(
+                f"option {option!r}: topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}"
+            )
+
+
 def by_offset(
     topic: TopicLog, state: TopicState, asked: Offsets | Timestamps | None, taken: Sequence[int]
 ) -> Offsets | None:
@@ -317,11 +337,7 @@ def resolve(
         wanted = asked.get(name, {})
     elif asked is not None:
         fallback = asked
-    for partition in wanted:
-        if partition >= state.partitions:
-            raise OptionError(
-                f"option {option!r}: topic {name!r} has partitions 0 to {state.partitions - 1}, not {partition}"
-            )
+    check_partitions(option, name, state, wanted)
     resolved = []
     for partition, (low, high) in enumerate(zip(state.log_start, state.log_end, strict=True)):
         offset = wanted.get(partition, fallback)
