@@ -59,7 +59,9 @@ def test_a_table_and_text_of_what_was_taken(root: str, log: CommitLog) -> None:
             {"endOffset": offset, "latestOffset": offset.replace("1}", "1234}"), "numInputRows": 1}]}
     )  # fmt: skip
     assert listener.to_dict()["<reports>"]["lag"] == 1233
-    assert 'commitlog_query_lag{query="<reports>",topic="orders",partition="0"} 1233' in listener.prometheus()
+    assert (
+        'commitlog_query_lag{query="<reports>",source="0",topic="orders",partition="0"} 1233' in listener.prometheus()
+    )
     shown = listener._repr_html_()
     assert "&lt;reports&gt;" in shown
     assert "<td>1,233</td>" in shown
@@ -81,7 +83,7 @@ def test_prometheus_keeps_queries_that_have_ended_the_newest_of_them() -> None:
     assert listener.lags() == []
     told = listener.prometheus()
     assert 'commitlog_query_active{query="q101"} 0' in told
-    assert 'commitlog_query_offset{query="q101",topic="orders",partition="0"} 250' in told
+    assert 'commitlog_query_offset{query="q101",source="0",topic="orders",partition="0"} 250' in told
     assert told.count("commitlog_query_active{") == 100
     listener.take({**report('{"0": 251}', '{"0": 251}'), "id": "101", "name": "q101"})
     assert 'commitlog_query_active{query="q101"} 1' in listener.prometheus()

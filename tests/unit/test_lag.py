@@ -73,15 +73,15 @@ def test_prometheus_text() -> None:
         "# TYPE commitlog_query_processed_rows_per_second gauge",
         'commitlog_query_processed_rows_per_second{query="a \\"b\\""} 14.0',
         "# TYPE commitlog_query_offset gauge",
-        'commitlog_query_offset{query="a \\"b\\"",topic="t",partition="0"} 42',
-        'commitlog_query_offset{query="a \\"b\\"",topic="t",partition="1"} 4',
+        'commitlog_query_offset{query="a \\"b\\"",source="0",topic="t",partition="0"} 42',
+        'commitlog_query_offset{query="a \\"b\\"",source="0",topic="t",partition="1"} 4',
         "# TYPE commitlog_query_lag gauge",
-        'commitlog_query_lag{query="a \\"b\\"",topic="t",partition="0"} 8',
-        'commitlog_query_lag{query="a \\"b\\"",topic="t",partition="1"} 0',
+        'commitlog_query_lag{query="a \\"b\\"",source="0",topic="t",partition="0"} 8',
+        'commitlog_query_lag{query="a \\"b\\"",source="0",topic="t",partition="1"} 0',
         "# TYPE commitlog_query_behind_bytes gauge",
-        'commitlog_query_behind_bytes{query="a \\"b\\"",topic="t",partition="0"} 900',
+        'commitlog_query_behind_bytes{query="a \\"b\\"",source="0",topic="t",partition="0"} 900',
         "# TYPE commitlog_query_behind_seconds gauge",
-        'commitlog_query_behind_seconds{query="a \\"b\\"",topic="t",partition="0"} 1.5',
+        'commitlog_query_behind_seconds{query="a \\"b\\"",source="0",topic="t",partition="0"} 1.5',
     ]
     assert prometheus([]) == ""
 
@@ -92,13 +92,28 @@ def test_of_queries_with_one_name_prometheus_has_the_one_that_runs_or_ended_last
 
     told = prometheus([query("a", 3)], [query("a", 1), query("b", 4), query("b", 5)])
     rows = [line for line in told.splitlines() if line.startswith(("commitlog_query_active", "commitlog_query_offset"))]
-    place = 'topic="t",partition="0"'
+    place = 'source="0",topic="t",partition="0"'
     assert sorted(rows) == [
         'commitlog_query_active{query="a"} 1',
         'commitlog_query_active{query="b"} 0',
         f'commitlog_query_offset{{query="a",{place}}} 3',
         f'commitlog_query_offset{{query="b",{place}}} 5',
     ]
+
+
+def test_two_sources_of_one_topic_have_series_of_their_own() -> None:
+    """Prometheus refuses a text with two samples of one name and the same labels."""
+    rate = {"description": "RateStream", "endOffset": "5", "latestOffset": None, "numInputRows": 1}
+    both = [source({"0": 1, "1": 4}, {"0": 2, "1": 4}), source({"0": 2, "1": 4}, {"0": 2, "1": 4})]
+    found = lag_of(progress(both[0], rate, both[1]))
+    assert found is not None
+    rows = [line.rsplit(" ", 1) for line in prometheus([found]).splitlines() if not line.startswith("#")]
+    assert len({series for series, _ in rows}) == len(rows)
+    lags = {series: value for series, value in rows if series.startswith("commitlog_query_lag") and value == "1"}
+    assert lags == {'commitlog_query_lag{query="reports",source="0",topic="t",partition="0"}': "1"}
+    assert [(row["source"], row["partition"], row["offset"]) for row in found.to_dict()["partitions"]] == [
+        (0, 0, 1), (2, 0, 2), (0, 1, 4), (2, 1, 4),
+    ]  # fmt: skip
 
 
 def test_a_query_without_a_name_is_shown_by_its_topics() -> None:

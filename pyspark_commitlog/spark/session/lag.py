@@ -30,7 +30,8 @@ class PartitionLag:
     """Where a query is in a partition: the next offset that it reads, the high watermark, and what lies between.
 
     ``behind_bytes`` are the stored bytes that it has not read, ``behind_ms`` the age of the first such record: 0 where
-    there is none, None where nobody looked.
+    there is none, None where nobody looked. ``source`` is the number of the source that reads it, among all of the
+    query's, as in its checkpoint: several may read one topic.
     """
 
     topic: str
@@ -39,6 +40,7 @@ class PartitionLag:
     high_watermark: int
     behind_bytes: int | None = None
     behind_ms: int | None = None
+    source: int = 0
 
     @property
     def lag(self) -> int:
@@ -92,6 +94,7 @@ class QueryLag:
             "lag": self.lag,
             "partitions": [
                 {
+                    "source": partition.source,
                     "topic": partition.topic,
                     "partition": partition.partition,
                     "offset": partition.offset,
@@ -107,18 +110,18 @@ class QueryLag:
 
 def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
     """Return the lag in a ``StreamingQueryProgress``, as JSON; None where no source of the query is a commit log."""
-    sources = [source for source in progress["sources"] if _is_ours(source)]
+    sources = {number: source for number, source in enumerate(progress["sources"]) if _is_ours(source)}
     if not sources:
         return None
-    partitions = tuple(sorted(_partitions(sources), key=lambda partition: (partition.topic, partition.partition)))
+    partitions = tuple(sorted(_partitions(sources), key=lambda each: (each.topic, each.partition, each.source)))
     name, topics = progress.get("name"), ", ".join(dict.fromkeys(partition.topic for partition in partitions))
     return QueryLag(
         query=name or progress["id"],
         batch=progress["batchId"],
         at=progress["timestamp"],
-        rows=sum(source["numInputRows"] for source in sources),
-        input_rate=sum(_number(source.get("inputRowsPerSecond")) for source in sources),
-        process_rate=sum(_number(source.get("processedRowsPerSecond")) for source in sources),
+        rows=sum(source["numInputRows"] for source in sources.values()),
+        input_rate=sum(_number(source.get("inputRowsPerSecond")) for source in sources.values()),
+        process_rate=sum(_number(source.get("processedRowsPerSecond")) for source in sources.values()),
         partitions=partitions,
         title=name or f"{topics} ({progress['id'][:_ID_SHOWN]})",
     )
@@ -140,12 +143,13 @@ def _offset(offset: object) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _partitions(sources: Iterable[Mapping[str, Any]]) -> Iterable[PartitionLag]:
-    for source in sources:
+def _partitions(sources: Mapping[int, Mapping[str, Any]]) -> Iterable[PartitionLag]:
+    for number, source in sources.items():
         end, latest = _offset(source["endOffset"]) or {}, _offset(source.get("latestOffset")) or {}
         high = SourceOffset.from_json(latest, _PROGRESS).offsets if latest else {}
         for place, offset in SourceOffset.from_json(end, _PROGRESS).offsets.items():
-            yield PartitionLag(place.topic, place.partition, offset, max(offset, high.get(place, offset)))
+            most = max(offset, high.get(place, offset))
+            yield PartitionLag(place.topic, place.partition, offset, most, source=number)
 
 
 def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
@@ -163,7 +167,8 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
         rows["commitlog_query_input_rows_per_second"].append(f"{{{own}}} {query.input_rate}")
         rows["commitlog_query_processed_rows_per_second"].append(f"{{{own}}} {query.process_rate}")
         for partition in query.partitions:
-            labels = f'{{{own},topic="{partition.topic}",partition="{partition.partition}"}}'
+            of = f'source="{partition.source}",topic="{partition.topic}",partition="{partition.partition}"'
+            labels = f"{{{own},{of}}}"
             rows["commitlog_query_offset"].append(f"{labels} {partition.offset}")
             rows["commitlog_query_lag"].append(f"{labels} {partition.lag}")
             if partition.behind_bytes is not None:
