@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_commitlog.errors import CorruptionError, StorageError
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from pyspark_commitlog.format.paths import parse_object
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, Replacement, compact, work_here
@@ -215,6 +215,9 @@ def test_a_compactor_that_dies_leaves_the_pieces_it_published_and_nothing_is_tak
     assert own(unlocked) != before, "one piece is published"
     assert read(unlocked) == [(1, b"b", b"1"), (2, b"a", None), (3, b"end", b"1")]
     verify(unlocked.handle())
+    assert view(unlocked, end=3) == [b"b"]
+    with pytest.raises(OffsetOutOfRangeError, match="compaction has come to offset 3, beyond the end of this view, 2"):
+        view(unlocked, end=2)  # a=1 was its newest record of the key
     put(unlocked, b"end=2")
     unlocked.clock.advance(1)
     assert len(run(unlocked)) == 1
@@ -223,6 +226,11 @@ def test_a_compactor_that_dies_leaves_the_pieces_it_published_and_nothing_is_tak
     assert len(run(unlocked)) == 1
     assert [key for _, key, _ in read(unlocked)] == [b"b", b"end", b"end"]
     verify(unlocked.handle())
+
+
+def view(world: ObjectWorld, end: int) -> list[object]:
+    """Return the keys of the table as it was then."""
+    return world.log().to_arrow("t", ["key"], view="latest", end={0: end}).column(0).to_pylist()
 
 
 def foreign(world: ObjectWorld, old: Sealed) -> None:

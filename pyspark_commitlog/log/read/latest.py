@@ -158,12 +158,12 @@ def _rows(
 
 
 def _check_cleaned(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Refuse a read during which compaction took keys from after the range into account."""
+    """Refuse a range that compaction took keys from after it into account for, also in a round that is not finished."""
     _, settled = topic.settled(wanted.topic_id)
-    cleaned = settled.partition(wanted.partition).cleaned
-    if cleaned > wanted.end:
+    seen = settled.partition(wanted.partition).seen
+    if seen > wanted.end:
         raise OffsetOutOfRangeError(
-            f"topic {topic.name!r} partition {wanted.partition}: compaction has come to offset {cleaned}, beyond the "
+            f"topic {topic.name!r} partition {wanted.partition}: compaction has come to offset {seen}, beyond the "
             f"end of this view, {wanted.end}: records that were the newest of their keys then may be gone. Run the "
             "read again; a view of an earlier end can't be had of what is compacted"
         )
