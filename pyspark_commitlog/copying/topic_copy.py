@@ -25,7 +25,13 @@ from pyspark_commitlog.copying.decision import (
     starts,
 )
 from pyspark_commitlog.copying.staging import Stage, noted_pieces, remove_notes
-from pyspark_commitlog.errors import CommitLogError, ConflictError, LogTruncationError, OffsetOutOfRangeError
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    ConflictError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    missing,
+)
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.index import IndexState
@@ -130,10 +136,12 @@ class _Round:
         self._from.forget_defaults()
         self._to.forget_defaults()
         while True:
-            _, state = self._from.newest_durable()
+            newest, state = self._from.newest_durable()
             try:
                 rows = every_writer(self._from.snapshot(state), state.writers)
-            except FileNotFoundError:  # its snapshot was collected: there is a newer entry
+            except FileNotFoundError as error:  # its snapshot was collected: there is a newer entry
+                if self._from.newest()[0] == newest:
+                    raise missing(error) from error
                 continue
             stored = self._from.config(state)
             own = self._to.config(TopicState("", False, {}, (0,), (0,), 0))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from pyspark_commitlog.errors import StaleBatchError, TopicChangedError, WriterFencedError
+from pyspark_commitlog.errors import CorruptionError, StaleBatchError, TopicChangedError, WriterFencedError
 from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.log.write.writers import WRITER_ROWS, ProducerBatch, Transaction
 from tests.copying.conftest import Pair
 from tests.support.records import append, batch_of
 
@@ -58,6 +60,23 @@ def test_many_writers_go_to_a_table_beside_the_entry(pair: Pair) -> None:
     for number in (0, 64, 149):
         assert append(pair.there.handle(), batch_of([b"v"]), writer=Transaction(f"app-{number}", 1)).skipped
     assert pair.states()[1].is_copy, "nothing was put"
+
+
+def test_a_table_of_writers_that_is_lost_is_named_and_not_looked_for_for_ever(locals_: Pair) -> None:
+    """The newest entry names it: there is no newer one to look at."""
+    for number in range(WRITER_ROWS + 1):
+        append(locals_.source.handle(), batch_of([b"v"]), writer=Transaction(f"app-{number}", 1))
+    (lost,) = locals_.source.files(".writers")
+    (locals_.source.path / lost).unlink()
+    looks = 0
+
+    def looked(operation: str, path: str, moment: str) -> None:
+        nonlocal looks
+        looks += (operation, path, moment) == ("read", lost, "before")
+        assert looks < 10
+
+    with pytest.raises(CorruptionError, match=f"{re.escape(lost)} is missing: restore it from a copy"):
+        locals_.copy(from_hook=looked)
 
 
 def test_a_writer_of_a_former_topic_is_refused_at_the_copy_too(pair: Pair) -> None:
