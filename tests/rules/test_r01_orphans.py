@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import on_path
+from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once
 
@@ -167,6 +169,39 @@ def test_side_files_of_a_busy_topic_do_not_pile_up(world: World, monkeypatch: py
     assert len(world.files(".extents")) <= 2
     assert len(world.files(".chunks")) <= 2
     assert world.values() == [b"v"] * 48
+
+
+@pytest.mark.parametrize("kind", [World, ObjectWorld], ids=["local", "object"])
+def test_a_lost_table_keeps_the_chunks_that_it_may_name_from_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[World]
+) -> None:
+    """R1: while an entry that is not settled is there, its table may be restored from a copy; then it is needed."""
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 20)
+    world = kind(tmp_path / "root")
+    topic = world.create()
+    for value in (b"a", b"b", b"c"):
+        append(topic, batch_of([value]))
+    topic_id, chunks = topic.newest()[1].topic_id, set(world.files("/staged/"))
+    lost = world.path / world.files(".chunks")[1]
+    table = lost.read_bytes()
+    lost.unlink()
+    stage(topic, batch_of([b"of nobody"]))
+    (orphan,) = set(world.files("/staged/")) - chunks
+    for value in (b"d", b"e"):
+        world.clock.advance(RETENTION_MS)
+        append(topic, batch_of([value]))
+        world.clock.advance(RETENTION_MS)
+        assert sweep(world.handle(), topic_id) == 0
+    assert chunks <= set(world.files("/staged/"))
+    lost.write_bytes(table)
+    assert world.values() == [b"a", b"b", b"c", b"d", b"e"]
+    settle(topic, topic_id)
+    lost.unlink()
+    append(topic, batch_of([b"f"]))
+    world.clock.advance(RETENTION_MS)
+    sweep(world.handle(), topic_id)
+    assert orphan not in world.files("/staged/")
+    assert world.values() == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
 def test_temporary_files_of_killed_writers_go_when_they_are_old(world: World) -> None:

@@ -426,13 +426,26 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
         return 0
     entries = read_retained(topic.journal)
     _, settled = topic.settled(state.topic_id)
-    if linked_from(entries) > max(settled.oldest_unsettled, state.created + 1):
-        return 0  # an entry is lost: what it named is no orphan while it may be restored
-    named = {chunk.name for stored in entries for chunk in _chunks(topic, stored)}
+    needed = max(settled.oldest_unsettled, state.created + 1)
+    named = None if linked_from(entries) > needed else _named_chunks(topic, entries, needed)
+    if named is None:
+        return 0  # an entry, or its table, is lost: what it named is no orphan while it may be restored
     orphans = [name for name in below if name not in named]
     for name in orphans:
         topic.storage.delete(paths.chunk(name))
     return len(orphans)
+
+
+def _named_chunks(topic: TopicLog, entries: Sequence[Stored], needed: int) -> set[str] | None:
+    """Return the chunks that entries name; None where that is not known of one from ``needed`` on."""
+    named = set[str]()
+    for stored in entries:
+        try:
+            named.update(chunk.name for chunk in topic.chunks(stored.entry))
+        except FileNotFoundError:
+            if stored.sequence >= needed:  # if it was settled and collected meanwhile, the next sweep goes on
+                return None
+    return named
 
 
 def former_incarnations(newest: Stored, state: TopicState) -> tuple[tuple[str, int], ...]:
