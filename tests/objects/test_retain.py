@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.segment_object import Footer, Part, Slice
 from pyspark_commitlog.log.maintain.retention import delete_records, retain
@@ -15,7 +17,7 @@ from pyspark_commitlog.log.objects.retain import LetGo, plan_let_go
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Place, Sealed, Shared
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.ghosts import settled
+from tests.support.ghosts import cleaned, settled
 from tests.support.objects import LATER_MS, ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
@@ -220,3 +222,40 @@ def test_records_that_are_too_old_go(unlocked: ObjectWorld) -> None:
     unlocked.clock.advance(LATER_MS)
     assert unlocked.maintain().collected.segments == 1, "with an entry that changes nothing on top"
     assert unlocked.objects() == []
+
+
+def test_a_damaged_manifest_of_a_busy_topic_is_told(unlocked: ObjectWorld) -> None:
+    """Whoever looks again at it whenever there is a newer settle entry goes round for ever."""
+    topic = settled(unlocked, 3)
+    split(topic, 1)
+    (path,) = unlocked.files("/manifests/")
+    (unlocked.path / path).write_bytes(b"[]")
+    looks = 0
+
+    def busy(operation: str, read: str, moment: str) -> None:
+        nonlocal looks
+        if (operation, read, moment) == ("read", path, "after"):
+            looks += 1
+            unlocked.idle(topic)
+            if looks > 5:
+                pytest.fail("it goes round")
+
+    with pytest.raises(CorruptionError, match=re.escape(path)):
+        retain(unlocked.handle(busy), topic_id(topic))
+    assert looks == 2
+
+
+def test_a_manifest_that_is_collected_meanwhile_is_no_damage(unlocked: ObjectWorld) -> None:
+    topic = settled(unlocked, 4)
+    split(topic, 1)
+    (path,) = unlocked.files("/manifests/")
+
+    def others() -> None:
+        split(topic, 1)
+        unlocked.clock.advance(LATER_MS)
+        unlocked.idle(topic, 2)
+        unlocked.clock.advance(LATER_MS)
+        cleaned(unlocked)
+        assert path not in unlocked.files("/manifests/")
+
+    assert retain(unlocked.handle(on_path(path, "read", once(others))), topic_id(topic)).segments == 0

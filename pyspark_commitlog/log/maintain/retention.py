@@ -6,7 +6,7 @@ when no retained settle entry names them any more (rule R13), so a reader that i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -157,23 +157,19 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
             return Retained({})
         _, before = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        sealed, failures = _all_sealed(topic, settled)
+        sealed, failures = _all_sealed(topic, settled, range(len(settled.partitions)))
         _raise_log_start(topic, topic_id, settled, sealed)
         _, state = topic.newest_durable(topic_id, fresh=True)
         segments = _let_go(topic, state, base, settled, sealed)
         if not segments and _keeps_files(topic, state, base, settled, sealed):
             topic.publish(base, settled)
-    return _retained(topic, before, state, segments, failures)
+    return _retained(topic, before, state, segments, list(failures.values()))
 
 
 def _retain_unlocked(topic: TopicLog, topic_id: str) -> Retained:
     """Do as ``retain`` where there is no lock: what goes is planned from the log start offsets, on every attempt."""
     _, before = topic.newest(topic_id)
-    base, settled = topic.settled(topic_id)
-    sealed, failures = _all_sealed(topic, settled)
-    while failures and topic.settled(topic_id)[0] is not base:  # some of it may be collected by now
-        base, settled = topic.settled(topic_id)
-        sealed, failures = _all_sealed(topic, settled)
+    settled, sealed, failures = _sealed_now(topic, topic_id)
     _raise_log_start(topic, topic_id, settled, sealed)
     segments = let_go(topic, topic_id)
     return _retained(topic, before, topic.newest_durable(topic_id)[1], segments, failures)
@@ -188,15 +184,36 @@ def _retained(
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
 
-def _all_sealed(topic: TopicLog, settled: SettleState) -> tuple[dict[int, Sequence[Sealed]], list[Exception]]:
-    """Return the sealed segments of each partition whose manifest can be read, and why the others can't."""
+def _sealed_now(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict[int, Sequence[Sealed]], Sequence[Exception]]:
+    """Return the newest state, and of each partition what ``_all_sealed`` does; without what is merely collected.
+
+    What can't be read may be collected by now: of those partitions a newer entry is looked at. It names what is
+    damaged still, so a failure that is met again stands; a busy topic has a newer entry each time.
+    """
+    base, settled = topic.settled(topic_id)
+    sealed, failures = _all_sealed(topic, settled, range(len(settled.partitions)))
+    met, again = set[str](), set(failures)
+    while again and topic.settled(topic_id)[0] is not base:
+        met |= {str(error) for error in failures.values()}
+        base, settled = topic.settled(topic_id)
+        found, left = _all_sealed(topic, settled, again)
+        sealed |= found
+        failures = {p: error for p, error in failures.items() if p not in again} | left
+        again = {p for p, error in left.items() if str(error) not in met}
+    return settled, sealed, list(failures.values())
+
+
+def _all_sealed(
+    topic: TopicLog, settled: SettleState, partitions: Iterable[int]
+) -> tuple[dict[int, Sequence[Sealed]], dict[int, Exception]]:
+    """Return the sealed segments of each of these partitions whose manifest can be read, and why the others can't."""
     sealed: dict[int, Sequence[Sealed]] = {}
-    failures: list[Exception] = []
-    for partition in range(len(settled.partitions)):
+    failures: dict[int, Exception] = {}
+    for partition in partitions:
         try:
             sealed[partition] = topic.sealed(settled, partition)
         except Exception as error:  # noqa: BLE001 raised by the caller: no partition stops the others
-            failures.append(as_reported(error))
+            failures[partition] = as_reported(error)
     return sealed, failures
 
 
