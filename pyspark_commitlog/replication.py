@@ -509,11 +509,7 @@ class ReplicatedRoot(MetadataRoots):
         self._access.check(Operation.ADMIN, ALL)
         together = Roots.of(self._storage)
         together.compare(again=True)
-        ids, by = [self._root_named(each) for each in roots], None if to is None else self._root_named(to)
-        deciding = [address.id for address in together.listed().metadata]
-        for root in ids:
-            if root in deciding:
-                raise UsageError(f"root {root} decides what comes next: it can't be taken out")
+        ids, by = self._that_may_go(roots), None if to is None else self._root_named(to)
         for root in ids:
             for order, segments in self._orders():
                 self._take_out(order, segments, root, by)
@@ -524,9 +520,26 @@ class ReplicatedRoot(MetadataRoots):
         """Have another root, or an empty place, take all replicas of a root, which is taken out; see those two."""
         self._check_root()
         self._check_several()
-        if all(self._storage.peer(to).url != address.url for address in Roots.of(self._storage).listed().data):
+        self._access.check(Operation.ADMIN, ALL)
+        together = Roots.of(self._storage)
+        together.compare(again=True)
+        self._that_may_go([root])  # else a place would be added, and what then raises says that nothing was changed
+        if all(self._storage.peer(to).url != address.url for address in together.listed().data):
             self.add_replicas([to])
         return self.remove_replicas([root], to=to)
+
+    def _that_may_go(self, roots: Sequence[str]) -> list[str]:
+        """Return the ids of roots that are to be taken out.
+
+        Raises:
+            UsageError: one holds no data of this log, or decides.
+        """
+        ids = [self._root_named(each) for each in roots]
+        deciding = Roots.of(self._storage).listed().deciding()
+        for root in ids:
+            if root in deciding:
+                raise UsageError(f"root {root} decides what comes next: it can't be taken out")
+        return ids
 
     def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
         """Return what decides each topic, and each group, that is there; with the segments of topics."""

@@ -214,6 +214,20 @@ def test_a_root_is_moved_to_an_empty_place(fast_path: Path) -> None:
     assert roots.values("c") == [b"0", b"1"]
 
 
+@pytest.mark.parametrize(("root", "why"), [("a", "decides"), ("x", "none of the roots")])
+def test_a_move_that_is_refused_has_added_nothing(fast_path: Path, root: str, why: str) -> None:
+    roots = alone(fast_path)
+    add(roots, "b")
+    roots.log("a").set_replication_factor("t", 2)
+    commit_offset(roots, 1)
+    before, number = roots.log("a").replicas(), roots.order().places.newest().sequence
+    with pytest.raises(UsageError, match=why):
+        roots.log("a").move_replicas(str(fast_path / root), str(fast_path / "c"))
+    assert roots.log("a").replicas() == before
+    assert roots.order().places.newest().sequence == number
+    assert not (fast_path / "c").exists()
+
+
 def test_a_root_that_is_lost_is_taken_out_before_another_is_added(fast_path: Path) -> None:
     roots = alone(fast_path)
     add(roots, "b")
