@@ -225,6 +225,7 @@ class Delivery:
             return
         if topic is not self._topic:
             self._topic, bundle.staged = topic, None
+            self._settler = self._settler.moved(topic.storage)
 
     def _bundle(self, items: list[Item], error: Exception | None = None) -> _Bundle:
         since = items[0].since if items else 0.0

@@ -48,6 +48,17 @@ class Settler:
         self._bytes += size_bytes
         self._ask(LOOK_SECONDS if self._bytes < LOOK_BYTES else 0.0)
 
+    def moved(self, storage: Storage) -> Settler:
+        """Return what settles where the topic's leader is from now on; what is due is looked at there alone.
+
+        A run that is under way ends at the root where it began, with a handle of its own.
+        """
+        moved, topic_id = Settler(storage, self._name), self._topic_id
+        self._topic_id = None
+        if topic_id is not None:
+            moved.committed(topic_id, self._bytes)
+        return moved
+
     def _ask(self, seconds: float) -> None:
         with suppress(RuntimeError):  # no thread for it: the next commit asks again
             self._pool.schedule(self, seconds)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pyspark_commitlog.log.settling.run import Budget, Rests
 from pyspark_commitlog.log.settling.waiting import Due
+from pyspark_commitlog.producer import settler as settling
 from pyspark_commitlog.producer.settler import LOOK_BYTES, LOOK_SECONDS, Settler
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.clock import ManualClock
@@ -59,6 +61,24 @@ def test_it_is_looked_before_the_producer_closes(settler: tuple[Settler, Asked])
     made.committed("id", 1)
     made.join(1)
     assert asked.seconds == [LOOK_SECONDS, 0.0]
+
+
+def test_what_was_to_be_looked_at_is_looked_at_where_the_leader_is_now(
+    settler: tuple[Settler, Asked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = settler
+    asked = Asked()
+    monkeypatch.setattr(settling, "of_process", lambda: SimpleNamespace(settlers=asked))
+    monkeypatch.setattr(settling, "settle_after_commit", lambda topic, topic_id, _: looked.append(topic.storage.url))
+    looked, places = list[str](), [LocalStorage(tmp_path / name) for name in "bc"]
+    at_c = made.moved(places[0]).moved(places[1])
+    assert asked.seconds == [], "nothing was committed"
+    made.committed("id", 1)
+    at_b = made.moved(places[0])
+    assert asked.seconds == [LOOK_SECONDS]
+    for each in (made, at_b, at_c):
+        each.run()
+    assert looked == [places[0].url]
 
 
 def test_a_run_rests_beside_commits_for_half_the_time_in_which_they_came() -> None:

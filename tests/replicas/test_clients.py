@@ -110,3 +110,20 @@ def test_a_producer_with_acks_1_goes_on_after_an_election_lost_what_it_had_sent(
             producer.send("t", b"2").result(30)
         producer.send("t", b"3").result(30)
     assert [record.value for record in CommitLog(str(places[1])).read("t", 0, 0, 10)] == [b"1", b"3"]
+
+
+def test_a_producer_settles_at_the_leader_that_follows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was under way at the root that is lost may fail once."""
+    places = [str(tmp_path / name) for name in "abc"]
+    log = CommitLog.create_root(places, [str(tmp_path / "m")])
+    log.create_topic("t", 1, {"settle.entries": 2})
+    with Producer(",".join(places), linger_ms=0) as producer:
+        producer.send("t", b"0").result(30)
+        os.rename(places[0], tmp_path / "away")
+        for number in range(1, 10):
+            producer.send("t", b"%d" % number).result(30)
+            assert producer.flush() == 0
+    at_b = TopicLog(CommitLog(places[1]).topic("t").storage, "t")
+    assert at_b.storage.url == places[1]
+    assert at_b.settled(at_b.newest()[1].topic_id)[1].partition(0).end_offset > 7
+    assert sum("settling failed" in record.message for record in caplog.records) <= 1
