@@ -123,7 +123,9 @@ def _replica(
 def _shown(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
     """Return the newest entry at a root, and the one at the high watermark that it states."""
     for _ in range(_TRIES):
-        if head is None or (until := visible(state_of(head.entry))) >= head.sequence:
+        if head is None or not head.entry.features:  # of when the unit was on one root: all of it was seen there
+            return head, head
+        if (until := visible(state_of(head.entry))) >= head.sequence:
             return head, head
         try:
             return head, replica.journal.read(until)

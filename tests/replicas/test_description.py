@@ -10,6 +10,9 @@ import pytest
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, OffsetOutOfRangeError, ReplicaNotAvailableError
 from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription
+from pyspark_commitlog.replicas.joining import add_replicas
+from pyspark_commitlog.replicas.learning import learn
+from tests.support.growing import add, alone
 from tests.support.replicas import Replicated
 
 
@@ -79,6 +82,21 @@ def test_the_lag_of_a_replica_is_in_entries_bytes_and_time(roots: Replicated) ->
     entries = sorted((roots.path / "m/topics/t/journal").iterdir())[-2:]
     assert behind.bytes_behind == chunks - there + sum(path.stat().st_size for path in entries)
     assert behind.ms_behind == 7000
+
+
+def test_a_root_that_learns_what_was_before_replicas_answers_and_lags(tmp_path: Path) -> None:
+    """It has learned the first entries alone: none of those says that there are replicas."""
+    roots = alone(tmp_path)
+    add(roots, "b")
+    roots.names = "ab"
+    order = roots.order()
+    add_replicas(order, [roots.id_of("b")])
+    places = order.places
+    before = places.decider().journal.read(2)
+    assert learn(places.decider(), places.at(roots.id_of("b")), places.unit, places.staged_at(), before) == 2
+    lags = rows(roots)["b"]
+    assert lags.fault is None
+    assert (lags.high_watermarks, lags.log_end_offsets, lags.entries_behind) == ((1,), (1,), 2)
 
 
 def test_roles_follow_an_election_and_a_root_that_is_gone(roots: Replicated) -> None:
