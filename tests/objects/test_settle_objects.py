@@ -11,7 +11,8 @@ from pyspark_commitlog.log.maintain.settle import settle, settle_on
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import OutputFile
+from pyspark_commitlog.storage import OutputFile, own_writes
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
@@ -186,3 +187,45 @@ def test_what_a_run_finds_damaged_is_not_tried_twice(unlocked: ObjectWorld) -> N
     cut_short(unlocked)
     done = settle_on(unlocked.handle(), topic_id(topic))
     assert (done.sequence, done.records, len(done.failures)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "operation"), [(".chunk", "map"), (f"/journal/{2:020}", "fetch")], ids=["chunks", "entries"]
+)
+def test_who_sleeps_past_the_delay_reports_no_damage(unlocked: ObjectWorld, part: str, operation: str) -> None:
+    """What another has settled meanwhile is collected, chunks and entries: it is not lost, and commits go on."""
+    topic = unlocked.create(1, CHUNKS)
+    for value in (b"a", b"b", b"c", b"d"):
+        append(topic, batch_of([value]))
+    own_writes.forget_all()  # another process has to read them
+
+    def other() -> None:
+        unlocked.collect_all()
+        assert len(unlocked.files(".chunk")) < 4
+        assert 2 not in unlocked.entries()
+
+    done = settle_on(unlocked.handle(on_path(part, operation, other)), topic_id(topic))
+    assert unlocked.settled().damaged == ()
+    assert (done.records, done.failures) == (0, ())
+    append(unlocked.handle(), batch_of([b"e"]))
+    assert unlocked.values() == [b"a", b"b", b"c", b"d", b"e"]
+    verify(unlocked.handle())
+
+
+@pytest.mark.parametrize(("part", "operation"), [(".chunk", "map"), ("/settle/", "put_if_absent")], ids=["read", "put"])
+def test_what_is_voided_meanwhile_is_not_reported_as_damage(unlocked: ObjectWorld, part: str, operation: str) -> None:
+    """Else commits would be refused because of it, though nothing is left to be voided."""
+    topic = unlocked.create(1, CHUNKS)
+    append(topic, batch_of([b"a"]))
+    (chunk,) = unlocked.files(".chunk")
+    (unlocked.path / chunk).unlink()
+
+    def other() -> None:
+        assert len(unlocked.log().void("t")) == 1
+
+    done = settle_on(unlocked.handle(on_path(part, operation, other)), topic_id(topic))
+    assert unlocked.settled().damaged == ()
+    assert (done.records, done.failures) == (0, ())
+    append(unlocked.handle(), batch_of([b"b"]))
+    assert unlocked.values() == [b"b"]
+    verify(unlocked.handle())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
+from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.small_chunks import SmallChunks
@@ -69,8 +70,8 @@ def _run(
     except BaseException:
         writer.discard()
         raise
-    failures = tuple(error for _, error in run.failures)
     published = topic.change(topic_id, run.operation(written, all_pending, others))
+    failures = tuple(error for _, error in run.failures)
     now = topic.settled(topic_id)[1]
     complete = now.others_from > stored.sequence
     done = Settled(published.sequence if published else None, run.moved if published else 0, complete, 0, failures)
@@ -149,6 +150,7 @@ class _ObjectRun(SettleRun):
         """Return the operation that publishes what was moved."""
 
         def settle(_: Stored, now: SettleState) -> Change | None:
+            self._look_again(now)
             if not self.may_publish_on(now):
                 return None
             after = self._after(now, all_pending, others)
@@ -159,6 +161,25 @@ class _ObjectRun(SettleRun):
             return Change(after, made=() if written is None else (f"objects/{written.shared.name}",))
 
         return settle
+
+    def _look_again(self, now: SettleState) -> None:
+        """Forget damage where others have settled more, or voided some, since: what was missing may be collected.
+
+        A void puts an entry of the topic, then a settle entry: so the topic's is read after the one of ``now``.
+        """
+        if not any(isinstance(error, CorruptionError) for _, error in self.failures):
+            return
+        _, newest = self._topic.newest(self._state.topic_id)
+        self.failures = [
+            (partition, error)
+            for partition, error in self.failures
+            if not isinstance(error, CorruptionError) or self._stands(partition, now, newest)
+        ]
+
+    def _stands(self, partition: int, now: SettleState, newest: TopicState) -> bool:
+        """Return whether nobody has settled past what this run could not read, or voided some of the partition."""
+        is_past = now.partition(partition).end_offset > self.partitions[partition].end_offset
+        return not is_past and newest.voids_of(partition) == self._state.voids_of(partition)
 
     def _after(self, now: SettleState, all_pending: Sequence[Pending], others: Sequence[Pending]) -> SettleState:
         rows = [self._row(now, partition) for partition in range(max(len(now.partitions), len(self.partitions)))]

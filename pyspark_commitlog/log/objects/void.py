@@ -76,8 +76,8 @@ def _check_settled(topic: TopicLog, given_up: Sequence[GivenUp], settled: Settle
 
 
 def _count_as_sound(topic: TopicLog, topic_id: str, partitions: set[int]) -> None:
-    def mended(_: Stored, now: SettleState) -> Change | None:
-        after = now.without_damage(partitions)
-        return None if after == now else Change(after)
+    """Take back what is published of the partitions' damage; with an entry whether or not there is any.
 
-    topic.change(topic_id, mended)
+    So a settler that is about to publish some has to look again, and finds it voided.
+    """
+    topic.change(topic_id, lambda _, now: Change(now.without_damage(partitions)))
