@@ -131,27 +131,50 @@ class Order:
         )
 
     def _decide(self, plan: Plan[Result], attempt: _Attempt, repeatable: bool) -> Appended[Result]:
-        """Have it decided; a root that keeps an append with acks=all waiting is taken out in time."""
+        """Have it decided; a root that keeps an append waiting is taken out in time."""
         pause = _FIRST_PAUSE
         while True:
             try:
                 return self.places.decide(self._deciding(plan, attempt), repeatable=repeatable)
             except _HomeError as error:
-                if self._waits_for_home(error):
-                    self.places.pause(pause)
-                    pause = min(pause * 2, _LONGEST_PAUSE)
+                waits = self._waits_for_home(error)
             except _LackingError as error:
-                if error.reason is Reason.NOT_ON_LEADER and not self.places.roots.answers(error.state.leader):
-                    self.elections.elect(gone=error.state.leader, why="the leader's root does not take chunks")
-                    continue
-                overdue = self.pusher.overdue(error.roots, error.base)
-                if not overdue and not error.waits:
-                    raise error.as_user_sees() from error
-                for root in overdue:
-                    self.pusher.shrink(root, str(error))
-                if not overdue:
-                    self.places.pause(pause)
-                    pause = min(pause * 2, _LONGEST_PAUSE)
+                waits = self._waits_for_roots(error)
+            if waits:
+                self.places.pause(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _waits_for_roots(self, error: _LackingError) -> bool:
+        """Return True while a root that fails has not done so for long; False where the append is tried again at once.
+
+        Raises:
+            NotEnoughReplicasError, NotLeaderError: time does not mend it; or nobody else can lead.
+            CommitLogError, OSError: the metadata root does not answer.
+        """
+        leader = error.state.leader
+        if error.reason is Reason.TOO_MANY_ABOVE_HW:
+            return not self._raises_hw(error.state.hw)
+        if error.reason is Reason.NOT_ON_LEADER and not self.places.roots.answers(leader):
+            self.elections.elect(gone=leader, why="the leader's root does not take chunks")
+            return False
+        overdue = self.pusher.overdue(error.roots, error.base)
+        if not overdue and not error.waits:
+            raise error.as_user_sees() from error
+        for root in overdue:
+            self.pusher.shrink(root, str(error))
+        return not overdue
+
+    def _raises_hw(self, above: int) -> bool:
+        """Have the replicas learn what is decided, replace those that don't; return whether the high watermark rose.
+
+        Else that is done after an append was decided, and here none is.
+        """
+        pushed = self._push()
+        head = self.pusher.raise_hw(self.places.newest())
+        for root in self.pusher.overdue(pushed.failed, head):
+            self.pusher.shrink(root, str(pushed.failed[root]))
+        self._replace_leader(pushed, head)
+        return state_of(self.places.newest().entry).hw > above
 
     def _waits_for_home(self, error: _HomeError) -> bool:
         """Return True while a leader that answers, and takes nothing, has not done so for long; then another leads.
@@ -212,12 +235,11 @@ class Order:
         may = rules.hw_may_rise_to(state, base.sequence, self.pusher.learned)
         attempt.number, attempt.epoch, attempt.hw_later = slot.sequence, state.leader_epoch, draft.hw_later
         attempt.appends, attempt.acks_all = draft.kind == "append", draft.acks_all and draft.kind == "append"
-        if attempt.appends:
-            after = self._appended(base, state, slot, draft, attempt)
+        if attempt.appends:  # what it states counts no more among those above the high watermark
+            after = self._appended(base, rules.with_hw(state, may), slot, draft, attempt)
             attempt.on_all = set(state.isr) <= set(after.on[slot.sequence])
         else:
-            after = rules.after_other(state, base.sequence, slot.sequence)
-        after = rules.with_hw(after, may)
+            after = rules.with_hw(rules.after_other(state, base.sequence, slot.sequence), may)
         return with_state(draft, after)
 
     def _appended(
@@ -256,8 +278,7 @@ class Order:
         pause, just_put = _FIRST_PAUSE, stored
         while True:
             try:
-                pushed, just_put = self.pusher.push(just_put), None
-                self._refuse_superseded(pushed)
+                pushed, just_put = self._push(just_put), None
                 head = self.places.newest()
                 if not attempt.hw_later:  # with acks=all its chunks are on all of the ISR: it need not be at the HW
                     head = self.pusher.raise_hw(head)
@@ -295,15 +316,21 @@ class Order:
         self.pusher.push()
         self.pusher.raise_hw(self.places.newest())
 
-    def _refuse_superseded(self, pushed: Pushed) -> None:
-        """Raise where a root says that others decide by now: what was decided here is of no history that goes on."""
+    def _push(self, just_put: Stored | None = None) -> Pushed:
+        """Have the replicas learn what is decided; see ``Pusher.push``.
+
+        Raises:
+            SupersededError: a root says that others decide by now: what was decided here is of no history that goes on.
+        """
+        pushed = self.pusher.push(just_put)
         for error in pushed.failed.values():
             if isinstance(error, SupersededError):
                 self.places.roots.compare(again=True)
                 raise error
+        return pushed
 
     def _replace_leader(self, pushed: Pushed, head: Stored) -> None:
-        """Elect another leader where this one keeps an append with acks=all waiting: it is gone, or takes nothing."""
+        """Elect another leader where this one keeps an append waiting: it is gone, or takes nothing."""
         leader = state_of(head.entry).leader
         if leader not in pushed.failed:
             return

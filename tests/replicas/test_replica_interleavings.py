@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from pathlib import Path
 from random import Random
@@ -23,7 +22,7 @@ from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, no_device, once_at
+from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, no_device, once_at, takes_no_entry
 
 
 @pytest.fixture
@@ -218,22 +217,12 @@ def test_acks_all_does_not_put_chunks_where_a_disk_is_not_mounted(roots: Replica
 def test_acks_all_hands_over_from_a_leader_that_takes_nothing_for_the_lag(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-
-    def full(operation: str, path: str, moment: str) -> None:
-        if operation == "put_if_absent" and "journal" in path:
-            raise OSError(errno.ENOSPC, "injected")
-
-    roots.hooks["a"] = full
+    roots.hooks["a"] = takes_no_entry
     began = roots.clock.monotonic()
     roots.write(b"1")
     assert roots.clock.monotonic() - began >= LAG_MS / 1000
     assert (roots.leader(), roots.isr()) == ("b", "bc")
     assert [roots.values(root) for root in "bc"] == [[b"0", b"1"]] * 2
-
-
-def takes_no_entry(operation: str, path: str, moment: str) -> None:
-    if operation == "put_if_absent" and "journal" in path:
-        raise OSError(errno.ENOSPC, "injected")
 
 
 def behind(roots: Replicated, root: str) -> None:

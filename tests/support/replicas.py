@@ -157,6 +157,12 @@ def no_device(operation: str, path: str, moment: str) -> None:
     raise OSError(errno.EIO, "injected: the device is gone")
 
 
+def takes_no_entry(operation: str, path: str, moment: str) -> None:
+    """A hook: the disk is full for entries."""
+    if operation == "put_if_absent" and "journal" in path:
+        raise OSError(errno.ENOSPC, "injected")
+
+
 def no_groups(operation: str, path: str, moment: str) -> None:
     """A hook: every operation on a group fails."""
     if path.startswith("groups/"):
