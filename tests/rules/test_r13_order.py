@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from pyspark_commitlog.format.paths import parse_entry
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.testing.faults import at_call
+from pyspark_commitlog.testing.faults import at_call, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, failing, many
 
@@ -147,6 +149,32 @@ def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -
     assert len(world.values()) == 27
     left = [parse_entry(path.rsplit("/", 1)[1]) for path in world.files("/journal/")]
     assert len(left) == 2
+
+
+def test_a_collector_that_slept_takes_nothing_of_a_root_that_was_restored(world: World, tmp_path: Path) -> None:
+    """R13: it is stopped between two deletes, and goes on where a copy from before lies in the root's place."""
+    topic = world.create()
+    for number in range(6):
+        append(topic, batch_of([b"%d" % number]))
+    shutil.copytree(world.path, tmp_path / "copy")
+    world.maintain()
+    world.clock.advance(DELAY_MS)
+    there: list[str] = []
+
+    def restored() -> None:
+        shutil.rmtree(world.path)
+        shutil.copytree(tmp_path / "copy", world.path)
+        there[:] = world.files()
+
+    topic_id = topic.newest()[1].topic_id
+    entry = f"/journal/{world.entries()[2]:020}"
+    world.log(on_path(entry, "delete", restored, when="after")).maintain("t")
+    assert there
+    assert set(there) <= set(world.files())
+    assert world.values() == [b"%d" % number for number in range(6)]
+    world.maintain()
+    world.clock.advance(DELAY_MS)
+    assert collect(world.handle(), topic_id).entries == 5, "the next one takes them"
 
 
 def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.anchor import KEPT_ENTRIES
+from pyspark_commitlog.anchor import KEPT_ENTRIES, Moment
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
@@ -195,7 +195,8 @@ def _collect_entries(
 
     A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
     committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
-    that an election made void: its writer may name it again.
+    that an election made void: its writer may name it again. Where a look is no request an entry goes only as the file
+    that was read: a collector that slept while the root was restored from a copy takes nothing of that.
 
     Args:
         topic, state: whose.
@@ -210,8 +211,11 @@ def _collect_entries(
     genuine = _chain(topic.journal, settled.through, doomed)
     chunks = files = 0
     known = {stored.sequence: stored for stored in doomed}
+    seen = Moment.now(topic.storage.clock)
     for sequence in gone:
         stored = known.get(sequence)
+        if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, seen):
+            continue
         if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
             for chunk in _readable_chunks(topic, state, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
