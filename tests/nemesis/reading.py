@@ -37,9 +37,10 @@ class Reader:
         if self._topic is None or again or life != self._life:  # a handle on a bucket may go by what it saw before
             self._topic, self._life = self._asked.stage.topic(self._asked.root, self.name), life
         stored, state = self._topic.newest()
-        if self._asked.life() == life:
-            root = self._asked.root
-            self._recorder.add(Shown(root, stored.sequence, state.log_end, life, state.log_start))
+        if self._asked.life() != life:  # what it shows may be of either: what is read of it is not judged
+            return
+        root = self._asked.root
+        self._recorder.add(Shown(root, stored.sequence, state.log_end, life, state.log_start))
         for partition, (start, end) in enumerate(zip(state.log_start, state.log_end, strict=True)):
             if again:
                 self._read_again(self._topic, partition, start, end, life)
