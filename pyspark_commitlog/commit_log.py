@@ -568,7 +568,7 @@ class CommitLog(ReplicatedRoot):
 
         Raises:
             UsageError: nothing of a range is damaged, or a segment holds more damage than it; nothing was voided.
-            ConflictError: the topic is being settled all the time; nothing was voided.
+            ConflictError: the topic is being settled, merged or compacted all the time: void it again.
             CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
             ReplicaNotAvailableError: a root does not answer that may have it; nothing was voided.
         """

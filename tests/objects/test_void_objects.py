@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,17 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log import topic as handles
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.merge import split
+from pyspark_commitlog.log.objects.pieces import replace_own
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.repair.verify import verify as look_for_faults
 from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.settle_state import Sealed, SettleState
+from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
+from pyspark_commitlog.storage import own_writes
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.objects import ObjectWorld, topic_id
+from tests.support.objects import ObjectWorld, copied, topic_id
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
-from tests.support.world import CHUNKS, once, raising
+from tests.support.world import CHUNKS, Recorder, once, raising, several
 
 CONFIG = {**CHUNKS, "batch.size": 1024, "compression.type": "none", "index.interval.bytes": 1000}
 
@@ -182,27 +185,131 @@ def test_settles_meanwhile_take_nothing_from_it(settled: ObjectWorld) -> None:
     verify(settled.handle())
 
 
-def test_what_another_replaced_meanwhile_is_not_touched(settled: ObjectWorld) -> None:
-    """O2: exactly these pieces; else what the other made would be lost, or the damage come back."""
-    strike(settled, segments(settled)[1], 1)
-    victim = settled.settled().tail[1]
+def settled_and_collected(world: ObjectWorld) -> None:
+    for n in (11, 12):
+        append(world.handle(), batch_of([b"%d" % n], partition=[0]))
+    world.collect_all()
+    append(world.handle(), batch_of([b"13"], partition=[0]))
+
+
+def merged_and_collected(world: ObjectWorld) -> None:
+    own(world)
+    world.collect_all()
+
+
+def rewritten_and_collected(world: ObjectWorld) -> None:
+    """Have a compactor put a copy in the place of an own piece."""
+    topic = world.handle()
+    base, now = topic.settled(topic_id(topic))
+    old = list(topic.own_segments(now, 0).every())
+    change = replace_own(topic, base, now, 0, old, copied(topic, now, 0, old))
+    assert topic.change(topic_id(topic), lambda base, now: change)
+    world.collect_all()
+
+
+def waiting(world: ObjectWorld) -> None:
+    """Have two more records of partition 0 wait to be settled, and another process look at everything."""
+    for n in (9, 10):
+        append(world.handle(), batch_of([b"%d" % n], partition=[0]))
+    handles._footers.clear()
+    own_writes.forget_all()
+
+
+@pytest.mark.parametrize("other", [settled_and_collected, merged_and_collected, rewritten_and_collected])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_others_let_go_of_meanwhile_is_not_given_up(
+    settled: ObjectWorld, other: Callable[[ObjectWorld], None], dry_run: bool
+) -> None:
+    """R8: what is missing is lost only where an entry that was read after that still names it."""
+    if other is rewritten_and_collected:
+        own(settled)
+    strike(settled, segments(settled)[-1], 1)
+    waiting(settled)
+    before = settled.files()
+    log = settled.log(on_path("/objects/", "read", once(lambda: other(settled))))
+    (lost,) = log.void("t", dry_run=dry_run)
+    assert set(before) - set(settled.files()), "some is collected"
+    assert (lost.partition, lost.start, lost.end) == (0, 7, 8)
+    voids = settled.handle().newest()[1].voids
+    assert [(void.start, void.end) for void in voids] == ([] if dry_run else [(7, 8)])
+    if not dry_run:
+        assert offsets(settled) == [n for n in range(settled.handle().newest()[1].log_end[0]) if n != 7]
+        assert offsets(settled, 1) == list(range(9))
+        verify(settled.handle())
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_settled_and_collected_while_it_is_looked_at_is_not_given_up(
+    settled: ObjectWorld, dry_run: bool
+) -> None:
+    waiting(settled)
+    log = settled.log(on_path(".chunk", "map", once(lambda: settled_and_collected(settled))))
+    assert log.void("t", dry_run=dry_run) == ()
+    assert settled.handle().newest()[1].voids == ()
+
+
+@pytest.mark.parametrize(("first", "other"), [(0, merged_and_collected), (9, settled_and_collected)])
+def test_a_range_that_others_let_go_of_meanwhile_is_looked_at_again(
+    settled: ObjectWorld, first: int, other: Callable[[ObjectWorld], None]
+) -> None:
+    """Else a wrong reason would be given, or none: neither that it is given up, nor why not."""
+    waiting(settled)
+    log = settled.log(on_path("/objects/", "read", once(lambda: other(settled))))
+    with pytest.raises(UsageError, match=f"all offsets from {first} to {first} can be read"):
+        log.void("t", {0: (first, first + 1)})
+
+
+def test_only_what_took_the_place_of_something_is_read_again(settled: ObjectWorld) -> None:
+    """All of a topic may take hours, in which more is merged."""
+    strike(settled, segments(settled)[2], 1)
+    path, alone, again = str(file_of(settled, segments(settled)[2]).name), Recorder(), Recorder()
+    assert settled.log(alone).void("t", dry_run=True)
+    merges = on_path("/objects/", "map", once(lambda: merged_and_collected(settled)))
+    assert settled.log(several(merges, again)).void("t", dry_run=True)
+    assert len([each for each in again.paths("map") if path in each]) == len(
+        [each for each in alone.paths("map") if path in each]
+    )
+
+
+def replaced_by_a_copy(world: ObjectWorld, *, collected: bool = False) -> Shared:
+    """Have another process put a copy in the place of the second object of the tail; return it."""
+    topic, victim = world.handle(), world.settled().tail[1]
     copy = replace(victim, name=victim.name[:-12] + "0000.segment")
+    objects = world.path / Path(topic.paths(topic_id(topic)).object(copy.name)).parent
 
     def swapped(_: Stored, now: SettleState) -> Change:
         return Change(replace(now, tail=tuple(copy if each == victim else each for each in now.tail)))
 
-    def other() -> None:
-        topic = settled.handle()
-        paths = topic.paths(topic_id(topic))
-        (settled.path / paths.object(copy.name)).write_bytes((settled.path / paths.object(victim.name)).read_bytes())
-        topic.change(topic_id(topic), swapped)
+    (objects / copy.name).write_bytes((objects / victim.name).read_bytes())
+    topic.change(topic_id(topic), swapped)
+    if collected:
+        (objects / victim.name).unlink()
+    return copy
 
-    log = settled.log(on_path("/objects/", "create", once(other)))
+
+def test_what_another_replaced_meanwhile_is_not_touched(settled: ObjectWorld) -> None:
+    """O2: exactly these pieces; else what the other made would be lost, or the damage come back."""
+    strike(settled, segments(settled)[1], 1)
+    copies: list[Shared] = []
+    other = once(lambda: copies.append(replaced_by_a_copy(settled)))
     with pytest.raises(ConflictError, match="void it again"):
-        log.void("t")
-    assert copy in settled.settled().tail
+        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).void("t")
+    assert copies[0] in settled.settled().tail
     assert len(settled.log().void("t")) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    verify(settled.handle())
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_what_another_replaced_before_the_entry_is_looked_at_where_it_is_now(
+    settled: ObjectWorld, collected: bool
+) -> None:
+    strike(settled, segments(settled)[1], 1)
+    other = once(lambda: replaced_by_a_copy(settled, collected=collected))
+    (lost,) = settled.log(on_path("/objects/", "create", other)).void("t")
+    assert (lost.partition, lost.start, lost.end) == (0, 4, 5)
+    assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert offsets(settled, 1) == list(range(9))
     verify(settled.handle())
 
 

@@ -36,6 +36,9 @@ from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleS
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
+#: What was found in segments of partitions, see ``Salvage.fragments``.
+Looked = dict[tuple[int, Sealed], list[Fragment]]
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -152,19 +155,34 @@ class Salvage:
         bases = [base for unit in self._units for p, (base, _) in unit.held() if p == partition]
         return min(bases, default=self._settled.partition(partition).end_offset)
 
-    def fragments(self, ranges: Mapping[int, Range] | None) -> dict[int, list[Fragment]]:
-        """Return per partition what of its segments can't be read; inside ``ranges`` also what can."""
+    def fragments(self, ranges: Mapping[int, Range] | None, known: Looked | None = None) -> dict[int, list[Fragment]]:
+        """Return per partition what of its segments can't be read; inside ``ranges`` also what can.
+
+        ``known``: what was found of segments by looks with the same ranges; it is added to, and those not read again.
+        """
         found: dict[int, list[Fragment]] = {}
+        known = {} if known is None else known
         for partition, segment in self._segments():
             wanted = None if ranges is None else ranges.get(partition, (0, 0))
             if wanted is None or overlap(wanted, (segment.base_offset, segment.end_offset)):
-                every = segment_fragments(self._topic, self._state.topic_id, partition, segment, segment.end_offset)
-                found.setdefault(partition, []).extend(each for each in every if counts(each, wanted))
+                if (partition, segment) not in known:
+                    every = segment_fragments(self._topic, self._state.topic_id, partition, segment, segment.end_offset)
+                    known[partition, segment] = [each for each in every if counts(each, wanted)]
+                found.setdefault(partition, []).extend(known[partition, segment])
         for unit in self._units:
             for partition, (start, end) in (unit.gaps or {}).items():
                 if ranges is None or overlap(ranges.get(partition, (0, 0)), (start, end)):
                     found.setdefault(partition, []).append(Fragment(start, end, None, unit.why))
         return {partition: sorted(some, key=lambda each: each.start) for partition, some in found.items() if some}
+
+    def is_named(self, now: SettleState, found: Mapping[int, Sequence[Fragment]]) -> bool:
+        """Return whether a settle state that was read later names all that these fragments were found in."""
+        lost = {partition: [(each.start, each.end) for each in some] for partition, some in found.items()}
+        for partition, ranges in lost.items():
+            hit = [each for each in self._own[partition] if _is_hit((each.base_offset, each.end_offset), ranges)]
+            if hit and not are_named(self._topic, now, partition, hit):
+                return False
+        return all(set(unit.objects) <= set(now.tail) for unit in self._units if unit.hit_by(lost))
 
     def _segments(self) -> Iterator[tuple[int, Sealed]]:
         for partition, pieces in enumerate(self._own):

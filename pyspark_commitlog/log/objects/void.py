@@ -7,16 +7,21 @@ don't settle it meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Slot, Stored
-from pyspark_commitlog.log.objects.salvage import Salvage, publish
+from pyspark_commitlog.log.objects.salvage import Looked, Salvage, Swap, publish
 from pyspark_commitlog.log.repair.salvage import Range
 from pyspark_commitlog.log.repair.void import Answer, GivenUp, check_ranges, look, settled_ranges, void, voided
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+
+#: How many times it looks at what took the place of what it had looked at.
+_MAX_LOOKS = 100
 
 
 def give_up(
@@ -26,7 +31,8 @@ def give_up(
 
     Raises:
         UsageError: see ``choose``; or a segment or lost object holds more damage; nothing was voided.
-        ConflictError: what was to be swapped is settled, merged or compacted meanwhile: do it again.
+        ConflictError: what was to be swapped was merged or compacted after the entry was put, or is all the time: do
+            it again.
         CorruptionError: a manifest is damaged; nothing was voided.
         TopicChangedError: the topic was deleted or made again.
     """
@@ -35,21 +41,94 @@ def give_up(
     if force and not ranges:
         raise UsageError("force gives up records that can be read: say which, by partition and offsets")
     topic.forget_defaults()
-    stored, state = topic.newest(topic_id)
-    base, settled = topic.settled(topic_id)
-    salvage = Salvage(topic, state, base, settled)
-    check_ranges(topic, state, ranges or {}, salvage.lowest)
-    fragments = salvage.fragments(ranges)
-    given_up = look(topic, stored, state, settled, ranges, fragments, force=force)
+    known: Looked = {}
+    for _ in range(_MAX_LOOKS):
+        with suppress(_MovedError):
+            return _void(_Look(topic, topic_id, ranges, known, force=force), dry_run=dry_run)
+    raise ConflictError(f"topic {topic.name!r} is merged or compacted all the time; nothing was voided: try again")
+
+
+class _MovedError(Exception):
+    """What was found is settled, merged or compacted meanwhile: where it is missing, it may have been collected."""
+
+
+class _Look:
+    """One look at the settled log for what is to be given up.
+
+    Args:
+        topic, topic_id: whose.
+        ranges, force: see ``CommitLog.void``.
+        known: what looks before this one found.
+
+    Raises:
+        UsageError, CorruptionError, TopicChangedError: as ``give_up``.
+    """
+
+    def __init__(
+        self, topic: TopicLog, topic_id: str, ranges: Mapping[int, Range] | None, known: Looked, *, force: bool
+    ) -> None:
+        self.topic, self.topic_id, self.force = topic, topic_id, force
+        self._ranges = ranges
+        _, state = topic.newest(topic_id)
+        base, self._began = topic.settled(topic_id)
+        self._salvage = Salvage(topic, state, base, self._began)
+        check_ranges(topic, state, ranges or {}, self._salvage.lowest)
+        self._fragments = self._salvage.fragments(ranges, known)
+
+    def given_up(self, stored: Stored, state: TopicState) -> tuple[SettleState, tuple[GivenUp, ...]]:
+        """Return the settle state that was gone by, and what is to be given up by it and by this entry of the topic.
+
+        What is missing is lost only where a settle entry that was read after the look still needs it (rule R8).
+
+        Raises:
+            _MovedError: it does not; nothing may be given up by this look.
+        """
+        _, before = self.topic.settled(self.topic_id)
+        try:
+            lost = look(self.topic, stored, state, before, self._ranges, self._fragments, force=self.force)
+        except UsageError:
+            self._named()
+            raise
+        now = self._named()
+        ends, wanted = [(each.partition, each.end) for each in lost], (self._ranges or {}).items()
+        if _is_passed(before, now, ends) or _is_passed(self._began, now, [(p, end) for p, (_, end) in wanted]):
+            raise _MovedError
+        return before, lost
+
+    def write(self, lost: Mapping[int, Sequence[Range]]) -> list[Swap]:
+        """Write what holds these offsets again; raises as ``Salvage.write`` and ``given_up``."""
+        try:
+            return self._salvage.write(lost)
+        except UsageError:
+            self._named()
+            raise
+
+    def _named(self) -> SettleState:
+        """Return the newest settle state; raises as ``given_up`` where it does not name all that was found."""
+        _, now = self.topic.settled(self.topic_id)
+        if not self._salvage.is_named(now, self._fragments):
+            raise _MovedError
+        return now
+
+
+def _is_passed(before: SettleState, now: SettleState, ends: Iterable[tuple[int, int]]) -> bool:
+    """Return whether of partitions of which not all was settled, up to these offsets, more is by now (pure)."""
+    return any(end > before.partition(p).end_offset != now.partition(p).end_offset for p, end in ends)
+
+
+def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
+    """Void what was found; raises as ``give_up`` and ``_Look.given_up``."""
+    topic, topic_id = found.topic, found.topic_id
+    settled, given_up = found.given_up(*topic.newest(topic_id))
     if dry_run or not given_up:
         return given_up
-    if force:
+    if found.force:
         _check_settled(topic, given_up, settled)
-    swaps = salvage.write(settled_ranges(given_up, settled))
+    swaps = found.write(settled_ranges(given_up, settled))
 
     def plan(newest: Stored | None, slot: Slot) -> Answer:
         stored, state = topic.newest_at(newest, topic_id)
-        lost = look(topic, stored, state, settled, ranges, fragments, force=force)
+        settled, lost = found.given_up(stored, state)
         return voided(state, settled, lost, slot.sequence)
 
     given_up = topic.journal.append(plan).result
