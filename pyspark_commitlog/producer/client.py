@@ -264,8 +264,8 @@ class Producer(Gathering):
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
 
         Asking, or sending, opens the id in the topic: a producer that had it before is fenced from then on, its
-        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it. A producer ends with
-        the first record that can't be sent: nothing after it is, so that no number below this one is missing.
+        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it. A producer ends
+        with the first record that can't be sent: nothing after it is, so that no number below this one is missing.
 
         Raises:
             UsageError: this producer has no ``producer_id``.
