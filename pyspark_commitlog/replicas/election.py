@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
@@ -64,7 +65,10 @@ class Elections:
                 return self._places.at(root).storage
         raise ReplicaNotAvailableError(f"{self._unit.directory}: no other replica answers")
 
-    def elect(self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False) -> str:
+    def elect(
+        self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False,
+        preferred: Collection[str] = (),
+    ) -> str:  # fmt: skip
         """Elect another leader from the ISR; return the root id of the one that leads then.
 
         Args:
@@ -73,6 +77,7 @@ class Elections:
             why: the reason, for ``describe``.
             unclean: where nobody of the ISR can lead, elect another replica; else ``unclean.leader.election.enable``
                 says so.
+            preferred: roots of which one is to be, if any of them can lead.
 
         Raises:
             NotLeaderError: nobody of the ISR can lead: nothing was changed.
@@ -87,7 +92,7 @@ class Elections:
                 return Unchanged(state.leader)
             lost.clear()
             try:
-                chosen, learned = self._candidate(state, leader, base)  # read AFTER the base (rule 5)
+                chosen, learned = self._candidate(state, leader, base, preferred)  # read AFTER the base (rule 5)
             except NotLeaderError:
                 if not unclean and not self._unit.files.limits(base.entry).unclean:
                     raise
@@ -124,7 +129,9 @@ class Elections:
         body = self._unit.files.elected(base.entry, state.hw, sorted(state.on), voids, self._places.decider().journal)
         return with_state(Draft("elect", base.entry.topic_id, body, result=chosen), after)
 
-    def _candidate(self, state: ReplicaState, wanted: str | None, base: Stored) -> tuple[str, int]:
+    def _candidate(
+        self, state: ReplicaState, wanted: str | None, base: Stored, preferred: Collection[str]
+    ) -> tuple[str, int]:
         found, failures = list[tuple[int, str]](), []
         if wanted and wanted not in state.isr:
             reason = Reason.NOT_IN_SYNC if wanted in state.replicas else Reason.NO_REPLICA
@@ -148,5 +155,5 @@ class Elections:
                 f"{self._unit.directory}: the leader {state.leader} is gone, and no other root in sync answers"
                 f"{': ' if failures else ''}{'; '.join(failures)}. Bring one of them back"
             )
-        learned, root = max(found, key=lambda pair: pair[0])
+        learned, root = max(found, key=lambda pair: (pair[1] in preferred, pair[0]))
         return root, learned

@@ -1,4 +1,7 @@
-"""Since when pushes to a root fail, by this process' own monotonic clock: nobody else's word counts."""
+"""Since when pushes to a root fail, by this process' own monotonic clock: nobody else's word counts.
+
+Chunks have a time of their own: a disk that is full for them may have room for an entry.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class Lag:
     """Since when roots have not answered about one unit. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}
+        self._since: dict[tuple[str, bool], float] = {}
 
     @classmethod
     def of(cls, unit: str) -> Lag:
@@ -27,20 +30,20 @@ class Lag:
                 _known.popitem(last=False)
             return found
 
-    def failed(self, root: str, now: float) -> None:
-        """Remember that a push failed at a time, in seconds."""
+    def failed(self, root: str, now: float, *, chunks: bool = False) -> None:
+        """Remember that a push, or a chunk, failed at a time, in seconds."""
         with _lock:
-            self._since.setdefault(root, now)
+            self._since.setdefault((root, chunks), now)
 
-    def answered(self, root: str) -> None:
-        """Forget it: the root has learned all."""
+    def answered(self, root: str, *, chunks: bool = False) -> None:
+        """Forget it: the root has learned all, or has the chunks."""
         with _lock:
-            self._since.pop(root, None)
+            self._since.pop((root, chunks), None)
 
-    def seconds(self, root: str, now: float) -> float:
-        """Return for how long all pushes to a root have failed."""
+    def seconds(self, root: str, now: float, *, chunks: bool = False) -> float:
+        """Return for how long all pushes to a root have failed, or all chunks."""
         with _lock:
-            return now - self._since.get(root, now)
+            return now - self._since.get((root, chunks), now)
 
 
 _known: OrderedDict[str, Lag] = OrderedDict()

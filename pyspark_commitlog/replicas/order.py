@@ -8,7 +8,7 @@ pushes, states the high watermark, and takes out roots that do not answer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
@@ -157,7 +157,13 @@ class Order:
         if error.reason is Reason.NOT_ON_LEADER and not self.places.roots.answers(leader):
             self.elections.elect(gone=leader, why="the leader's root does not take chunks")
             return False
-        overdue = self.pusher.overdue(error.roots, error.base)
+        if error.heirs:
+            if not self.pusher.lags(leader, error.base, chunks=True):
+                return True
+            why = f"the leader's root takes no chunks: {error.roots[leader]}"
+            self.elections.elect(gone=leader, why=why, preferred=error.heirs)
+            return False
+        overdue = self.pusher.overdue(error.roots, error.base, chunks=True)
         if not overdue and not error.waits:
             raise error.as_user_sees() from error
         for root in overdue:
@@ -255,16 +261,18 @@ class Order:
                 for file in needed:
                     bring(file, self.places.at(root).storage, self.places.donors(state))
                 on.append(root)
+                if needed:
+                    self.pusher.took_chunks(root)
             except NowhereError as error:  # not this root's doing
                 failed[root] = error
             except (CommitLogError, OSError) as error:
                 failed[root] = error
-                self.pusher.failed(root)
+                self.pusher.failed(root, chunks=True)
         limits = attempt.limits = self._unit.files.limits(base.entry)
         try:
             return rules.after_append(state, slot.sequence, on, acks_all=draft.acks_all, min_insync=limits.min_insync)
         except RefusedError as error:
-            raise _LackingError(self._unit.directory, error.reason, state, base, failed, limits.min_insync) from error
+            raise _LackingError(self._unit.directory, error.reason, state, base, on, failed, limits) from error
 
     # --- after it was decided ----------------------------------------------------------------------------
 
@@ -372,10 +380,25 @@ class _LackingError(Exception):
     """Rule 2 refuses an append on this base."""
 
     def __init__(
-        self, unit: str, reason: Reason, state: ReplicaState, base: Stored, failed: Mapping[str, Exception], least: int
-    ) -> None:
+        self, unit: str, reason: Reason, state: ReplicaState, base: Stored, on: Sequence[str],
+        failed: Mapping[str, Exception], limits: Limits,
+    ) -> None:  # fmt: skip
         super().__init__(f"{reason}: {'; '.join(map(str, failed.values()))}" if failed else str(reason))
-        self.unit, self.reason, self.state, self.base, self.roots, self.least = unit, reason, state, base, failed, least
+        self.unit, self.reason, self.state, self.base, self.on, self.roots = unit, reason, state, base, on, failed
+        self.least = limits.min_insync
+
+    @property
+    def heirs(self) -> tuple[str, ...]:
+        """Return the roots in sync that have the chunks which the leader does not take: one may lead in its place.
+
+        None where that is of no use: the leader decides alone, or no root has the chunks whole.
+        """
+        leader = self.state.leader
+        if self.reason is not Reason.NOT_ON_LEADER or leader in self.state.set.roots:
+            return ()
+        if isinstance(self.roots[leader], NowhereError):
+            return ()
+        return tuple(root for root in self.state.isr if root in self.on)
 
     @property
     def waits(self) -> bool:

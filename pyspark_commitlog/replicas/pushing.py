@@ -44,10 +44,14 @@ class Pusher:
         self._lag = Lag.of(places.unit.directory)
         self.learned: dict[str, int] = {}
 
-    def failed(self, root: str) -> None:
+    def failed(self, root: str, *, chunks: bool = False) -> None:
         """Remember that a root did not take what was sent to it."""
         self._places.forget(root)
-        self._lag.failed(root, self._places.now())
+        self._lag.failed(root, self._places.now(), chunks=chunks)
+
+    def took_chunks(self, root: str) -> None:
+        """Remember that a root has the chunks of an append."""
+        self._lag.answered(root, chunks=True)
 
     def push(self, newest: Stored | None = None) -> Pushed:
         """Have all that are in sync, or join, learn what is decided by now.
@@ -103,16 +107,17 @@ class Pusher:
             self.push()
         return self._places.newest()
 
-    def overdue(self, failed: Mapping[str, Exception], at: Stored) -> list[str]:
-        """Return the roots that have not answered for ``replica.lag.time.max.ms`` and can be taken out."""
+    def overdue(self, failed: Mapping[str, Exception], at: Stored, *, chunks: bool = False) -> list[str]:
+        """Return the roots that have lagged for ``replica.lag.time.max.ms`` and can be taken out; see ``lags``."""
         state = state_of(at.entry)
         out = [root for root in failed if root != state.leader and root in (*state.isr, *state.joining)]
-        return [root for root in out if self.lags(root, at)]
+        return [root for root in out if self.lags(root, at, chunks=chunks)]
 
-    def lags(self, root: str, at: Stored) -> bool:
-        """Return whether all pushes to a root have failed for ``replica.lag.time.max.ms``."""
-        lag_ms = self._unit.files.limits(at.entry).lag_ms
-        return self._lag.seconds(root, self._places.now()) * 1000 >= lag_ms
+    def lags(self, root: str, at: Stored, *, chunks: bool = False) -> bool:
+        """Return whether all pushes to a root have failed for ``replica.lag.time.max.ms``; or all ``chunks``."""
+        lag_ms, now = self._unit.files.limits(at.entry).lag_ms, self._places.now()
+        seconds = [self._lag.seconds(root, now, chunks=each) for each in (False, chunks)]
+        return max(seconds) * 1000 >= lag_ms
 
     def shrink(self, root: str, why: str) -> None:
         """Take a root out of the ISR."""

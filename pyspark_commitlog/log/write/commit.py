@@ -248,7 +248,7 @@ def commit(
         check_writer(writer, topic.name)
     topic.forget_defaults(kept=True)
     durable = durable or not topic.storage.can_append
-    every = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged), writer, durable=durable)
+    every = Batch.of(topic.name, _bounded_inline(topic, topic_id, staged, acks_all=acks_all), writer, durable=durable)
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:
         stored, state = topic.newest_at(base, topic_id)
@@ -389,14 +389,15 @@ def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> 
             )
 
 
-def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged]) -> list[Staged]:
+def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *, acks_all: bool) -> list[Staged]:
     """Keep inline frames within an entry's bound: beyond it the committer writes them to one chunk itself."""
     if sum(len(task.inline) for task in staged) <= MAX_INLINE_BYTES:
         return list(staged)
-    stored, _ = topic.newest(topic_id)
+    stored, state = topic.newest(topic_id)
     unique = topic.storage.new_id()
     name = chunk_name(stored.sequence, unique)
-    output, position = topic.storage.create(topic.paths(topic_id).chunk(name)), 0
+    create, position = topic.creates_chunks(state, acks_all=acks_all), 0
+    output = create(topic.paths(topic_id).chunk(name))
     moved: list[Staged] = []
     try:
         for task in staged:

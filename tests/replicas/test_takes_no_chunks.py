@@ -1,0 +1,188 @@
+"""A leader that answers, learns entries, and takes no chunks: its disk is full for what is large, or read-only there.
+
+The interleavings, A being the leader:
+
+1. A takes none for the lag: a writer waits so long, then a root leads that has the chunks, and A is taken out.
+2. A, or a follower, learns small commits of others meanwhile, and so answers: chunks have a time of their own.
+3. A takes some again before the lag is over: it leads on.
+4. B takes none either: C leads, which has the chunks; else each would hand over to the other, for ever.
+5. Nobody else in sync has the chunks: the writer is told at once.
+6. Another process elects B first: the writer goes on there.
+7. B is taken out before it is elected: C leads; where that is out, too, nobody else, also where an unclean election is
+   allowed: A has what they lack.
+8. A is the one metadata root, too: what it does not take can't be decided, whoever leads.
+9. No root has the chunk whole: that is not A's doing.
+10. What tasks staged goes into an entry, and is too much for one: the committer's chunk is staged where tasks' are.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pyspark_commitlog.errors import NotLeaderError, StorageFullError
+from pyspark_commitlog.log.write import commit as commit_module
+from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.replicas import rules
+from tests.support.records import batch_of, stage
+from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, once_at
+
+SMALL = {**CONFIG, "inline.max.bytes": 4096}
+LARGE = Random(1).randbytes(20_000)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Replicated:
+    roots = Replicated(tmp_path, clock=BoundedClock())
+    roots.create(config=SMALL)
+    roots.write(b"0")
+    return roots
+
+
+def takes_no_chunk(operation: str, path: str, moment: str) -> None:
+    """A hook: the disk is full for chunks."""
+    if operation == "create" and "/staged/" in path:
+        raise StorageFullError("injected: no space is left")
+
+
+def test_a_leader_that_takes_no_chunks_for_the_lag_is_replaced(roots: Replicated) -> None:
+    roots.hooks["a"] = takes_no_chunk
+    began = roots.clock.monotonic()
+    roots.write(LARGE, everywhere=True)
+    assert roots.clock.monotonic() - began >= LAG_MS / 1000
+    assert (roots.leader(), roots.isr()) == ("b", "bc")
+    assert [roots.values(root) for root in "bc"] == [[b"0", LARGE]] * 2
+
+
+@pytest.mark.parametrize(("full", "leader", "isr"), [("a", "b", "bc"), ("c", "a", "ab")])
+def test_a_root_that_learns_entries_and_takes_no_chunks_is_replaced(
+    roots: Replicated, full: str, leader: str, isr: str
+) -> None:
+    def learns(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path:
+            assert not roots.order("b").pusher.push().failed
+        takes_no_chunk(operation, path, moment)
+
+    roots.hooks[full] = learns
+    roots.write(LARGE, everywhere=True)
+    assert (roots.leader(), roots.isr()) == (leader, isr)
+
+
+def test_a_leader_that_takes_chunks_again_leads_on(roots: Replicated) -> None:
+    tries = iter(range(5))
+
+    def soon(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and next(tries, None) is not None:
+            takes_no_chunk(operation, path, moment)
+
+    roots.hooks["a"] = soon
+    began = roots.clock.monotonic()
+    roots.write(LARGE, everywhere=True)
+    assert roots.clock.monotonic() - began < LAG_MS / 1000
+    assert (roots.leader(), roots.isr()) == ("a", "abc")
+    roots.clock.advance(LAG_MS)
+    tries = iter(range(2))
+    roots.write(LARGE, everywhere=True)
+    assert roots.leader() == "a", "what failed before it took some is over"
+    assert [roots.values(root) for root in "abc"] == [[b"0", LARGE, LARGE]] * 3
+
+
+def test_small_records_of_many_tasks_are_staged_where_a_chunk_is_taken(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_module, "MAX_INLINE_BYTES", 2000)
+    roots.hooks["a"] = takes_no_chunk
+    topic, values = roots.topic(), [b"1", b"2", b"3"]
+    staged = [stage(topic, batch_of([value]), task=task, everywhere=True) for task, value in enumerate(values)]
+    commit(topic, staged[0].topic_id, staged)
+    assert roots.leader() == "b"
+    assert roots.values("b") == [b"0", *values]
+
+
+def test_a_root_leads_that_has_the_chunks(roots: Replicated) -> None:
+    roots.hooks["a"] = roots.hooks["b"] = takes_no_chunk
+    puts = count()
+
+    def bounded(operation: str, path: str, moment: str) -> None:
+        assert operation != "put_if_absent" or next(puts) < 100, "it elects for ever"
+
+    roots.hooks["m"] = bounded
+    roots.write(LARGE, everywhere=True)
+    assert (roots.leader(), roots.isr(), roots.state().leader_epoch) == ("c", "c", 1)
+    assert roots.values("c") == [b"0", LARGE]
+
+
+def test_a_writer_is_told_at_once_where_nobody_else_in_sync_has_the_chunks(roots: Replicated) -> None:
+    pusher = roots.order().pusher
+    for root in "bc":
+        pusher.shrink(roots.id_of(root), "test")
+    joins = roots.id_of("b")
+    pusher.change("joining", lambda state, base: rules.joining(state, joins))
+    roots.hooks["a"] = takes_no_chunk
+    began = roots.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="no space is left"):
+        roots.write(LARGE, everywhere=True)
+    assert roots.clock.monotonic() == began
+    assert roots.isr() == "a"
+
+
+def test_a_writer_goes_on_at_the_leader_that_another_process_elects(roots: Replicated) -> None:
+    tries = iter(range(3))
+
+    def elected(operation: str, path: str, moment: str) -> None:
+        if operation == "create" and "/staged/" in path and next(tries, None) is None and roots.leader() == "a":
+            elect(roots, "c")
+        takes_no_chunk(operation, path, moment)
+
+    roots.hooks["a"] = elected
+    roots.write(LARGE, everywhere=True)
+    assert (roots.leader(), roots.isr(), roots.state().leader_epoch) == ("c", "bc", 1)
+
+
+@pytest.mark.parametrize("out", ["b", "bc"])
+def test_a_root_that_is_taken_out_before_it_is_elected_does_not_lead(tmp_path: Path, out: str) -> None:
+    roots = Replicated(tmp_path, clock=BoundedClock())
+    roots.create(config={**SMALL, "unclean.leader.election.enable": True})
+    roots.write(b"0")
+    gone = [roots.id_of(root) for root in out]
+
+    def taken_out() -> None:
+        for root in gone:
+            roots.order("c").pusher.shrink(root, "test")
+
+    roots.hooks = {"a": takes_no_chunk, "m": once_at("put_if_absent", "t/journal", taken_out)}
+    if out == "b":
+        roots.write(LARGE, everywhere=True)
+        assert (roots.leader(), roots.isr(), roots.values("c")) == ("c", "c", [b"0", LARGE])
+    else:
+        with pytest.raises(NotLeaderError, match="leads and answers"):
+            roots.write(LARGE, everywhere=True)
+        assert (roots.leader(), roots.isr(), roots.values("a")) == ("a", "a", [b"0"])
+
+
+def test_a_leader_that_decides_alone_leads_on(tmp_path: Path) -> None:
+    roots = Replicated(tmp_path, clock=BoundedClock(), metadata="a")
+    roots.create(config=SMALL)
+    elect(roots, "a")
+    roots.hooks["a"] = takes_no_chunk
+    began = roots.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="no space is left"):
+        roots.write(LARGE, everywhere=True)
+    assert roots.clock.monotonic() == began
+    assert roots.leader() == "a"
+
+
+def test_a_leader_that_is_to_have_a_chunk_which_nobody_has_whole_leads_on(roots: Replicated) -> None:
+    topic = roots.topic()
+    roots.hooks["a"] = takes_no_chunk
+    staged = stage(topic, batch_of([LARGE]), everywhere=True)
+    for chunk in roots.path.glob("[bc]/topics/t/*/staged/*"):
+        chunk.write_bytes(bytes(len(chunk.read_bytes())))
+    began = roots.clock.monotonic()
+    with pytest.raises(NotLeaderError, match="no other root has it"):
+        commit(topic, staged.topic_id, [staged])
+    assert roots.clock.monotonic() == began
+    assert (roots.leader(), roots.isr()) == ("a", "abc")
