@@ -67,10 +67,9 @@ def test_what_was_to_be_looked_at_is_looked_at_where_the_leader_is_now(
     settler: tuple[Settler, Asked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _ = settler
-    asked = Asked()
+    asked, looked, places = Asked(), list[str](), [LocalStorage(tmp_path / name) for name in "bc"]
     monkeypatch.setattr(settling, "of_process", lambda: SimpleNamespace(settlers=asked))
     monkeypatch.setattr(settling, "settle_after_commit", lambda topic, topic_id, _: looked.append(topic.storage.url))
-    looked, places = list[str](), [LocalStorage(tmp_path / name) for name in "bc"]
     at_c = made.moved(places[0]).moved(places[1])
     assert asked.seconds == [], "nothing was committed"
     made.committed("id", 1)
