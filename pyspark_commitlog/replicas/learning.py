@@ -232,13 +232,17 @@ def _complete(
 
 
 def _check_decided(source: Replica, target: Replica, last: Stored) -> None:
-    """Refuse a metadata root that lacks what others have learned; else the entry was decided a moment ago."""
+    """Refuse a metadata root that lacks what others have learned; else the entry was decided a moment ago.
+
+    One of several may lack it and be whole: most of the others have decided it since. ``Places.has_decided`` asks them.
+    """
     try:
         decided = source.journal.read(last.sequence).entry
     except FileNotFoundError as error:
-        raise ReplicaNotAvailableError(
+        raise BehindError(
             f"the metadata root {source.storage.url} has no entry {last.sequence}, which root {target.id} at "
-            f"{target.storage.url} has learned: it was restored from a copy. Restore a newer one"
+            f"{target.storage.url} has learned: it was restored from a copy. Restore a newer one",
+            last.sequence,
         ) from error
     _check_same(last.entry, decided, target)
 
@@ -341,6 +345,14 @@ class SupersededError(ReplicaNotAvailableError):
 
 class RestoredError(ReplicaNotAvailableError):
     """The root that was to learn was restored from a copy: nothing of it counts."""
+
+
+class BehindError(ReplicaNotAvailableError):
+    """The metadata root that is read lacks an entry, ``number``, that another root has learned."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class CollectedError(ReplicaNotAvailableError):

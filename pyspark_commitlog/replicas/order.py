@@ -26,7 +26,7 @@ from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.election import Elections
 from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
-from pyspark_commitlog.replicas.learning import NowhereError, RestoredError, SupersededError, bring, learn
+from pyspark_commitlog.replicas.learning import BehindError, NowhereError, RestoredError, SupersededError, bring, learn
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.pushing import Pushed, Pusher
 from pyspark_commitlog.replicas.roots import Roots
@@ -185,11 +185,15 @@ class Order:
     def _waits_for_home(self, error: _HomeError) -> bool:
         """Return True while a leader that answers, and takes nothing, has not done so for long; then another leads.
 
+        Also where it has learned what others have decided since this began.
+
         Raises:
             NotLeaderError: another root leads: what was staged is committed there.
             CommitLogError, OSError: the root does not answer, nobody else can lead, or it was given up.
         """
         cause, leader = error.cause, state_of(error.base.entry).leader
+        if isinstance(cause, BehindError) and self.places.has_decided(cause.number):
+            return True
         of_home = isinstance(cause, OSError) and not isinstance(cause, ReplicaNotAvailableError)
         of_home = of_home or isinstance(cause, RestoredError)  # else the metadata root may be, and decides nothing then
         if not of_home or not self.places.roots.answers(error.home):

@@ -219,6 +219,17 @@ class Places:
             check_identity(decider.storage, address)
         return stored
 
+    def has_decided(self, number: int) -> bool:
+        """Return whether an entry is decided by now that the metadata root lacked: others may not have reached it.
+
+        It has learned it then; of several another one may be read from now on.
+
+        Raises:
+            ReplicaNotAvailableError: the metadata root does not answer, or most of several.
+        """
+        newest = self.decided()
+        return newest is not None and newest.sequence >= number
+
     def newest(self) -> Stored:
         """Return the newest decided entry.
 

@@ -12,7 +12,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import HW, state_of, states_hw_alone, without_append
 from pyspark_commitlog.replicas.lag import Lag
-from pyspark_commitlog.replicas.learning import Replica, learn
+from pyspark_commitlog.replicas.learning import BehindError, Replica, learn
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.rules import RefusedError
 from pyspark_commitlog.replicas.state import ReplicaState
@@ -58,7 +58,13 @@ class Pusher:
 
         ``newest``: the entry that was, a moment ago; None: it is asked for.
         """
-        newest = newest or self._places.newest()
+        pushed = self._push(newest or self._places.newest())
+        ahead = [error.number for error in pushed.failed.values() if isinstance(error, BehindError)]
+        if ahead and self._places.has_decided(max(ahead)):
+            pushed = self._push(self._places.newest())
+        return pushed
+
+    def _push(self, newest: Stored) -> Pushed:
         state, decider = state_of(newest.entry), self._places.decider()
         pushed, donors = Pushed(), self._places.donors(state)
         decider.journal.assure(newest)  # its writer may have been killed before it could: what others learn stays

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -29,7 +30,7 @@ from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import Hook
-from tests.support.replicas import Replicated
+from tests.support.replicas import Replicated, no_device
 
 
 @pytest.fixture
@@ -107,6 +108,54 @@ def test_a_metadata_root_that_was_restored_from_a_copy_does_not_count(roots: Rep
     roots.give_back("m")
     roots.write(b"2", topic=roots.topic("b"))
     assert roots.values("a") == [b"0", b"1", b"2"]
+
+
+def while_it_looks(roots: Replicated, act: Callable[[], object]) -> Hook:
+    """Return a hook for ``a``: once its journal is looked at, by what is decided, another process acts.
+
+    That one does not reach ``m``.
+    """
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if "t/journal" in path:
+            del roots.hooks["a"]
+            roots.hooks["m"] = no_device
+            act()
+            del roots.hooks["m"]
+
+    return hook
+
+
+def test_an_append_goes_on_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    order = roots.order("a")
+    order.places.newest()
+    roots.hooks["a"] = while_it_looks(roots, lambda: roots.write(b"1"))
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+        assert base is not None
+        return without_append("touch", base, state_of(base.entry), "done")
+
+    before = order.places.newest().sequence
+    assert order.append(plan).result == "done"
+    assert "m" not in roots.hooks
+    assert [kind for kind, _ in chain(order.places)][before:] == ["append", "hw", "touch", "hw"]
+
+
+def test_a_push_goes_on_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    order = roots.order("a")
+    order.places.newest()
+    roots.hooks["a"] = while_it_looks(roots, lambda: roots.write(b"1"))
+    pushed = order.pusher.push()
+    assert "m" not in roots.hooks
+    assert pushed.failed == {}
+    newest = order.places.newest().sequence
+    assert set(pushed.learned.values()) == {newest}
+    assert order.places.has_decided(newest)
+    assert not order.places.has_decided(newest + 1)
 
 
 def test_what_a_majority_has_accepted_is_decided_though_its_writer_was_killed(
