@@ -32,6 +32,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.home import make_home
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
@@ -48,6 +49,7 @@ from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.replicas.making import make_roots
+from pyspark_commitlog.replicas.replicating import catch_up
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot
@@ -297,11 +299,14 @@ class CommitLog(ReplicatedRoot):
         """Create a topic on several of the roots that belong together."""
         order = topic.journal.order()
         decider = order.places.decider()
-        self._refuse_existing(topic, order.places.decided())
+        base = order.places.decided()
+        self._refuse_existing(topic, base)
         data = Roots.of(self._storage).listed().data
         if any(address.id == decider.id for address in data):  # it learns by the put
             make_home(decider.storage, topic.paths(topic_id), partitions)
         order.create(plan, factor, len(decider.storage.names(paths.TOPICS)))
+        if base is not None and not base.entry.features:
+            catch_up(order, TopicSegments(topic.name), {}, lambda: False)  # what fails is logged: `replicate` goes on
 
     def _check_together(self, config: Mapping[str, str]) -> None:
         """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""

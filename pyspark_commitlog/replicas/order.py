@@ -84,6 +84,8 @@ class Order:
     def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
         """Put the first entry of a unit, or of its next life, with its replicas.
 
+        Of a topic that lived on one root alone the others are not in sync yet, as by ``joining.add_replicas``.
+
         Args:
             plan: makes the entry.
             factor: how many replicas; None for three, or as many as there are roots.
@@ -108,6 +110,8 @@ class Order:
                 return answer
             if base is not None and base.entry.features:
                 return with_state(answer, rules.made_again(state_of(base.entry), slot.sequence))
+            if base is not None:  # that root alone has what was before
+                return with_state(answer, rules.made_where_it_was(of, decider.id, chosen, slot.sequence))
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
 
         self.places.decided()  # raises where the root is not the one that it was

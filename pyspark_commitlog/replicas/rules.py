@@ -95,6 +95,22 @@ def made_again(base: ReplicaState, number: int) -> ReplicaState:
     return with_hw(base, number, seen=False)
 
 
+def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], number: int) -> ReplicaState:
+    """Return the state after the entry that makes a topic again which lived on one root alone.
+
+    That one leads, alone in sync: others have to learn what was before, or to begin later, where that is collected.
+
+    Args:
+        of, number: as of ``created``.
+        root: where it was.
+        replicas: those that it would have if it were new; as many it gets.
+    """
+    state = created(of, (root,), root, number)
+    for other in [each for each in replicas if each != root][: len(replicas) - 1]:
+        state = added(state, other)
+    return state
+
+
 def after_append(
     base: ReplicaState, number: int, on: Iterable[str], *, acks_all: bool, min_insync: int
 ) -> ReplicaState:

@@ -29,8 +29,9 @@ from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.support.growing import Grown, add, alone
 from tests.support.records import read_topic
-from tests.support.replicas import CONFIG, commit_offset, committed_offset, group
+from tests.support.replicas import CONFIG, commit_offset, committed_offset, elect, group, no_device
 from tests.support.syscalls import killed_before
+from tests.support.world import DELAY_MS
 
 
 def test_a_topic_gets_replicas_while_it_is_written_and_read(fast_path: Path) -> None:
@@ -133,6 +134,42 @@ def test_there_are_no_more_replicas_than_roots(fast_path: Path) -> None:
     with pytest.raises(UsageError, match="1 or more"):
         roots.log("a").set_replication_factor("t", 0)
     assert not roots.at("a").newest()[1].is_replicated
+
+
+def deleted_before(path: Path, *, collected: bool) -> Grown:
+    """Return a root whose topic was deleted before others joined it; they are there, and have learned nothing of it."""
+    roots = alone(path)
+    for _ in range(3 if collected else 0):
+        roots.log("a").maintain("t")
+        roots.clock.advance(DELAY_MS)
+    assert (roots.at("a").journal.sequences()[0] > 1) == collected
+    roots.log("a").delete_topic("t")
+    add(roots)
+    return roots
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_topic_of_before_replicas_is_made_again_with_replicas(fast_path: Path, collected: bool) -> None:
+    roots = deleted_before(fast_path, collected=collected)
+    roots.log("a").create_topic("t", 1, CONFIG)
+    assert roots.isr() == "abc"
+    roots.write(b"1", topic=roots.topic("b"))
+    elect(roots, "b")
+    roots.write(b"2", topic=roots.topic("c"))
+    assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
+
+
+def test_a_topic_of_before_replicas_is_made_again_while_the_others_are_away(fast_path: Path) -> None:
+    """The root that has what was before leads, alone in sync: the others would keep each writer waiting."""
+    roots = deleted_before(fast_path, collected=True)
+    roots.hooks = {"b": no_device, "c": no_device}
+    roots.log("a").create_topic("t", 1, CONFIG)
+    roots.write(b"1", topic=roots.topic("a"))
+    assert (len(roots.state().replicas), roots.isr(), roots.leader()) == (3, "a", "a")
+    roots.hooks.clear()
+    assert roots.log("c").replicate("t").failed == {}
+    assert roots.isr() == "abc"
+    assert [roots.values(root) for root in "abc"] == [[b"1"]] * 3
 
 
 def test_a_topic_has_fewer_replicas_again(fast_path: Path) -> None:

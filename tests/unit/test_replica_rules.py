@@ -26,6 +26,7 @@ from pyspark_commitlog.replicas.rules import (
     left,
     lost_roots,
     made_again,
+    made_where_it_was,
     may_return,
     moved,
     recovered,
@@ -80,6 +81,15 @@ def test_a_topic_that_is_made_again_is_shown_at_once_and_has_nothing_to_void() -
 
     assert (state.hw, state.on, state.pending_voids, state.learned) == (9, {}, (), base.learned)
     assert (state.isr, state.leader, state.leader_epoch) == (base.isr, "b", 1)
+    check_replicas(state.to_json(), 9, "9.json")
+
+
+@pytest.mark.parametrize(("chosen", "replicas"), [("bca", "abc"), ("bc", "ab"), ("abc", "abc"), ("b", "a")])
+def test_a_topic_of_one_root_that_is_made_again_is_led_there_and_the_others_are_not_in_sync(
+    chosen: str, replicas: str
+) -> None:
+    state = made_where_it_was(THREE, "a", list(chosen), 9)
+    assert (state.replicas, state.isr, state.joining, state.leader, state.hw) == (tuple(replicas), ("a",), (), "a", 9)
     check_replicas(state.to_json(), 9, "9.json")
 
 
