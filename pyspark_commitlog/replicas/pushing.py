@@ -141,7 +141,12 @@ class Pusher:
         for _ in range(_TRIES):
             newest = self._places.newest()
             donors = self._places.donors(state_of(newest.entry))
-            learned = learn(self._places.decider(), self._places.at(root), self._unit, donors, newest)
+            try:
+                learned = learn(self._places.decider(), self._places.at(root), self._unit, donors, newest)
+            except BehindError as error:
+                if not self._places.has_decided(error.number):
+                    raise
+                continue
             if self.change("isr", lambda state, base: rules.joined(state, base.sequence, root, learned)):  # noqa: B023
                 logger.warning("%s: root %s is in the ISR again", self._unit.directory, root)
                 self.push()

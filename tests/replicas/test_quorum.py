@@ -110,15 +110,15 @@ def test_a_metadata_root_that_was_restored_from_a_copy_does_not_count(roots: Rep
     assert roots.values("a") == [b"0", b"1", b"2"]
 
 
-def while_it_looks(roots: Replicated, act: Callable[[], object]) -> Hook:
-    """Return a hook for ``a``: once its journal is looked at, by what is decided, another process acts.
+def while_it_looks(roots: Replicated, act: Callable[[], object], root: str = "a") -> Hook:
+    """Return a hook for a root: once its journal is looked at, by what is decided, another process acts.
 
     That one does not reach ``m``.
     """
 
     def hook(operation: str, path: str, moment: str) -> None:
         if "t/journal" in path:
-            del roots.hooks["a"]
+            del roots.hooks[root]
             roots.hooks["m"] = no_device
             act()
             del roots.hooks["m"]
@@ -156,6 +156,19 @@ def test_a_push_goes_on_where_others_decided_what_its_metadata_root_has_not_lear
     assert set(pushed.learned.values()) == {newest}
     assert order.places.has_decided(newest)
     assert not order.places.has_decided(newest + 1)
+
+
+def test_a_root_joins_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
+    roots.create()
+    roots.write(b"0")
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    order = roots.order("a")
+    order.places.newest()
+    roots.hooks["c"] = while_it_looks(roots, lambda: roots.write(b"1"), "c")
+    assert order.pusher.join(roots.id_of("c"))
+    assert "m" not in roots.hooks
+    assert roots.isr() == "abc"
+    assert roots.values("c") == [b"0", b"1"]
 
 
 def test_what_a_majority_has_accepted_is_decided_though_its_writer_was_killed(
