@@ -28,6 +28,7 @@ class Topic:
 
     partitions: int
     most: int | None = None
+    damaged: frozenset[str] = frozenset()
     tail: tuple[Shared, ...] = ()
     logs: dict[str, Mapping[int, int]] = field(default_factory=dict)
     own: dict[int, tuple[Sealed, ...]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class Topic:
         return Sealed(0, 0, 0, size, 0, 0, 0, 0, 0, 0, Place(f"object-{self.made}", 0))
 
     def _merge_tail(self) -> bool:
-        plans = plan_tail(self.tail, lambda shared: self.logs[shared.name], SEGMENT)
+        plans = plan_tail(self.tail, lambda shared: self.logs[shared.name], SEGMENT, self.damaged)
         allowed = (each for each in plans if self.most is None or each.size_bytes <= self.most or each.late)
         plan = next(allowed, None)
         if plan is None:
@@ -103,10 +104,17 @@ class Topic:
 
 
 def run(
-    partitions: int, commits: int, commit_bytes: int, entries: int, *, most: int | None, spread: float = 0.5
+    partitions: int,
+    commits: int,
+    commit_bytes: int,
+    entries: int,
+    *,
+    most: int | None,
+    spread: float = 0.5,
+    damaged: frozenset[str] = frozenset(),
 ) -> Topic:
     """Commit so often, settled each so many entries; partitions and settles differ by ``spread``."""
-    topic, chance = Topic(partitions, most), Random(partitions)
+    topic, chance = Topic(partitions, most, damaged), Random(partitions)
     share = commit_bytes * entries / partitions
     for _ in range(commits // entries):
         busy = chance.uniform(1 - spread, 1 + spread)
@@ -143,6 +151,15 @@ def test_without_maintenance_the_tail_has_a_bound(partitions: int) -> None:
     topic.merge_tail()
     topic.merge_own()
     assert max(Counter(shared.tier for shared in topic.tail).values()) < FAN_IN, "maintain merges the rest"
+
+
+@pytest.mark.parametrize(("most", "objects"), [(None, 40), (COMMIT, 120)])
+def test_beside_a_damaged_object_the_tail_is_short_after_a_month(most: int | None, objects: int) -> None:
+    """Nothing after it becomes own objects, all that time."""
+    topic = run(10, MONTH, 10_000, 60, most=most, damaged=frozenset({"object-1"}))
+    assert (topic.tail[0].name, topic.own) == ("object-1", {})
+    assert len(topic.tail) <= objects
+    assert topic.written <= 6 * topic.committed
 
 
 def test_sizes_that_differ_by_far_are_merged_all_the_same() -> None:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.segment_object import TRAILER_BYTES
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.settle import settle
@@ -16,7 +17,8 @@ from pyspark_commitlog.log.objects.merge import Merged, merge
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import Hook, lose_reply, on_path
-from tests.support.objects import ObjectWorld, own, split, topic_id
+from tests.support.ghosts import cleaned
+from tests.support.objects import LATER_MS, ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, once
@@ -60,6 +62,16 @@ def meanwhile(act: Callable[[], object], part: str = "/settle/") -> Hook:
             other()
 
     return hook
+
+
+def merged_and_collected(unlocked: ObjectWorld) -> None:
+    """Merge as another process, and delete what was merged."""
+    topic = unlocked.handle()
+    run(topic)
+    unlocked.clock.advance(LATER_MS)
+    unlocked.idle(topic, 2)
+    unlocked.clock.advance(LATER_MS)
+    cleaned(unlocked)
 
 
 def frames(topic: TopicLog, partition: int = 0) -> list[bytes]:
@@ -148,14 +160,67 @@ def test_a_gap_above_the_log_start_is_never_merged(unlocked: ObjectWorld) -> Non
 def test_a_damaged_frame_is_not_merged(unlocked: ObjectWorld) -> None:
     """Its bytes would get a new CRC, and its damage would be harder to find."""
     written(unlocked, 8)
-    path = unlocked.path / unlocked.files(unlocked.settled().tail[3].name)[0]
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
     before = unlocked.settled().tail
+    unlocked.flip(before[3].name)
     with pytest.raises(CorruptionError):
         run(unlocked.handle())
     assert unlocked.settled().tail == before
+
+
+def test_the_tail_stays_short_beside_a_damaged_object(unlocked: ObjectWorld) -> None:
+    """O10: each settle entry repeats it, and no entry holds more than 4,096 objects: then nothing could be settled."""
+    topic, told = written(unlocked, 8, partitions=2), list[str]()
+    damaged = unlocked.settled().tail[2]
+    path = unlocked.path / unlocked.files(damaged.name)[0]
+    sound = path.read_bytes()
+    unlocked.flip(damaged.name)
+    for number in range(8, 108):
+        more(topic, range(number, number + 1), partitions=2)
+        try:
+            run(unlocked.handle())
+        except CorruptionError as error:
+            told.append(str(error))
+    tail = unlocked.settled().tail
+    assert tail[2] == damaged
+    assert [shared.tier for shared in tail] == [0, 0, 0, 2, *[1] * 5, 0]
+    assert len(told) == 3, "until those after it were merged"
+    assert all(damaged.name in each for each in told)
+    path.write_bytes(sound)
+    assert unlocked.values() == values(108) * 2
+    verify(unlocked.handle())
+
+
+def test_the_tail_stays_short_beside_a_lost_object(unlocked: ObjectWorld) -> None:
+    topic = written(unlocked, 9)
+    assert unlocked.values() == values(9), "this process remembers its footer"
+    lost = unlocked.settled().tail[0]
+    (unlocked.path / unlocked.files(lost.name)[0]).unlink()
+    with pytest.raises(CorruptionError, match=f"{lost.name} is missing: restore it from a copy"):
+        run(unlocked.handle())
+    assert [shared.tier for shared in unlocked.settled().tail] == [0, 1]
+    more(topic, range(9, 10))
+    assert run(unlocked.handle()) == Merged()
+
+
+def test_an_object_whose_footer_is_damaged_is_left_out(unlocked: ObjectWorld) -> None:
+    written(unlocked, 9)
+    damaged = unlocked.settled().tail[0]
+    (path,) = unlocked.files(damaged.name)
+    data = bytearray((unlocked.path / path).read_bytes())
+    data[-TRAILER_BYTES - 10] ^= 1
+    (unlocked.path / path).write_bytes(data)
+    with pytest.raises(CorruptionError, match=damaged.name):
+        run(unlocked.handle())
+    assert [shared.tier for shared in unlocked.settled().tail] == [0, 1]
+
+
+def test_an_object_that_is_collected_meanwhile_is_no_loss(unlocked: ObjectWorld) -> None:
+    """R8: the newest entry does not name it."""
+    written(unlocked, 8)
+    others = once(lambda: merged_and_collected(unlocked))
+    assert run(unlocked.handle(on_path("/objects/", "map", others))) == Merged()
+    assert len(unlocked.objects()) == 1
+    assert unlocked.values() == values(8)
 
 
 def test_what_is_too_large_for_a_commit_is_left_to_maintain(unlocked: ObjectWorld) -> None:
@@ -296,9 +361,9 @@ def test_a_slice_that_does_not_fit_into_a_segment_makes_own_objects(unlocked: Ob
     verify(unlocked.handle())
 
 
-def in_pieces(unlocked: ObjectWorld, config: dict[str, object] = SMALL) -> TopicLog:
-    """Return a topic with eight own pieces."""
-    topic = written(unlocked, 8, config=config)
+def in_pieces(unlocked: ObjectWorld, config: dict[str, object] = SMALL, partitions: int = 1) -> TopicLog:
+    """Return a topic with eight own pieces of each partition."""
+    topic = written(unlocked, 8, partitions, config)
     for _ in range(8):
         split(topic, 1)
     return topic
@@ -314,6 +379,36 @@ def test_own_pieces_are_merged(unlocked: ObjectWorld) -> None:
     assert (piece.base_offset, piece.end_offset) == (0, 8)
     assert unlocked.values() == values(8)
     verify(unlocked.handle())
+
+
+def test_own_pieces_that_are_collected_meanwhile_are_no_loss(unlocked: ObjectWorld) -> None:
+    """R8: the newest entry does not name them."""
+    in_pieces(unlocked)
+    others = once(lambda: merged_and_collected(unlocked))
+    assert run(unlocked.handle(on_path("/objects/", "map", others))) == Merged()
+    assert len(unlocked.objects()) == 1
+    assert unlocked.values() == values(8)
+
+
+def test_own_pieces_that_are_damaged_keep_no_other_partition(unlocked: ObjectWorld) -> None:
+    topic = in_pieces(unlocked, partitions=2)
+    place = own(topic, 0)[3].place
+    assert place is not None
+    unlocked.flip(place.object)
+    with pytest.raises(CorruptionError, match=place.object):
+        run(unlocked.handle())
+    assert [len(own(topic, partition)) for partition in (0, 1)] == [8, 1]
+
+
+def test_a_damaged_manifest_keeps_no_other_partition(unlocked: ObjectWorld) -> None:
+    topic = in_pieces(unlocked, partitions=2)
+    manifest = unlocked.settled().partition(0).manifest
+    assert manifest is not None
+    (path,) = unlocked.files(manifest.name)
+    (unlocked.path / path).write_bytes(b"[]")
+    with pytest.raises(CorruptionError, match=manifest.name):
+        run(unlocked.handle())
+    assert len(own(topic, 1)) == 1
 
 
 def test_own_pieces_of_compacted_topics_are_compactions(unlocked: ObjectWorld) -> None:

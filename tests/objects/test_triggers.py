@@ -158,6 +158,21 @@ def test_only_ten_minutes_later_a_commit_collects_again(unlocked: ObjectWorld) -
     assert waiting_of(topic.storage, topic_id(topic)).published == topic.published
 
 
+def test_a_commit_collects_where_nothing_can_be_merged(unlocked: ObjectWorld, caplog: pytest.LogCaptureFixture) -> None:
+    topic = unlocked.create(1, {**ENTRIES, "file.delete.delay.ms": 10_000})
+    for number in range(70):
+        commit(topic, number)
+    unlocked.flip(unlocked.settled().tail[0].name)
+    entries = len(unlocked.entries())
+    unlocked.clock.advance(600_000)
+    for number in range(10):
+        commit(topic, number)
+    assert "CRC" in caplog.text
+    assert len(unlocked.entries()) < entries
+    assert waiting_of(topic.storage, topic_id(topic)).published == topic.published
+    assert not waiting_of(topic.storage, topic_id(topic)).may_be_due(unlocked.clock.monotonic())
+
+
 def test_after_a_settle_its_process_counts_from_there(unlocked: ObjectWorld) -> None:
     topic = unlocked.create(1, ENTRIES)
     for number in range(10):

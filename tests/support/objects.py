@@ -43,6 +43,13 @@ class ObjectWorld(World):
         """Return the names of all segment objects that are stored."""
         return [path.rpartition("/")[2] for path in self.files(".segment")]
 
+    def flip(self, name: str) -> None:
+        """Flip a bit in the first frame of an object."""
+        (path,) = self.files(name)
+        data = bytearray((self.path / path).read_bytes())
+        data[100] ^= 1
+        (self.path / path).write_bytes(data)
+
     def collect_all(self, name: str = "t") -> None:
         """Settle, wait for the delay, collect."""
         self.maintain(name)

@@ -114,6 +114,36 @@ def test_a_split_takes_all_of_the_tail_from_the_first_on() -> None:
     assert (plan.objects, plan.split) == (tail[:10], True)
 
 
+def test_a_damaged_object_parts_its_neighbours() -> None:
+    """It stays where it is, in the order of offsets; what is before it and after it goes on."""
+    tail = tail_of(*[0] * 16)
+    assert list(plan_tail(tail, ten_partitions, SEGMENT, {tail[7].name})) == [TailMerge(tail[8:], split=False)]
+    assert list(plan_tail(tail, ten_partitions, SEGMENT, {tail[8].name})) == [TailMerge(tail[:8], split=False)]
+    assert list(plan_tail(tail[:15], ten_partitions, SEGMENT, {tail[7].name})) == []
+    assert list(plan_tail(tail[:8], ten_partitions, SEGMENT, {shared.name for shared in tail})) == []
+
+
+def test_what_is_after_a_damaged_object_becomes_larger_objects_of_the_tail() -> None:
+    """O2: own pieces lie before all of the tail."""
+    tail = tail_of(1, *[0] * 9, size=OWN_BYTES)
+    assert list(plan_tail(tail, one_partition, SEGMENT, {tail[0].name})) == [TailMerge(tail[1:9], split=False)]
+    (before,) = plan_tail(tail, one_partition, SEGMENT, {tail[-1].name})
+    assert (before.objects, before.split) == (tail[:9], True)
+
+
+@pytest.mark.parametrize(("size", "late"), [(OWN_BYTES - 1, True), (OWN_BYTES, False)])
+def test_a_commit_merges_no_more_after_a_damaged_object_than_it_splits(size: int, late: bool) -> None:
+    tail = tail_of(1, *[0] * LATE, size=size)
+    (plan,) = plan_tail(tail, one_partition, SEGMENT, {tail[0].name})
+    assert (plan.split, plan.late) == (False, late)
+
+
+def test_no_slice_after_a_damaged_object_gets_larger_than_a_segment() -> None:
+    tail = tail_of(1, *[0] * 8, size=SEGMENT // 8)
+    assert len(list(plan_tail(tail, one_partition, SEGMENT, {tail[0].name}))) == 1
+    assert list(plan_tail(tail, one_partition, SEGMENT - 1, {tail[0].name})) == []
+
+
 def test_small_segments_are_own_objects_from_their_size_on() -> None:
     assert own_bytes(SEGMENT) == OWN_BYTES
     assert own_bytes(1024) == 1024

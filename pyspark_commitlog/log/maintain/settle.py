@@ -143,12 +143,18 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     if done.sequence is None:
         return done
     most = _MERGED_AT_ONCE * config.number("settle.bytes")
-    merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
+    failed: Exception | None = None
+    try:
+        merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
+    except Exception as error:  # noqa: BLE001 raised below: what can't be merged keeps nothing from being collected
+        failed = error
     if waiting.collects(clock.monotonic()):
         collect(topic, topic_id)
     waiting.published = topic.published
     if done.complete:
         waiting.looked(Due(0, 0, 0), config, clock.monotonic(), 1.0)
+    if failed is not None:
+        raise failed
     return done
 
 

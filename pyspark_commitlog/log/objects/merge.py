@@ -7,15 +7,15 @@ are joined as a settler joins them. Any number of processes may merge at once: w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.errors import missing
+from pyspark_commitlog.errors import as_reported, together
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import earliest_ms, segment_span
 from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
-from pyspark_commitlog.log.objects.sources import Sources, read_frames
+from pyspark_commitlog.log.objects.sources import DamagedError, Sources, damage_of, read_frames
 from pyspark_commitlog.log.segments.growing import Stamped, stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, Written
 from pyspark_commitlog.log.settle_change import Change
@@ -54,7 +54,7 @@ class _InVainError(Exception):
 def merge(
     topic: TopicLog, topic_id: str, *, most_bytes: int | None = None, enough: Callable[[], bool] = lambda: False
 ) -> Merged:
-    """Merge what is due, the smallest first.
+    """Merge what is due, the smallest first. What is damaged is left out, and reported at the end.
 
     Args:
         topic, topic_id: whose.
@@ -65,34 +65,42 @@ def merge(
         What was published. What another process took meanwhile, or let go of, is given up.
 
     Raises:
-        CorruptionError: what is to be merged is damaged; nothing of it was published.
+        CorruptionError: some of what is to be merged is damaged; nothing of it was published, the rest was merged.
         StorageError: nothing of the merge under way was published.
     """
     done, tried, own = NOTHING_MERGED, set[object](), most_bytes is None
+    damage: dict[str | int, Exception] = {}
     while not enough():
         base, settled = topic.settled(topic_id)
         if not own and not is_tier_due(settled.tail):  # mostly: then nothing more is read
             break
-        work = _Merge(topic, topic.newest(topic_id)[1], base, settled)
-        plan = work.plan(most_bytes, own=own)
-        if plan is None or plan in tried:
-            break
-        tried.add(plan)
+        work = _Merge(topic, topic.newest(topic_id)[1], base, settled, damage)
         try:
+            plan = work.plan(most_bytes, own=own)
+            if plan is None or plan in tried:
+                break
+            tried.add(plan)
             done = done.plus(work.run(plan))
             own = own or (isinstance(plan, TailMerge) and plan.split)
         except _InVainError:
             continue
-        except FileNotFoundError as error:
-            if topic.settled(topic_id)[1] == settled:
-                raise missing(error) from error
+        except DamagedError as error:
+            if error.is_damage(settled, topic.settled(topic_id)[1]):
+                damage |= dict.fromkeys(error.parts, as_reported(error.error))
+    if damage:
+        failures = list(dict.fromkeys(damage.values()))
+        raise together(failures, f"topic {topic.name!r}: {len(failures)} merges failed")
     return done
 
 
 def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
     """Make own pieces of the partitions of what the first objects of the tail hold; return the bytes written.
 
-    Nothing where another process has taken one of them meanwhile. Raises as ``merge`` does.
+    Nothing where another process has taken one of them meanwhile.
+
+    Raises:
+        CorruptionError: some of it is damaged; nothing was published.
+        StorageError: nothing was published.
     """
     if not objects:
         return 0
@@ -101,9 +109,9 @@ def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
         return _Merge(topic, topic.newest(topic_id)[1], base, settled).run(TailMerge(tuple(objects), split=True))
     except _InVainError:
         return 0
-    except FileNotFoundError as error:
-        if topic.settled(topic_id)[1] == settled:
-            raise missing(error) from error
+    except DamagedError as error:
+        if error.is_damage(settled, topic.settled(topic_id)[1]):
+            raise as_reported(error.error) from error
         return 0
 
 
@@ -114,10 +122,19 @@ class _Merge:
         topic: whose.
         state: of the topic; read after ``settled``, see ``Sources``.
         base, settled: the newest settle entry, which gives the objects their names (rule O1), and its state.
+        damaged: what is left out: objects of the tail, by name, and partitions, of whose own pieces nothing is merged.
     """
 
-    def __init__(self, topic: TopicLog, state: TopicState, base: Stored, settled: SettleState) -> None:
+    def __init__(
+        self,
+        topic: TopicLog,
+        state: TopicState,
+        base: Stored,
+        settled: SettleState,
+        damaged: Collection[str | int] = (),
+    ) -> None:
         self._topic, self._state, self._base, self._settled = topic, state, base, settled
+        self._damaged = damaged
         self._config = topic.config(state)
         self._limits = SliceLimits.of(self._config)
         self._paths = topic.paths(state.topic_id)
@@ -126,21 +143,28 @@ class _Merge:
         """Return what is due and not too large; the tail first.
 
         ``own``: look at the partitions' own pieces, too. That reads their manifests: a commit does it after a split.
+
+        Raises:
+            DamagedError: what it has to look at can't be read.
         """
-        for tail in plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes):
+        for tail in plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes, self._damaged):
             if most_bytes is None or tail.size_bytes <= most_bytes or tail.late:
                 return tail
         if not own or self._config.has_policy("compact"):  # compaction joins what it takes, too
             return None
         for partition in range(len(self._settled.partitions)):
-            pieces = tuple(self._topic.own_segments(self._settled, partition).every())
+            if partition in self._damaged:
+                continue
+            with damage_of(partition):
+                pieces = tuple(self._topic.own_segments(self._settled, partition).every())
             found = plan_own(pieces if most_bytes is None else pieces[-_RECENT:], self._limits.segment_bytes)
             if found and (most_bytes is None or sum(piece.length for piece in found) <= most_bytes):
                 return OwnMerge(partition, found)
         return None
 
     def _log_bytes(self, shared: Shared) -> dict[int, int]:
-        slices = self._topic.footer(self._settled.topic_id, shared).slices
+        with damage_of(shared.name):
+            slices = self._topic.footer(self._settled.topic_id, shared).slices
         return {piece.partition: piece.parts[0].length for piece in slices}
 
     def run(self, plan: TailMerge | OwnMerge) -> int:
@@ -148,9 +172,15 @@ class _Merge:
 
         Raises:
             _InVainError: it can't be published any more.
+            DamagedError: some of it can't be read.
         """
         if isinstance(plan, OwnMerge):
-            return self._merge_own(plan)
+            with damage_of(plan.partition):
+                return self._merge_own(plan)
+        with damage_of(*(shared.name for shared in plan.objects)):
+            return self._merge_tail(plan)
+
+    def _merge_tail(self, plan: TailMerge) -> int:
         if plan.split:
             return self._split(plan)
         try:

@@ -7,7 +7,7 @@ works on (rule O3). Each brings its bytes up by one tier: a record is written on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -58,30 +58,43 @@ def own_bytes(segment_bytes: int) -> int:
 
 
 def plan_tail(
-    tail: Sequence[Shared], log_bytes: Callable[[Shared], Mapping[int, int]], segment_bytes: int
+    tail: Sequence[Shared],
+    log_bytes: Callable[[Shared], Mapping[int, int]],
+    segment_bytes: int,
+    damaged: Collection[object] = (),
 ) -> Iterator[TailMerge]:
     """Yield the merges of the tail that are due, one of each tier, the smallest first (pure).
 
     Own pieces lie before all of the tail. So a split takes all objects from the first on: those before the ones that
     are due are of higher tiers, and few.
 
+    Objects that are damaged stay where they are: what is before such a one and what is after it are merged apart. What
+    is after it can't be split, and becomes larger objects of the tail instead, up to a segment a slice.
+
     Args:
         tail: in the order of offsets.
         log_bytes: returns the bytes of the log of each partition that an object holds; asked of what is due only.
         segment_bytes: of the topic's config: no slice gets larger.
+        damaged: names of objects that can't be read.
     """
     due: dict[int, tuple[int, int]] = {}
     at = 0
-    for tier, run in groupby(tail, key=lambda shared: shared.tier):
+    for (tier, sound), run in groupby(tail, key=lambda shared: (shared.tier, shared.name not in damaged)):
         count = len(list(run))
-        if count >= FAN_IN:
+        if sound and count >= FAN_IN:
             due.setdefault(tier, (at, count))
         at += count
     for tier in sorted(due):
         start, count = due[tier]
         end = start + FAN_IN
-        split = makes_own([log_bytes(shared) for shared in tail[start:end]], segment_bytes)
-        yield TailMerge(tuple(tail[0 if split else start : end]), split, count >= LATE)
+        sizes, late = [log_bytes(shared) for shared in tail[start:end]], count >= LATE
+        split = makes_own(sizes, segment_bytes)
+        if split and any(shared.name in damaged for shared in tail[:start]):
+            split, sums = False, _sums(sizes)
+            if max(sums.values()) > segment_bytes:
+                continue
+            late = late and sums.total() < FAN_IN * own_bytes(segment_bytes) * len(sums)  # no commit splits more either
+        yield TailMerge(tuple(tail[0 if split else start : end]), split, late)
 
 
 def is_tier_due(tail: Sequence[Shared]) -> bool:
@@ -91,13 +104,18 @@ def is_tier_due(tail: Sequence[Shared]) -> bool:
 
 def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:
     """Return whether a merge is to write own objects, by the log bytes of each partition in its sources (pure)."""
-    sums: dict[int, int] = {}
-    for source in sources:
-        for partition, size in source.items():
-            sums[partition] = sums.get(partition, 0) + size
+    sums = _sums(sources)
     if not sums:
         return False
-    return sum(sums.values()) >= own_bytes(segment_bytes) * len(sums) or max(sums.values()) > segment_bytes
+    return sums.total() >= own_bytes(segment_bytes) * len(sums) or max(sums.values()) > segment_bytes
+
+
+def _sums(sources: Sequence[Mapping[int, int]]) -> Counter[int]:
+    """Return the bytes of each partition in all sources."""
+    sums = Counter[int]()
+    for source in sources:
+        sums.update(source)
+    return sums
 
 
 def size_class(size_bytes: int, segment_bytes: int) -> int:

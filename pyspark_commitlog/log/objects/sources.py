@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,6 +22,31 @@ _WINDOW_BYTES = 4 * 2**20
 _WINDOWS_BYTES = 64 * 2**20
 
 
+class DamagedError(Exception):
+    """What can't be merged, as it is damaged or missing: ``parts``, names of objects of the tail, or a partition."""
+
+    def __init__(self, parts: tuple[str | int, ...], error: CorruptionError | FileNotFoundError) -> None:
+        super().__init__(parts, error)
+        self.parts, self.error = parts, error
+
+    def is_damage(self, before: SettleState, now: SettleState) -> bool:
+        """Return whether that is a loss (rule R8): by a newer state it may be collected, and is not missed (pure)."""
+        names = {shared.name for shared in now.tail}
+        return isinstance(self.error, CorruptionError) or all(
+            part in names if isinstance(part, str) else now.partition(part).manifest == before.partition(part).manifest
+            for part in self.parts
+        )
+
+
+@contextmanager
+def damage_of(*parts: str | int) -> Iterator[None]:
+    """Have damage that is met be that of these parts, where nobody knows it better; see ``DamagedError``."""
+    try:
+        yield
+    except (CorruptionError, FileNotFoundError) as error:
+        raise DamagedError(parts, error) from error
+
+
 class Sources:
     """Objects of the tail that are merged.
 
@@ -33,8 +59,8 @@ class Sources:
         objects: neighbours, in the order of offsets.
 
     Raises:
-        FileNotFoundError: an object is collected.
-        CorruptionError: a footer is damaged, or offsets are missing.
+        DamagedError: an object is collected, or its footer is damaged.
+        CorruptionError: offsets are missing.
     """
 
     def __init__(self, topic: TopicLog, state: TopicState, objects: Sequence[Shared]) -> None:
@@ -46,7 +72,9 @@ class Sources:
         }
         pieces: dict[int, list[Sealed]] = {}
         for shared in objects:
-            for position, piece in topic.footer(state.topic_id, shared).positioned():
+            with damage_of(shared.name):
+                footer = topic.footer(state.topic_id, shared)
+            for position, piece in footer.positioned():
                 if piece.end_offset > state.log_start[piece.partition]:
                     pieces.setdefault(piece.partition, []).append(sealed_slice(shared.name, position, piece))
         for partition, neighbours in pieces.items():
@@ -58,20 +86,25 @@ class Sources:
         """Yield the frames of a slice, checked; slices are asked for as they lie in their objects.
 
         Raises:
-            FileNotFoundError: the object is collected.
-            CorruptionError: a frame is damaged.
+            DamagedError: the object is collected, or a frame is damaged.
         """
         assert piece.place is not None
-        span = segment_span(self._paths, partition, piece)
-        data = self._files[piece.place.object].read(span.start, piece.length)
-        if data is not None:
-            path = f"{span.path} from {span.start}"
-            span = replace(span, path=path, start=0, end=piece.length, data=data)
-        yield from read_frames(self._storage, span, piece)
+        with damage_of(piece.place.object):
+            span = segment_span(self._paths, partition, piece)
+            data = self._files[piece.place.object].read(span.start, piece.length)
+            if data is not None:
+                path = f"{span.path} from {span.start}"
+                span = replace(span, path=path, start=0, end=piece.length, data=data)
+            yield from read_frames(self._storage, span, piece)
 
 
 def read_frames(storage: Storage, span: Span, piece: Sealed) -> Iterator[Unsettled]:
-    """Yield the frames of a piece, checked; raises as ``Sources.frames``."""
+    """Yield the frames of a piece, checked.
+
+    Raises:
+        FileNotFoundError: the file is collected.
+        CorruptionError: a frame is damaged.
+    """
     offset = piece.base_offset
     for located in walk(storage, span):
         payload, decoded = check_whole(located, span)
