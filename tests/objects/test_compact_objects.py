@@ -318,6 +318,17 @@ def test_a_damaged_frame_stops_its_partition_and_no_damaged_byte_gets_a_fresh_cr
     assert victim in own(unlocked)
 
 
+def test_damage_in_the_tail_keeps_no_own_pieces_from_being_compacted(unlocked: ObjectWorld) -> None:
+    created(unlocked)
+    put(unlocked, *ABA, b"end=2")
+    split(unlocked.handle(), identity(unlocked), unlocked.settled().tail[:3])
+    damaged = unlocked.settled().tail[0]
+    unlocked.flip(damaged.name)
+    with pytest.raises(CorruptionError, match=damaged.name):
+        run(unlocked)
+    assert unlocked.settled().partition(0).cleaned == 3
+
+
 def test_a_piece_that_is_missing_is_a_loss_only_while_it_is_named(unlocked: ObjectWorld) -> None:
     """R8."""
     created(unlocked)

@@ -101,7 +101,7 @@ def compact(
 
     Raises:
         CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted. So it is
-            with any other error, of a worker's too.
+            with any other error, of a worker's too. Of what partitions share, all that is their own was compacted.
         TopicChangedError: the topic was deleted or made again.
     """
     done: list[Compacted] = []
@@ -111,7 +111,7 @@ def compact(
         return done
     failures, watched_progress = list[Exception](), watched(progress)
     if not topic.storage.can_append:
-        _split_what_is_due(topic, topic_id)
+        failures += _split_failures(topic, topic_id)
     for partition in range(state.partitions):
         try:
             done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
@@ -229,6 +229,17 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
 
 
 # --- where nothing can be appended ------------------------------------------------------------------------
+
+
+def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
+    """Split what is due; return what ended that. The partitions' own pieces can be compacted all the same."""
+    try:
+        _split_what_is_due(topic, topic_id)
+    except TopicChangedError:
+        raise
+    except Exception as error:  # noqa: BLE001 raised by the caller
+        return [as_reported(error)]
+    return []
 
 
 def _split_what_is_due(topic: TopicLog, topic_id: str) -> None:
