@@ -76,14 +76,15 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
 def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collected:
     """Delete settled chunks, then their entries, old settle entries and files that only those named.
 
-    Safe beside writers, readers and other collectors. ``thorough``: chunks too whose entries stay for a damaged
-    partition, which hold nothing of it; that reads those entries.
+    Safe beside writers, readers and other collectors. Where a look is no request an entry goes only as the file that
+    was read: a collector that slept while the root was restored from a copy takes nothing of that. ``thorough``: chunks
+    too whose entries stay for a damaged partition, which hold nothing of it; that reads those entries.
     """
     if not topic.storage.can_append:
         return _collect_unlocked(topic, topic_id, thorough=thorough)
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
-    journal = topic.settle_journal(topic_id)
+    journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
     sequences = journal.sequences()
     retained = _read_all(journal, sequences, damaged_too=True)
     storage.sync_directory(paths.settle, fresh=True)
@@ -97,10 +98,13 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     below = kept_from(topic, state)
     chunks, entries, _ = _collect_entries(topic, state, settled, topic.journal.sequences(), below, tables=False)
     chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
-    gone = plan_entries(sequences, proof.sequence)
+    gone, known = plan_entries(sequences, proof.sequence), {stored.sequence: stored for stored in retained}
     for sequence in gone:
-        journal.delete(sequence)
+        if sequence not in known or journal.stays(known[sequence], seen):
+            journal.delete(sequence)
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
+    if not journal.stays(kept[-1], seen):  # the root was restored, or others went on: they know what is needed
+        return Collected(chunks, entries, len(gone))
     files = _collect_files(topic, topic_id, kept)
     return Collected(chunks, entries, len(gone), files)
 
@@ -195,8 +199,8 @@ def _collect_entries(
 
     A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
     committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
-    that an election made void: its writer may name it again. Where a look is no request an entry goes only as the file
-    that was read: a collector that slept while the root was restored from a copy takes nothing of that.
+    that an election made void: its writer may name it again. Where a look is no request it goes only as the file that
+    was read, see ``collect``.
 
     Args:
         topic, state: whose.
