@@ -12,6 +12,8 @@ from pyspark_commitlog.storage.process import after_fork
 
 #: Units that are remembered, those used last.
 _MOST = 1024
+#: After so long a failed chunk says nothing of one that fails now: longer than a try to write it may take.
+_FORGOTTEN_SECONDS = 120.0
 
 
 class Lag:
@@ -19,6 +21,7 @@ class Lag:
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, bool], float] = {}
+        self._chunk_failed: dict[str, float] = {}
 
     @classmethod
     def of(cls, unit: str) -> Lag:
@@ -31,14 +34,23 @@ class Lag:
             return found
 
     def failed(self, root: str, now: float, *, chunks: bool = False) -> None:
-        """Remember that a push, or a chunk, failed at a time, in seconds."""
+        """Remember that a push, or a chunk, failed at a time, in seconds.
+
+        Few appends have chunks for a root: one that failed long before, and was not tried again, says nothing of now.
+        """
         with _lock:
+            if chunks:
+                if now - self._chunk_failed.get(root, now) > _FORGOTTEN_SECONDS:
+                    self._since.pop((root, chunks), None)
+                self._chunk_failed[root] = now
             self._since.setdefault((root, chunks), now)
 
     def answered(self, root: str, *, chunks: bool = False) -> None:
         """Forget it: the root has learned all, or has the chunks."""
         with _lock:
             self._since.pop((root, chunks), None)
+            if chunks:
+                self._chunk_failed.pop(root, None)
 
     def seconds(self, root: str, now: float, *, chunks: bool = False) -> float:
         """Return for how long all pushes to a root have failed, or all chunks."""
