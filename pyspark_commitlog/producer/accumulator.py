@@ -19,6 +19,7 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import (
     CommitLogError,
     DeliveryTimeoutError,
+    NotSentError,
     OutcomeUnknownError,
     ProducerClosedError,
     UsageError,
@@ -102,6 +103,7 @@ class RecordAccumulator:
         self._bytes = 0
         self._sent = self._done = self._flush_to = 0
         self._abandoned = self.retired = self._rested = False
+        self._lacking: CommitLogError | None = None
         self._taking = 0
         self._used = clock.monotonic()
         self._pool = of_process().senders
@@ -187,6 +189,12 @@ class RecordAccumulator:
                 raise
         return future
 
+    def lacks(self, error: BaseException) -> None:
+        """Take nothing more of a producer with an id: of a batch that was cut a part was not; what was goes on."""
+        with self._buffer.lock:
+            if self.landed is not None:
+                self._lacking = NotSentError(f"topic {self._topic!r}: a batch was not taken whole: {error!r}")
+
     def _mark(self) -> _Mark:
         last = self._items[-1] if self._items else None
         run = (last.rows, last.size) if isinstance(last, Run) else (0, 0)
@@ -216,8 +224,9 @@ class RecordAccumulator:
 
     def _check(self) -> None:
         self._buffer.check_open()
-        if self._delivery.failed is not None:
-            raise after_failure(self._delivery.failed, self._topic)
+        failed = self._delivery.failed or self._lacking
+        if failed is not None:
+            raise after_failure(failed, self._topic)
 
     def _landed(self) -> int:
         if self.landed is None:
@@ -385,7 +394,12 @@ class RecordAccumulator:
         if not late:
             return []
         waited = self._dropped(late)
-        return [partial(self._fail_dropped, waited, self._not_sent(sum(item.rows for item in waited)))]
+        error = self._not_sent(sum(item.rows for item in waited))
+        callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, waited, error)]
+        if self.landed is not None:  # nothing that comes after it may land
+            self._delivery.failed = error
+            callbacks.append(partial(self._fail_dropped, self._dropped(), after_failure(error, self._topic)))
+        return callbacks
 
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout

@@ -206,7 +206,8 @@ class Producer(Gathering):
             A future of the offsets; of a batch that was cut, when all parts are done, from the first offset of each
             partition to that after the last: records of others may lie between. It fails with
             ``InvalidRecordError``, and nothing was sent (of a batch that was cut: nothing of that part), when the
-            topic refuses one of the records; with ``BufferExhaustedError`` when a part but the first found no room.
+            topic refuses one of the records; with ``BufferExhaustedError`` when a part but the first found no room: a
+            producer with a ``producer_id`` ends then, see ``last_sequence``.
 
         Raises:
             InvalidRecordError: names the column, its type and what is allowed.
@@ -220,10 +221,9 @@ class Producer(Gathering):
             try:
                 while (sent := give(self._opened(topic))) is None:
                     pass
-            except Exception as error:
-                if not whole.has_begun:
+            except BaseException as error:
+                if not self._goes_on(topic, whole, error):
                     raise
-                whole.end(error)
                 return whole.future
             if part.is_all:
                 return sent
@@ -250,15 +250,23 @@ class Producer(Gathering):
         for part in await asyncio.to_thread(self._parts, topic, batch, accumulator):
             try:
                 whole.add(await self._asent(topic, self._part(part, sequence, wait=False)))
-            except Exception as error:
-                if not whole.has_begun:
+            except BaseException as error:
+                if not self._goes_on(topic, whole, error):
                     raise
-                whole.end(error)
                 return await _outcome(whole.future)
             if whole.has_failed:
                 break
         whole.end()
         return await _outcome(whole.future)
+
+    def _goes_on(self, topic: str, whole: Together, error: BaseException) -> bool:
+        """End a batch of which a part can't be sent; return False where nothing was, or the caller was interrupted."""
+        if whole.has_begun:
+            self._accumulators[topic].lacks(error)
+        if not whole.has_begun or not isinstance(error, Exception):
+            return False
+        whole.end(error)
+        return True
 
     def last_sequence(self, topic: str) -> int:
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.

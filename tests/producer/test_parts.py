@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError
+from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError, NotSentError
 from pyspark_commitlog.producer.batches import BatchMetadata
 from pyspark_commitlog.producer.parts import joined, parted, size_of
 from tests.support.producers import Gate, producer_on, wait_until
@@ -120,6 +120,8 @@ def test_a_durable_producer_s_parts_have_their_numbers_and_are_sent_again_from_w
         gate.release()
         with pytest.raises(BufferExhaustedError):
             sent.result(60)
+        with pytest.raises(NotSentError, match=r"a batch was not taken whole.* after its last_sequence"):
+            producer.send("t", b"after", sequence=100)  # else what is missing would count as sent
     with producer_on(world, buffer_memory=LIMIT, producer_id="p") as producer:
         done = producer.last_sequence("t")
         assert 0 <= done < 99

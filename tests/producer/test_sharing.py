@@ -14,7 +14,7 @@ from pyspark_commitlog.producer.batches import RecordMetadata
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import Pool
 from tests.support.producers import producer_on, wait_until
-from tests.support.records import read_topic
+from tests.support.records import batch_of, read_topic
 from tests.support.world import World
 
 #: Topics that fail: as many as one root gets threads.
@@ -72,6 +72,36 @@ def test_topics_that_are_tried_again_leave_their_threads_to_the_others(world: Wo
         assert producer._buffer._used == 0
     for name in names:  # in their order, and once
         assert [record.value for record in read_topic(world.handle(name=name))] == [b"0", b"1", b"2"]
+
+
+def test_what_waits_too_long_for_a_thread_ends_a_producer_with_an_id(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent after it is not late yet: if it landed, ``last_sequence`` would pass over what is not there."""
+    monkeypatch.setattr(pools, "_process", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    for name in ("f", "h"):
+        world.create(name=name)
+    trouble = Trouble()
+    trouble.over.set(), trouble.go.set()
+    with producer_on(world, trouble, request_timeout_ms=50, delivery_timeout_ms=20_000, producer_id="p") as producer:
+        for name in ("f", "h"):
+            producer.send_batch(name, batch_of([b"0"]), sequence=0).result(60)
+        trouble.go.clear()
+        try:
+            producer.send("h", b"1")
+            assert trouble.hangs.wait(20)
+            late = producer.send_batch("f", batch_of([b"1"]), sequence=1)
+            world.clock.advance(18_000)
+            early = producer.send_batch("f", batch_of([b"2"]), sequence=2)
+            world.clock.advance(10_000)
+            with pytest.raises(DeliveryTimeoutError):
+                late.result(20)
+            with pytest.raises(NotSentError):
+                early.result(20)
+        finally:
+            trouble.go.set()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("f") == 0
 
 
 @pytest.mark.usefixtures("tries_pause")
