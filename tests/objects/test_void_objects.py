@@ -300,6 +300,22 @@ def test_what_another_replaced_meanwhile_is_not_touched(settled: ObjectWorld) ->
     verify(settled.handle())
 
 
+def test_what_is_voided_counts_as_sound_where_another_partition_is_to_be_voided_again(settled: ObjectWorld) -> None:
+    strike(settled, segments(settled)[1], 1)
+    before = set(settled.files(".chunk"))
+    append(settled.handle(), batch_of([b"9"], partition=[1]))
+    (lost,) = set(settled.files(".chunk")) - before
+    (settled.path / lost).unlink()
+    own_writes.forget_all()
+    with pytest.raises(CorruptionError):
+        settle(settled.handle(), topic_id(settled.handle()))
+    assert [each.partition for each in settled.settled().damaged] == [1]
+    other = once(lambda: replaced_by_a_copy(settled))
+    with pytest.raises(ConflictError, match="void it again"):
+        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).void("t")
+    assert settled.settled().damaged == ()
+
+
 @pytest.mark.parametrize("collected", [False, True])
 def test_what_another_replaced_before_the_entry_is_looked_at_where_it_is_now(
     settled: ObjectWorld, collected: bool

@@ -133,12 +133,12 @@ def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
 
     given_up = topic.journal.append(plan).result
     left = [swap for swap in swaps if not publish(topic, topic_id, [swap])]
+    _count_as_sound(topic, topic_id, {lost.partition for lost in given_up})
     if left:
         raise ConflictError(
             f"topic {topic.name!r} was merged or compacted meanwhile; of what was to be given up some is still there: "
             "void it again"
         )
-    _count_as_sound(topic, topic_id, {lost.partition for lost in given_up})
     return given_up
 
 
