@@ -370,11 +370,7 @@ class RecordAccumulator:
             callbacks.append(
                 partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
             )
-        if self._delivery.failed is not None:
-            callbacks.append(
-                partial(self._fail_dropped, self._dropped(), after_failure(self._delivery.failed, self._topic))
-            )
-        return callbacks + self._overdue_waiting(now)
+        return callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
         """Give up what no thread came for to try it again."""
@@ -383,11 +379,7 @@ class RecordAccumulator:
         items, self._under_way, self._paused = self._under_way, [], False
         self._buffer.give(sum(item.size for item in items))
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, items, self._delivery.expire())]
-        if self._delivery.failed is not None:
-            callbacks.append(
-                partial(self._fail_dropped, self._dropped(), after_failure(self._delivery.failed, self._topic))
-            )
-        return callbacks + self._overdue_waiting(now)
+        return callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:
         late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
@@ -395,11 +387,16 @@ class RecordAccumulator:
             return []
         waited = self._dropped(late)
         error = self._not_sent(sum(item.rows for item in waited))
-        callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, waited, error)]
         if self.landed is not None:  # nothing that comes after it may land
             self._delivery.failed = error
-            callbacks.append(partial(self._fail_dropped, self._dropped(), after_failure(error, self._topic)))
-        return callbacks
+        return [partial(self._fail_dropped, waited, error), *self._after_failure()]
+
+    def _after_failure(self) -> list[Callable[[], None]]:
+        """Return what fails all that waits where what was sent before it has ended the producer."""
+        failed = self._delivery.failed
+        return (
+            [] if failed is None else [partial(self._fail_dropped, self._dropped(), after_failure(failed, self._topic))]
+        )
 
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout
