@@ -302,12 +302,12 @@ MINUTES = [
 ]
 
 
-@pytest.mark.parametrize("whole", ALL_RULES, ids=str)
+@pytest.mark.parametrize("whole", cases.by_size(ALL_RULES, 230_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 
 
-@pytest.mark.parametrize("whole", ENOUGH, ids=str)
+@pytest.mark.parametrize("whole", cases.by_size(ENOUGH, 150_000))
 def test_a_weaker_rule_is_enough_in_a_kinder_world(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 

@@ -130,7 +130,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("whole", by_size(WHOLE, 370_000))
+@pytest.mark.parametrize("whole", by_size(WHOLE, 250_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 

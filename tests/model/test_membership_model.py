@@ -21,7 +21,10 @@ NO_END = 10**9
         Scenario(partitions=2, suspicions=0, settle_every=5, assignor="range"),
         pytest.param(Scenario(suspicions=1, settle_every=60, assignor="range"), marks=pytest.mark.long),
         Scenario(suspicions=0, settle_every=20, processes=ONE_INSTANCE, max_admitted=3),
-        Scenario(suspicions=1, settle_every=50, processes=ONE_INSTANCE, max_generation=2, max_admitted=3),
+        pytest.param(
+            Scenario(suspicions=1, settle_every=50, processes=ONE_INSTANCE, max_generation=2, max_admitted=3),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["two", "expiry", "cooperative", "eager", "eager-expiry", "static", "static-expiry"],
 )

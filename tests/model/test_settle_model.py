@@ -27,7 +27,7 @@ from tests.model.settle_rules import ALL, Guards
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("whole", by_size(WHOLE, 100_000))
+@pytest.mark.parametrize("whole", by_size(WHOLE, 70_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
