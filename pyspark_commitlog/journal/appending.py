@@ -28,7 +28,6 @@ from pyspark_commitlog.journal.entries import Appended, Draft, Landed, Plan, Res
 from pyspark_commitlog.journal.putting import JournalPutter, UndecidedError
 
 _MAX_ATTEMPTS = 500
-_TURN_SECONDS = 10.0
 #: Where a look is a request: how many appends go by between two looks for what can be trimmed.
 _TRIM_EVERY = 16
 #: How many drafts of an operation may be in doubt before it is given up.
@@ -78,7 +77,7 @@ class Journal(JournalPutter):
             ConflictError: others were first, too many times.
             StorageError: certainly not put.
         """
-        with self._storage.turn(self._directory, _TURN_SECONDS):  # for speed alone: safety is put_if_absent's
+        with self._turn():  # for speed alone: safety is put_if_absent's
             return self._repeated(plan) if repeatable else self._append(plan)
 
     def _repeated(self, plan: Plan[Result]) -> Appended[Result]:
@@ -176,7 +175,7 @@ class Journal(JournalPutter):
             ConflictError: others were first, too many times.
             StorageError: certainly not put.
         """
-        with self._storage.turn(self._directory, _TURN_SECONDS):
+        with self._turn():
             for attempt in range(_MAX_ATTEMPTS):
                 self.forget()
                 below = self.sequences()

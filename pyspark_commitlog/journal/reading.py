@@ -6,7 +6,7 @@ ARCHITECTURE.md, "Journal", has the rules; ``anchor`` says which looks can be sp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,12 +20,15 @@ from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal.entries import Stored
-from pyspark_commitlog.storage import FileInfo, Storage, own_writes
+from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
 _TAIL_BYTES = 8192
 _MAX_LINE_BYTES = 4 * 2**20
+_TURN_SECONDS = 10.0
+#: How often the newest entry is looked for by listings that others may put between.
+_ROUNDS = 2
 
 
 class Known(NamedTuple):
@@ -37,6 +40,17 @@ class Known(NamedTuple):
     synced: str
     assured: str
     complete: bool
+
+
+class _Listed(NamedTuple):
+    """The numbers that a listing showed, ascending; and when it began, where looks are requests."""
+
+    sequences: list[int]
+    began: Moment | None
+
+    def is_fresh(self, clock: Clock) -> bool:
+        """Return whether the newest of them can't have been collected: nothing is soon, where looks are requests."""
+        return self.began is not None and self.began.is_fresh(Moment.now(clock))
 
 
 class JournalReader:
@@ -64,6 +78,7 @@ class JournalReader:
         self._dated_at: Moment | None = None
         self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
+        self._in_turn = False
         self.listings = 0
         self._complete = -1  # the listing after which no entry was missing
 
@@ -181,26 +196,54 @@ class JournalReader:
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.
 
-        What was listed may be collected and put again by a zombie before it is read. Where looks are requests, and the
-        listing began a moment ago, it can't have been collected: none is before the one after it was there for long.
-        Elsewhere the listing is taken again after the read, and the file looked at once more, until nothing was put
-        between the two: where a listing takes a request, or several, a busy journal would never come to that.
+        What was listed may be collected and put again by a zombie before it is read. So the listing is taken again
+        after the read, and the file looked at once more, until nothing was put between the two. A busy journal may
+        never come to that: after a few rounds both listings are taken in a turn, in which others put nothing.
         """
-        began = self._moment()
-        sequences = self.sequences()
-        while sequences:
-            try:
-                newest = self.read(sequences[-1])
-            except FileNotFoundError:
-                newest = None
-            if newest is not None and began is not None and began.is_fresh(Moment.now(self._storage.clock)):
-                return self._remember(newest, began)
-            began = self._moment()
-            again = self.sequences()
-            if newest is not None and again and again[-1] == newest.sequence and self._still_there(newest):
-                return self._remember(newest, began)
-            sequences = again
+        listed, rounds = self._listed(), 0
+        while listed.sequences:
+            if rounds < _ROUNDS:
+                newest, listed = self._newest_listed(listed)
+            else:
+                with self._turn():
+                    newest, listed = self._newest_listed(self._listed())
+            if newest is not None:
+                return newest
+            rounds += 1
         return None
+
+    def _newest_listed(self, listed: _Listed) -> tuple[Stored | None, _Listed]:
+        """Return the newest entry of a listing, None where it does not count, and the next listing.
+
+        Where looks are requests, and the listing began a moment ago, it counts at once: it can't have been collected,
+        as none is before the one after it was there for long.
+        """
+        newest: Stored | None = None
+        with suppress(FileNotFoundError, IndexError):  # collected; or nothing is there any more
+            newest = self.read(listed.sequences[-1])
+        if newest is not None and listed.is_fresh(self._storage.clock):
+            return self._remember(newest, listed.began), listed
+        again = self._listed()
+        if newest is None or again.sequences[-1:] != [newest.sequence] or not self._still_there(newest):
+            return None, again
+        return self._remember(newest, again.began), again
+
+    def _listed(self) -> _Listed:
+        began = self._moment()
+        return _Listed(self.sequences(), began)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have one's turn to put into the directory meanwhile, or wait for it in vain; within one's turn at once."""
+        if self._in_turn:
+            yield
+            return
+        self._in_turn = True
+        try:
+            with self._storage.turn(self._directory, _TURN_SECONDS):
+                yield
+        finally:
+            self._in_turn = False
 
     def sequences(self) -> list[int]:
         """Return the numbers that are stored now, ascending."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.journal import appending
+from pyspark_commitlog.journal import reading
 from pyspark_commitlog.storage import commit_queue as turns
 from pyspark_commitlog.storage.commit_queue import Turns
 from pyspark_commitlog.storage.local import LocalStorage
@@ -200,7 +200,7 @@ def test_it_is_given_back_though_somebody_has_a_copy(root: Path) -> None:
 
 def test_it_is_for_speed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody holds it for ever: commits go on without."""
-    monkeypatch.setattr(appending, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(reading, "_TURN_SECONDS", 0.01)
     world = World(tmp_path / "root")
     topic = world.create()
     with of_another_process(world.path).turn("topics/t/journal", 1) as held:
