@@ -152,7 +152,7 @@ def test_files_of_a_settle_attempt_under_way_are_not_collected(world: World) -> 
         storage.write_once(f"{paths.manifests}/{name}", b"[]")
     for name in tables:
         storage.write_once(f"{paths.side}/{name}", b"[]")
-    collect(topic, topic_id)
+    collect(topic, topic_id, thorough=True)
     assert storage.names(paths.manifests) == [running]
     assert storage.names(paths.side) == sorted(name for name, stays in tables.items() if stays)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from pyspark_commitlog.format.paths import parse_entry
+from pyspark_commitlog.format.paths import parse_entry, side_name
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
+from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import at_call, on_path
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, failing, many
@@ -204,6 +207,61 @@ def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch:
     append(topic, batch_of([b"goes on"], partition=[0]))
     world.collect_all()
     assert len(world.values()) == 19
+
+
+def entries_read(world: World, *, thorough: bool) -> set[str]:
+    """Collect, and return which entries of the topic's journal were read."""
+    seen = Recorder()
+    collect(world.handle(seen), world.handle().newest()[1].topic_id, thorough=thorough)
+    return {path for path in seen.paths("fetch") if "/t/journal/" in path}
+
+
+@pytest.mark.parametrize("table_bytes", [40, 16384])
+def test_a_collector_inside_a_commit_reads_what_goes_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, table_bytes: int
+) -> None:
+    """Goal: what settling adds to a commit does not grow with the entries that are kept."""
+    from pyspark_commitlog.log import tables as side_tables
+
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", table_bytes)
+    topic = world.create(3)
+    for number in range(6):
+        append(topic, batch_of(many(3, b"%d" % number), partition=range(3)))
+    settle(topic, topic.newest()[1].topic_id)
+    world.clock.advance(DELAY_MS)
+    for number in range(30):
+        append(topic, batch_of(many(3, b"%d" % number), partition=range(3)))
+    assert len(entries_read(world, thorough=False)) <= 9, "7 that go, the one after them, and the newest"
+    assert len(world.entries()) == 30
+    if table_bytes == 40:
+        assert len(entries_read(world, thorough=True)) == 30, "side files that no entry named: all are read"
+    assert len(world.values()) == 108
+
+
+def test_tables_go_with_the_entry_that_named_them_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13: the writers' snapshot stays as long as an entry names it; what was never named goes by `maintain`."""
+    from pyspark_commitlog.log import tables as side_tables
+    from pyspark_commitlog.log.write import writers
+
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
+    monkeypatch.setattr(writers, "WRITER_ROWS", 4)
+    topic = world.create(3)
+    topic_id = topic.newest()[1].topic_id
+    for number in range(9):
+        append(topic, batch_of(many(3), partition=range(3)), writer=Transaction(f"w{number}", 1))
+    settle(topic, topic_id)
+    world.clock.advance(DELAY_MS)
+    lost = f"{topic.paths(topic_id).side}/{side_name(3, str(uuid4()), 'extents')}"
+    world.storage().write_once(lost, b"[]")
+    collected = collect(world.handle(), topic_id)
+    journal = world.handle().journal
+    named = {file for number in world.entries() for file in side_files(journal.read(number).entry)}
+    assert any(file.endswith(".writers") for file in named)
+    left = {path.rpartition("/")[2] for path in world.files("/side/")}
+    assert {file for file in left if not file.endswith(SETTLE_TABLES)} == {*named, lost.rpartition("/")[2]}
+    assert collected.files > 8
+    assert collect(world.handle(), topic_id, thorough=True).files == 1
+    assert lost not in world.files("/side/")
 
 
 def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone(

@@ -78,7 +78,8 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
 
     Safe beside writers, readers and other collectors. Where a look is no request an entry goes only as the file that
     was read: a collector that slept while the root was restored from a copy takes nothing of that. ``thorough``: chunks
-    too whose entries stay for a damaged partition, which hold nothing of it; that reads those entries.
+    too whose entries stay for a damaged partition, which hold nothing of it, and tables that no entry named; that
+    reads those entries, and all that stay. Else no more is read than goes: a commit may wait for it.
     """
     if not topic.storage.can_append:
         return _collect_unlocked(topic, topic_id, thorough=thorough)
@@ -86,7 +87,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     _, state = topic.newest(topic_id)
     journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
     sequences = journal.sequences()
-    retained = _read_all(journal, sequences, damaged_too=True)
+    retained = list(_read_each(journal, sequences, damaged_too=True))
     storage.sync_directory(paths.settle, fresh=True)
     now, delay = storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
@@ -96,7 +97,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     if settled is None:
         return Collected()
     below = kept_from(topic, state)
-    chunks, entries, _ = _collect_entries(topic, state, settled, topic.journal.sequences(), below, tables=False)
+    chunks, entries, tables = _collect_entries(topic, state, settled, topic.journal.sequences(), below)
     chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
     gone, known = plan_entries(sequences, proof.sequence), {stored.sequence: stored for stored in retained}
     for sequence in gone:
@@ -104,9 +105,9 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
             journal.delete(sequence)
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
     if not journal.stays(kept[-1], seen):  # the root was restored, or others went on: they know what is needed
-        return Collected(chunks, entries, len(gone))
-    files = _collect_files(topic, topic_id, kept)
-    return Collected(chunks, entries, len(gone), files)
+        return Collected(chunks, entries, len(gone), tables)
+    files = _collect_files(topic, topic_id, kept, thorough=thorough)
+    return Collected(chunks, entries, len(gone), tables + files)
 
 
 def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Collected:
@@ -131,7 +132,7 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
     before_ms = topic.storage.now_ms() - delay_ms(config)
     below = kept_from(topic, state)
     free = _followed(topic, sequences, min(settled.oldest_unsettled, below), before_ms)
-    chunks, entries, tables = _collect_entries(topic, state, settled, free, below, tables=True)
+    chunks, entries, tables = _collect_entries(topic, state, settled, free, below)
     gone_too = plan_entries(free, min(settled.oldest_unsettled, below))
     memory.entries_from = min(set(sequences).difference(gone_too), default=0)
     chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
@@ -162,20 +163,18 @@ def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: 
 
 def read_retained(journal: Journal) -> list[Stored]:
     """Return all entries that a journal still has, ascending."""
-    return _read_all(journal, journal.sequences())
+    return list(_read_each(journal, journal.sequences()))
 
 
-def _read_all(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> list[Stored]:
-    entries = []
+def _read_each(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> Iterator[Stored]:
     for sequence in sequences:
         try:
-            entries.append(journal.read(sequence))
+            yield journal.read(sequence)
         except FileNotFoundError:  # another collector was here
             continue
         except CorruptionError:
             if not damaged_too:
                 raise
-    return entries
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
@@ -193,11 +192,11 @@ def kept_from(topic: TopicLog, state: TopicState) -> int:
 
 
 def _collect_entries(
-    topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int, *, tables: bool
+    topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int
 ) -> tuple[int, int, int]:
-    """Delete, for each entry in ascending order, its chunks and then itself (rule R13); return how many of each.
+    """Delete, for each entry in ascending order, its chunks and tables, then itself (rule R13).
 
-    A file that was put at a number collected before (the anchor rule) goes without its chunks: its writer may have
+    A file that was put at a number collected before (the anchor rule) goes without these: its writer may have
     committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
     that an election made void: its writer may name it again. Where a look is no request it goes only as the file that
     was read, see ``collect``.
@@ -207,11 +206,13 @@ def _collect_entries(
         settled: what it does not need may go.
         sequences: the entries that there may be.
         below: what is at this number or above stays.
-        tables: whether the tables go with an entry, too, which the next one does not name; counted last.
+
+    Returns:
+        How many chunks, entries and tables went: those that the next entry does not name.
     """
     topic_id, paths = state.topic_id, topic.paths(state.topic_id)
     gone = plan_entries(sequences, min(settled.oldest_unsettled, below))
-    doomed = _read_all(topic.journal, gone, damaged_too=True)
+    doomed = list(_read_each(topic.journal, gone, damaged_too=True))
     genuine = _chain(topic.journal, settled.through, doomed)
     chunks = files = 0
     known = {stored.sequence: stored for stored in doomed}
@@ -224,7 +225,7 @@ def _collect_entries(
             for chunk in _readable_chunks(topic, state, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
-            for file in _own_tables(topic, stored, known.get(sequence + 1)) if tables else ():
+            for file in _own_tables(topic, stored, known.get(sequence + 1)):
                 topic.storage.delete(f"{paths.side}/{file}")
                 files += 1
         topic.journal.delete(sequence)
@@ -312,19 +313,21 @@ def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
         return ()
 
 
-def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored]) -> int:
-    """Delete side files and manifests that no retained entry names and no attempt under way can still name."""
+def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored], *, thorough: bool) -> int:
+    """Delete side files and manifests that no retained entry names and no attempt under way can still name.
+
+    ``thorough``: those of the topic's journal, too, which mostly went with their entries.
+    """
     storage, paths = topic.storage, topic.paths(topic_id)
-    sides = storage.names(paths.side)
-    entries = read_retained(topic.journal)
-    if not entries or not settles:
+    sides = [name for name in storage.names(paths.side) if thorough or name.endswith(SETTLE_TABLES)]
+    if not settles:
         return 0
     states = (settle_state(topic, stored) for stored in settles)
     try:
         manifests = {name for state in states if state for name in _manifest_files(topic, state)}
     except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
         return 0
-    stale = _stale(sides, entries, settles)
+    stale = _stale(topic.journal, sides, settles)
     doomed = [
         name
         for name in storage.names(paths.manifests)
@@ -347,18 +350,24 @@ def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
             yield from (leaf.name for leaf in topic.leaves(state.topic_id, row.manifest))
 
 
-def _stale(sides: Sequence[str], entries: Sequence[Stored], settles: Sequence[Stored]) -> list[str]:
-    """Return the side files that nobody names, and whose number no attempt can reach any more in its journal (pure).
+def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) -> list[str]:
+    """Return the side files that nobody names, and whose number no attempt can reach any more in its journal.
 
     Args:
-        sides: their names, listed before the entries were read.
-        entries, settles: all that both journals still have, ascending; without settle entries their files stay.
+        journal: the topic's; its entries are read, one at a time, where there are side files of theirs.
+        sides: their names, listed before.
+        settles: all entries that the settle journal still has, ascending; without some their files stay.
     """
-    named = {file for stored in (*entries, *settles) for file in side_files(stored.entry)}
-    newest_settle, stale = settles[-1].sequence if settles else 0, []
+    newest_settle, newest = settles[-1].sequence if settles else 0, 0
+    named = {file for stored in settles for file in side_files(stored.entry)}
+    if not all(name.endswith(SETTLE_TABLES) for name in sides):
+        for stored in _read_each(journal, journal.sequences()):
+            newest = stored.sequence
+            named.update(side_files(stored.entry))
+    stale = []
     for name in sides:
         sequence = names.parse_side(name)
-        bound = newest_settle if name.endswith(SETTLE_TABLES) else entries[-1].sequence
+        bound = newest_settle if name.endswith(SETTLE_TABLES) else newest
         if sequence is not None and sequence <= bound and name not in named:
             stale.append(name)
     return stale
@@ -418,8 +427,7 @@ def sweep_tables(topic: TopicLog, topic_id: str) -> int:
     """Delete the tables of the topic's journal that were written for entries which were never put; return how many."""
     side = topic.paths(topic_id).side
     sides = [name for name in topic.storage.names(side) if not name.endswith(SETTLE_TABLES)]
-    entries = read_retained(topic.journal) if sides else []
-    return _delete(topic, side, _stale(sides, entries, ())) if entries else 0
+    return _delete(topic, side, _stale(topic.journal, sides, ()))
 
 
 def _retention_ms(topic: TopicLog, state: TopicState) -> int:

@@ -31,6 +31,8 @@ from pyspark_commitlog.storage.process import share_out
 MAX_ENTRIES = 10_000
 #: Where each is a request: entries that are read in one go, by so many threads, and inline bytes of one that are kept.
 AT_ONCE, _THREADS, _INLINE_BYTES = 32, 8, 2**18
+#: Of an entry's body, what is kept while it is not settled, beside its tables.
+_KEPT = ("unsynced",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Pending:
     """An entry that is not settled whole.
 
     ``log_end`` is that after it, ``starts`` that before it as far as it says. Of a lost entry (``why`` is set) the
-    next one has them, and its write id.
+    next one has them, and its write id. Of the entry's body no more is kept than ``_KEPT``.
     """
 
     sequence: int
@@ -75,7 +77,10 @@ class Pending:
 
 
 def load_pending(topic: TopicLog, entry: Entry) -> Pending:
-    """Return an entry with its tables; without them, and with the reason, where they can't be read."""
+    """Return an entry with its tables; without them, and with the reason, where they can't be read.
+
+    Its body and lineage are left out, which say all of the topic: thousands of entries may be held at a time.
+    """
     ends, epoch = tuple(entry.body["state"]["logEnd"]), entry.body["state"]["leaderEpoch"]
     try:
         extents, chunks = topic.extents(entry), topic.chunks(entry)
@@ -85,8 +90,9 @@ def load_pending(topic: TopicLog, entry: Entry) -> Pending:
     starts = list(ends)
     for extent in extents:
         starts[extent.partition] -= extent.rows
+    lean = replace(entry, body={key: entry.body[key] for key in _KEPT if key in entry.body}, lineage=NO_LINEAGE)
     return Pending(
-        entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), entry, extents, chunks, leader_epoch=epoch
+        entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), lean, extents, chunks, leader_epoch=epoch
     )
 
 
@@ -98,27 +104,20 @@ class Entries:
         self._read_ahead: dict[str, bytes] = {}
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, but without the topic's whole state and history, from ``entry`` if that was read already.
-
-        Raises as ``Journal.read`` does.
-        """
-        return _lean(load_pending(self._topic, entry or self._topic.journal.read(sequence).entry))
+        """Return an entry, from ``entry`` if that was read already. Raises as ``Journal.read`` does."""
+        return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
         """Return entries that were read at once, with what is inline in them; without those that can't be read."""
         found, self._read_ahead = read_many(self._topic, sequences), {}
         for _, inline in found.values():
             self._read_ahead |= inline
-        return {sequence: _lean(pending) for sequence, (pending, _) in found.items()}
+        return {sequence: pending for sequence, (pending, _) in found.items()}
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes; raises as ``Journal.inline`` does."""
         inline = self._read_ahead.get(entry.write_id)
         return self._topic.journal.inline(entry) if inline is None else inline
-
-
-def _lean(pending: Pending) -> Pending:
-    return replace(pending, entry=pending.entry and replace(pending.entry, body={}, lineage=NO_LINEAGE))
 
 
 def read_many(
