@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
 )
 OFFSET_DELTA = "offsetDelta"
 SPARSE_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
+#: The columns that are never null, though their type would let them.
+_IN_EVERY_ROW = ("timestamp", OFFSET_DELTA)
 _SHAPE, _SPARSE_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, SPARSE_SCHEMA))
 #: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
@@ -47,6 +49,20 @@ def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:
     """Return a timestamp column without nulls as microseconds since the epoch, without a copy."""
     microseconds: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
     return microseconds
+
+
+def deltas_of(batch: pa.RecordBatch, base_offset: int, last_delta: int) -> Ints:
+    """Return the offset deltas of a sparse frame's rows.
+
+    Raises:
+        CorruptionError: they do not ascend, or lie beside the frame: rows would be passed over, or come twice.
+    """
+    deltas: Ints = batch.column(OFFSET_DELTA).to_numpy().astype(np.int64)
+    if len(deltas) and (deltas[0] < 0 or deltas[-1] > last_delta or (deltas[1:] <= deltas[:-1]).any()):
+        raise CorruptionError(
+            f"frame at offset {base_offset}: the offset deltas of its rows do not ascend between 0 and {last_delta}"
+        )
+    return deltas
 
 
 def most_decoded(frame_bytes: int) -> int:
@@ -96,6 +112,7 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 
     Raises:
         CorruptionError: the message does not parse, or would decode to more than it can or may: no memory was taken.
+            Or a row lacks what every row has.
         MemoryError: there is not enough for it.
     """
     _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
@@ -122,11 +139,11 @@ class _Decoder:
 
     def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:
         schema = SPARSE_SCHEMA if sparse else SCHEMA
+        included = [i for i, name in enumerate(schema.names) if names is None or name in names]
         options = pa.ipc.IpcReadOptions(
-            use_threads=False,
-            ensure_alignment=pa.ipc.Alignment.DataTypeSpecific,
-            included_fields=[i for i, field in enumerate(schema) if names is None or field.name in names],
+            use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=included
         )
+        self._in_every_row = [at for at, i in enumerate(included) if schema.names[i] in _IN_EVERY_ROW]
         self._feed = _Feed(_HEADS[id(schema)])
         self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=options)
 
@@ -140,6 +157,9 @@ class _Decoder:
             raise
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+        for at in self._in_every_row:
+            if nulls := batch.column(at).null_count:
+                raise CorruptionError(f"{batch.schema.names[at]} is null in {nulls} of {batch.num_rows} rows")
         # Where there are no rows, Arrow checks no offset.
         return batch if batch.num_rows else pa.RecordBatch.from_pylist([], batch.schema)
 

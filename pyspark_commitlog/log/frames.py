@@ -42,6 +42,7 @@ class Span:
         rewritten: length and CRC of the whole file, of a rewritten segment: the file that it took the place
             of has frames of the same identities and offsets. None for any other.
         unmapped: to look for damage: it is read, not mapped, and a sector that can't be read is damage.
+        end_offset: the real offset at which the frames end by what names them; None where that is not looked at.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Span:
     until: int | None = None
     rewritten: tuple[int, int] | None = None
     unmapped: bool = False
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,11 @@ def _walk(storage: Storage, span: Span, ahead: Windows | None) -> Iterator[Locat
         if expected is not None and frame.base_offset != expected:
             raise CorruptionError(
                 f"{_where(span, position)}: frame has offset {frame.base_offset}, expected {expected}"
+            )
+        if span.end_offset is not None and frame.next_offset + span.shift > span.end_offset:
+            raise CorruptionError(
+                f"{_where(span, position)}: frame goes on to offset {frame.next_offset + span.shift}, its frames end at"
+                f" {span.end_offset} by the entry that names them"
             )
         yield Located(frame, position, frame.base_offset + span.shift)
         position, inside, expected = position + frame.length, inside + frame.length, frame.next_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import gt
 from typing import Annotated, Any
 
@@ -221,6 +222,7 @@ def check_topic_entry(body: Json, where: str) -> None:
         at = next(n for n in range(partitions) if state.log_start[n] > state.log_end[n])
         raise damage(where, f"state.logStart[{at}]", state.log_start[at], f"at most logEnd, {state.log_end[at]}")
     _check_voids(state.voids, state.log_end, "state.voids", where)
+    _check_order(state.voids, "state.voids", where)
     for number, row in enumerate(state.lost):
         _check_voids(row.ranges, state.log_end, f"state.lost[{number}][4]", where)
         if row.entry > body["sequence"]:
@@ -237,11 +239,21 @@ def _check_voids(rows: Sequence[tuple[int, int, int]], log_end: Sequence[int], f
             raise damage(where, f"{field}[{number}]", [partition, start, end], "offsets of a partition there is")
 
 
-def check_extents(rows: Sequence[Sequence[int]], chunks: int, where: str) -> None:
-    """Check that each extent is of a chunk that there is; raises as ``check_topic_entry``."""
+def _check_order(rows: Sequence[tuple[int, int, int]], field: str, where: str) -> None:
+    """Check that ranges are sorted, and apart: they are bisected."""
+    for number, ((before, _, end), (partition, start, _)) in enumerate(pairwise(rows), 1):
+        if (partition, start) < (before, end):
+            raise damage(where, f"{field}[{number}]", list(rows[number]), "offsets after those of the range before")
+
+
+def check_extents(rows: Sequence[Sequence[int]], chunks: int, partitions: int, where: str) -> None:
+    """Check that each extent is of a chunk, and a partition, that there is; raises as ``check_topic_entry``."""
     highest = max(row[0] for row in rows)
     if highest >= chunks:
         raise damage(where, "a chunk of extents", highest, f"below {chunks}, as many as are named")
+    highest = max(row[1] for row in rows)
+    if highest >= partitions:
+        raise damage(where, "a partition of extents", highest, f"below {partitions}, as many as the topic has")
 
 
 def check_topic_config(config: dict[str, str], where: str) -> None:

@@ -259,7 +259,8 @@ class TopicLog:
         """Return where an entry's records lie: none for an entry that appended nothing."""
         rows = self._table(entry, "extents", Extents)
         if rows:
-            check_extents(rows, len(self._table(entry, "chunks", Chunks)), f"entry {entry.sequence} of {self.name!r}")
+            chunks, partitions = len(self._table(entry, "chunks", Chunks)), len(entry.body["state"]["logEnd"])
+            check_extents(rows, chunks, partitions, f"entry {entry.sequence} of {self.name!r}")
         return read_extents(rows)
 
     def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:

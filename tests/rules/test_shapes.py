@@ -92,6 +92,9 @@ JOURNAL, SETTLE, GROUP = "topics/t/journal/", "/settle/", "groups/g/journal/"
         (JOURNAL, lambda b: b["state"].pop("deleted"), r"\$.state", "deleted"),
         (JOURNAL, lambda b: b["state"].update(voids=[[10**9, 0, 1]]), r"\$.state.voids\[0\]\[0\] is 1000000000", "<"),
         (JOURNAL, lambda b: b["state"].update(voids=[[0, 5, 5]]), r"state.voids\[0\] is \[0, 5, 5\]", "offsets"),
+        (JOURNAL, lambda b: b["state"].update(voids=[[0, 5, 6], [0, 2, 3]]), r"state.voids\[1\] is \[0, 2, 3\]", "after"),
+        (JOURNAL, lambda b: b["state"].update(voids=[[0, 2, 4], [0, 3, 5]]), r"state.voids\[1\] is \[0, 3, 5\]", "after"),
+        (JOURNAL, lambda b: b["state"].update(voids=[[1, 2, 3], [0, 5, 6]]), r"state.voids\[1\] is \[0, 5, 6\]", "after"),
         (JOURNAL, lambda b: b["state"].update(lost=[[1, 0, 0, "r", [[0, 5, 5]]]]), r"lost\[0\]\[4\]\[0\] is", "offsets"),
         (JOURNAL, lambda b: b["state"].update(lost=[[10**9, 0, 0, "r", []]]), r"lost\[0\]\[0\] is 1000000000", "own"),
         (JOURNAL, lambda b: b.update(extents=[[0, 10**9, 0, 0, 0, 0]]), r"\$.extents\[0\]\[1\] is 1000000000", "<"),
@@ -251,3 +254,37 @@ def test_an_extent_that_claims_more_than_the_entry_holds_is_damage(world: World)
     change_entry(newest(world, JOURNAL), lambda b: b["extents"][0].__setitem__(2, 10**9))
     with pytest.raises(CorruptionError):
         read_all(world)
+
+
+def test_an_extent_of_a_partition_that_there_is_not_is_damage(world: World) -> None:
+    change_entry(newest(world, JOURNAL), lambda b: b["extents"][1].__setitem__(1, 2))
+    with pytest.raises(
+        CorruptionError, match="a partition of extents is 2, expected below 2, as many as the topic has"
+    ):
+        read_all(world)
+
+
+def test_frames_that_go_on_beyond_what_their_extent_says_are_damage(world: World) -> None:
+    """A record of the next entry would be passed over for one that lies at no offset."""
+    topic = world.create(name="u")
+    for batch in ([b"a", b"b"], [b"c"]):
+        append(topic, batch_of(batch))
+    changes: list[tuple[int, Change]] = [
+        (2, lambda b: (b["extents"][0].__setitem__(4, 1), b["state"].update(logEnd=[1]))),
+        (3, lambda b: (b["extents"][0].__setitem__(5, 1), b["state"].update(logEnd=[2]))),
+    ]
+    for number, change in changes:
+        change_entry(world.path / "topics/u/journal" / f"{number:020d}.json", change)
+    assert world.handle(name="u").newest()[1].log_end == (2,)
+    with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
+        world.values("u")
+    with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
+        world.log().read("u", 0, 0, 1)
+
+
+def test_frames_that_go_on_beyond_what_the_settle_entry_says_are_damage(world: World) -> None:
+    append(world.create(name="u"), batch_of([b"a", b"b"]))
+    world.maintain("u")
+    change_entry(max((world.path / "topics/u").rglob("settle/*.json")), lambda b: b["partitions"][0].__setitem__(0, 1))
+    with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
+        world.log().read("u", 0, 0, 1)

@@ -43,6 +43,19 @@ def test_a_thinned_batch_keeps_its_offset_deltas(codec: str) -> None:
     assert columns.decode(columns.encode(written, codec), sparse=True).equals(written)
 
 
+@pytest.mark.parametrize(
+    ("column", "names"), [("timestamp", None), ("timestamp", ["timestamp"]), ("offsetDelta", None)]
+)
+def test_refuses_a_row_without_what_every_row_has(column: str, names: list[str] | None) -> None:
+    written = sparse([1, 5, 65535])
+    at = written.schema.get_field_index(column)
+    written = written.set_column(at, written.schema.field(at), pa.array([0, None, 7]).cast(written.schema.types[at]))
+    message = columns.encode(written, "none")
+    with pytest.raises(CorruptionError, match=f"{column} is null in 1 of 3 rows"):
+        columns.decode(message, sparse=True, names=names)
+    assert columns.decode(message, sparse=True, names=["key"]).num_rows == 3
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_decodes_a_message_at_any_position_of_a_file(codec: str) -> None:
     message = columns.encode(batch(), codec).to_pybytes()

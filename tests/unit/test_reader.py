@@ -12,10 +12,11 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format import frame as codec
-from pyspark_commitlog.format.columns import SCHEMA
-from pyspark_commitlog.format.frame import Identity, Times
-from pyspark_commitlog.log.frames import Located, Span
+from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
+from pyspark_commitlog.format.frame import SPARSE, Identity, Times
+from pyspark_commitlog.log.frames import Located, Span, check
 from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.log.segments.rewrite import rows_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
@@ -82,6 +83,32 @@ def test_a_frame_that_holds_other_rows_than_its_header_says_is_damaged(topic: To
     reader = PartitionReader(topic, topic_id, 0)
     with pytest.raises(CorruptionError, match="frame at offset 0 holds 3 rows, expected 5"):
         list(reader._decode(Located(frame, 0, 0), Span("x.log", 0, frame.length, 0, 0, topic_id, 0), 0, 5))
+
+
+@pytest.mark.parametrize("names", [None, ("value",)])
+@pytest.mark.parametrize("deltas", [(2, 0, 1), (0, 0, 1), (-1, 0, 1), (0, 1, 5), (-2, -1, 5)])
+def test_offsets_in_a_sparse_frame_that_do_not_ascend_or_lie_beside_it_are_damage(
+    topic: TopicLog, deltas: tuple[int, ...], names: tuple[str, ...] | None
+) -> None:
+    """Rows came out of order, or were passed over without a word; and so they would be compacted."""
+    topic_id = topic.newest()[1].topic_id
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [None] * 3, "value": [b"x"] * 3, "headers": [None] * 3, "timestamp": [0] * 3, "offsetDelta": deltas},
+        schema=SPARSE_SCHEMA,
+    )
+    identity = Identity(topic_id, 0, "none", SPARSE, base_offset=0)
+    data = codec.encode(columns.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
+    frame = codec.parse(pa.py_buffer(data), 0)
+    assert frame is not None
+    span, located = Span("x.log", 0, frame.length, 0, 0, topic_id, 0), Located(frame, 0, 0)
+    with pytest.raises(
+        CorruptionError, match="frame at offset 0: the offset deltas of its rows do not ascend between 0 and 4"
+    ):
+        list(PartitionReader(topic, topic_id, 0, names)._decode(located, span, 0, 5))
+    with pytest.raises(
+        CorruptionError, match="frame at offset 0: the offset deltas of its rows do not ascend between 0 and 4"
+    ):
+        rows_of(frame, check(located, span), names)
 
 
 def test_small_commits_that_are_read_in_order_take_one_look_at_each_entry(tmp_path: Path) -> None:

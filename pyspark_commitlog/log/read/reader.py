@@ -336,7 +336,8 @@ class PartitionReader:
             coming.reach(offset, self._view)
             try:
                 if offset < row.end_offset:
-                    return self._hinted(*self._segment_at(row, offset), offset, stop, coming)
+                    segment, end = self._segment_at(row, offset)
+                    return replace(self._hinted(segment, end, offset, stop, coming), end_offset=end)
                 return self._extent_span(offset)
             except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
                 missing = error
@@ -423,7 +424,7 @@ class PartitionReader:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
         source = Source(entry.head, extent, None if extent.chunk == INLINE else entry.chunks[extent.chunk])
-        span = span_of(self._topic, self._id, source, self._stored)
+        span = replace(span_of(self._topic, self._id, source, self._stored), end_offset=extent.end_offset)
         if overlaps(self._view.topic.voids_of(self._partition), extent.base_offset, extent.end_offset):
             span = self._behind_damage(source, span, offset)
         if entry.head.sequence not in self._genuine:
@@ -519,7 +520,7 @@ class PartitionReader:
         append_time = located.frame.log_append_time
         base = located.base_offset
         if sparse:
-            yield from self._decode_sparse(payload.message, base, start, end, append_time)
+            yield from self._decode_sparse(payload.message, located, start, end)
             return
         rows = located.frame.last_offset_delta + 1
         first, last = max(start - base, 0), min(end - base, rows)
@@ -539,15 +540,16 @@ class PartitionReader:
             return batch
         return own_memory(batch)
 
-    def _decode_sparse(self, message: pa.Buffer, base: int, start: int, end: int, append_time: bool) -> Iterator[Rows]:
+    def _decode_sparse(self, message: pa.Buffer, located: Located, start: int, end: int) -> Iterator[Rows]:
         names = None if self._names is None else (*self._names, columns.OFFSET_DELTA)
         batch = columns.decode(message, sparse=True, names=names)
-        offsets: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64) + base
+        base = located.base_offset
+        offsets = columns.deltas_of(batch, base, located.frame.last_offset_delta) + base
         first, last = (int(i) for i in np.searchsorted(offsets, (start, end)))
         if first < last:
             rows = batch.drop_columns([columns.OFFSET_DELTA]).slice(first, last - first)
             kept = offsets[first:last]
-            yield Rows(last - first, int(kept[0]), kept, rows, append_time)
+            yield Rows(last - first, int(kept[0]), kept, rows, located.frame.log_append_time)
 
 
 def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:

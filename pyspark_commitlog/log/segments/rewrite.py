@@ -183,7 +183,7 @@ def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) 
     asked = None if names is None else [*names, columns.OFFSET_DELTA] if sparse else names
     batch = columns.decode(payload.message, sparse=sparse, names=asked)
     if sparse:
-        deltas: Ints = batch.column(columns.OFFSET_DELTA).to_numpy().astype(np.int64)
+        deltas = columns.deltas_of(batch, frame.base_offset, frame.last_offset_delta)
         return batch.drop_columns([columns.OFFSET_DELTA]), deltas + frame.base_offset
     if batch.num_rows != frame.last_offset_delta + 1:
         raise CorruptionError(
