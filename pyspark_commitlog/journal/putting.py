@@ -20,7 +20,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of
-from pyspark_commitlog.journal.reading import JournalReader
+from pyspark_commitlog.journal.reading import LONGEST_LINE_BYTES, JournalReader
 from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
 
 _AMBIGUOUS_TRIES = 5
@@ -93,6 +93,12 @@ class JournalPutter(JournalReader):
             self._check(entry.body, path)
         except CorruptionError as error:
             raise UsageError(f"{self._directory}: nothing was put, as nobody could read it: {error}") from error
+        if entry.line_bytes > LONGEST_LINE_BYTES:
+            raise UsageError(
+                f"{self._directory}: nothing was put, as nobody could read it: an entry's line has at most "
+                f"{LONGEST_LINE_BYTES} bytes, this one has {entry.line_bytes}: list less in it (ranges of void "
+                "offsets, rules, topics or partitions)"
+            )
         return entry
 
     def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:

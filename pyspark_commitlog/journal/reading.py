@@ -25,7 +25,8 @@ from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
 _TAIL_BYTES = 8192
-_MAX_LINE_BYTES = 4 * 2**20
+#: A line is looked for in so much of a file: none may be longer.
+LONGEST_LINE_BYTES = 4 * 2**20
 _TURN_SECONDS = 10.0
 #: How often the newest entry is looked for by listings that others may put between.
 _ROUNDS = 2
@@ -311,7 +312,12 @@ class JournalReader:
         path = self._path(sequence)
         head, info = self._storage.fetch(path, _HEAD_BYTES)
         if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions: the line is longer
-            head, info = self._storage.fetch(path, _MAX_LINE_BYTES)
+            head, info = self._storage.fetch(path, LONGEST_LINE_BYTES)
+            if len(head) == LONGEST_LINE_BYTES and b"\n" not in head:
+                raise CorruptionError(
+                    f"{path}: its line is longer than {LONGEST_LINE_BYTES} bytes, the most that one may have; restore "
+                    "the file"
+                )
         entry = codec.decode(head, where=path, journal=self._kind, sequence=sequence)
         self._check(entry.body, path)
         kept = len(head) <= (

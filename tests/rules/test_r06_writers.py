@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, UsageError, WriterFencedError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    OutcomeUnknownError,
+    StaleBatchError,
+    UsageError,
+    WriterFencedError,
+)
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.log.state import WriterRow
@@ -18,6 +24,7 @@ from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.testing.faults import on_path
+from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, World, once
 
@@ -447,3 +454,40 @@ def test_what_nobody_could_read_is_not_put(world: World) -> None:
         topic.journal.append(plan)
     assert world.entries() == before
     assert world.values() == [b"a"]
+
+
+def test_a_line_that_readers_would_cut_off_is_not_put(world: World) -> None:
+    """As above: they read so much of a file, to find where its line ends."""
+    topic = world.create()
+    append(topic, batch_of([b"a"]))
+
+    def put(padding: int) -> None:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+            assert base is not None
+            body = {"state": topic.state_of(base.entry).to_json(), "more": "x" * padding}
+            return Draft("alter", base.entry.topic_id, body, result=None)
+
+        topic.journal.append(plan)
+
+    most = 4 * 2**20
+    with pytest.raises(
+        UsageError, match=r"nothing was put, .* at most 4194304 bytes, this one has \d+: list less"
+    ) as told:
+        put(most)
+    beside = int(str(told.value).partition("this one has ")[2].partition(":")[0]) - most
+    with pytest.raises(UsageError, match="nothing was put"):
+        put(most - beside + 1)
+    assert world.entries() == [1, 2]
+    put(most - beside)
+    assert world.handle().newest()[0].entry.line_bytes == most
+    assert world.values() == [b"a"]
+
+
+def test_a_line_that_is_too_long_is_told_with_the_limit(world: World) -> None:
+    append(world.create(), batch_of([b"a"]))
+    path = world.path / f"topics/t/journal/{2:020d}.json"
+    rewrite(path, lambda fields: fields.update(more="x" * 4 * 2**20))
+    with pytest.raises(
+        CorruptionError, match=r"2\.json: its line is longer than 4194304 bytes, the most that one may have"
+    ):
+        world.values()
