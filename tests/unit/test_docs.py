@@ -13,6 +13,7 @@ from pkgutil import resolve_name
 import pytest
 
 import pyspark_commitlog
+from pyspark_commitlog.format.paths import TopicPaths
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(REPOSITORY.glob("docs/*/**/*.md"))
@@ -102,3 +103,13 @@ def test_the_places_of_rules_exist() -> None:
 def test_the_files_that_architecture_names_exist() -> None:
     named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
     assert [name for name in named if not _exists(name)] == []
+
+
+def test_the_format_names_every_place_of_a_topic() -> None:
+    """What is not named there, a stranger takes for garbage."""
+    text = (REPOSITORY / "FORMAT.md").read_text().partition("\n## Names\n")[2].partition("\n## ")[0]
+    places = [name for name, what in vars(TopicPaths).items() if isinstance(what, property) and name != "home"]
+    assert len(places) >= 8
+    paths = TopicPaths("t", "id")
+    below = {getattr(paths, name).removeprefix(f"{paths.home}/") for name in places}
+    assert [place for place in sorted(below) if not re.search(rf"[ /]{place}[/ ]", text)] == []
