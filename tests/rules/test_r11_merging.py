@@ -228,6 +228,25 @@ def test_thinned_frames_never_merge(world: World) -> None:
     assert list(merger.drain()) == []
 
 
+def test_a_frame_with_a_delete_horizon_does_not_merge() -> None:
+    """R11: tombstones go at the horizon of their frame: joined, they would lose it, or have another."""
+    row = pa.RecordBatch.from_pydict(
+        {"key": [b"k"], "value": [None], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+    )
+    message, identity = columns.encode(row, "none"), Identity("id", 0, "none")
+    horizons, merger = (None, None, 7, 7, 8, None, None), Merger(2**20, "none", "id", 0)
+    ready = []
+    for base, horizon in enumerate(horizons):
+        times = Times(0, 0, False, horizon)
+        frame = codec.parse(pa.py_buffer(codec.encode(message, rows=1, times=times, identity=identity)), 0)
+        assert frame is not None
+        ready += merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))
+    ready += merger.drain()
+    assert [stamped.last_offset for stamped in ready] == [1, 2, 3, 4, 6]
+    frames = [codec.parse(pa.py_buffer(b"".join(stamped.pieces)), 0) for stamped in ready]
+    assert [frame and frame.delete_horizon_ms for frame in frames] == [None, 7, 7, 8, None]
+
+
 def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     """R11: records without a value take next to nothing: their number is what bounds a frame."""
     rows = MAX_ROWS // 2 + 1

@@ -90,7 +90,8 @@ def _fill(sink: FrameSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -
 class Merger:
     """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
 
-    Only dense frames of one codec, timestamp type and leader epoch join; anything else passes as it is, stamped.
+    Only dense frames of one codec, timestamp type and leader epoch join, and none with a delete horizon: its rows would
+    lose it. Anything else passes as it is, stamped.
     """
 
     frame_bytes: int
@@ -117,7 +118,8 @@ class Merger:
             yield _stamped(unsettled.frame, unsettled.base_offset, unsettled.leader_epoch, least)
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
-        return payload.identity.kind == DENSE and frame.length * _SMALL < self.frame_bytes
+        joinable = payload.identity.kind == DENSE and frame.delete_horizon_ms is None
+        return joinable and frame.length * _SMALL < self.frame_bytes
 
     def _joins(self, unsettled: Unsettled) -> bool:
         """Return whether a small frame can be one with those held."""
