@@ -25,7 +25,7 @@ from pyspark_commitlog.cli.shared import (
     stopped_by_signals,
 )
 from pyspark_commitlog.cli.storage_options import storage_options
-from pyspark_commitlog.errors import NotFoundError, StorageDeniedError, UnsupportedError, UsageError
+from pyspark_commitlog.errors import CommitLogError, NotFoundError, StorageDeniedError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -180,7 +180,7 @@ def elect(
             typer.echo(f"{topic}: {where} ({leader}) leads")
 
 
-#: What another round does not mend.
+#: What another round does not mend, unless one before it went well: then the root is away, or refuses for a while.
 _HOPELESS = (NotFoundError, StorageDeniedError, UnsupportedError, UsageError)
 
 
@@ -196,10 +196,11 @@ def replicate(
     """Have all replicas learn what is decided, take back those that answer again, replace leaders that do not.
 
     Safe twice at once and beside readers and writers. Exit code 1 if a replica lacks something yet; with --watch 0.
+    Where the first round can do nothing at all, as without a root or permission, it ends with --watch too.
     """
     stop = stopped_by_signals() if watch else threading.Event()
     with opened(root) as log:
-        code = _round(log, topic, as_json=as_json, catch_up=not watch)
+        code = _round(log, topic, as_json=as_json, catch_up=not watch, ended_by=_HOPELESS)
         with CatchingUp(lambda: _catch_up(log, stop), stop) as beside:
             while watch and not stop.is_set():
                 beside.go_on()
@@ -236,15 +237,24 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
         raise typer.Exit(code)
 
 
-def _round(log: CommitLog, topic: str | None, *, as_json: bool, catch_up: bool) -> int:
-    """Replicate once; return the exit code."""
+def _round(
+    log: CommitLog,
+    topic: str | None,
+    *,
+    as_json: bool,
+    catch_up: bool,
+    ended_by: tuple[type[CommitLogError], ...] = (),
+) -> int:
+    """Replicate once; return the exit code. What is in ``ended_by`` is raised, all else that fails is reported."""
     try:
         done: Iterable[Replicated] = (
             log.replicate(catch_up=catch_up) if topic is None else [log.replicate(topic, catch_up=catch_up)]
         )
-    except (BrokenPipeError, *_HOPELESS):
+    except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 reported: with --watch the next round may find it mended
+    except Exception as error:  # reported: with --watch the next round may find it mended
+        if isinstance(error, ended_by):
+            raise
         return complain_of(error)
     done = list(done)
     for each in done:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli import replicas as replicas_module
+from pyspark_commitlog.cli.app import app
+from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.errors import StorageReadOnlyError
 from tests.support.commands import COMMAND, run, run_bytes
 
 
@@ -163,6 +170,54 @@ def test_watch_goes_on_until_a_signal(roots: tuple[str, str, str], tmp_path: Pat
         watching.kill()
         watching.wait()
         watching.stdout.close()
+
+
+class Between(threading.Event):
+    """The end of a service: its first waits do these things, the one after them ends it."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps = list(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._steps:
+            self._steps.pop(0)()
+        else:
+            self.set()
+        return self.is_set()
+
+
+def test_watch_goes_on_where_its_root_is_away_for_a_while(
+    roots: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or refuses: only what the first round meets is no matter of time."""
+    b = tmp_path / "b"
+    replicate = Log.replicate
+
+    def denied(*_: object, **__: object) -> None:
+        raise StorageReadOnlyError("the disk is mounted read-only")
+
+    stop = Between(
+        lambda: b.rename(tmp_path / "away"),
+        lambda: (tmp_path / "away").rename(b),
+        lambda: monkeypatch.setattr(Log, "replicate", denied),
+        lambda: monkeypatch.setattr(Log, "replicate", replicate),
+    )
+    monkeypatch.setattr(replicas_module, "stopped_by_signals", lambda: stop)
+    monkeypatch.setattr(Log, "catch_up", lambda *_: None)
+    done = CliRunner().invoke(app, ["replicate", str(b), "--watch", "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert [json.loads(line)["topic"] for line in done.stdout.splitlines()] == ["t"] * 3
+    away, refused = done.stderr.splitlines()
+    assert away.startswith(f"error: there is no commit log at {b}: ")
+    assert refused == "error: the disk is mounted read-only"
+
+
+def test_watch_ends_where_its_first_round_can_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas_module, "stopped_by_signals", Between)
+    done = CliRunner().invoke(app, ["replicate", str(tmp_path / "nothing"), "--watch"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: there is no commit log at ")
 
 
 def test_recover_says_what_it_would_come_to_and_does_it(roots: tuple[str, str, str], tmp_path: Path) -> None:
