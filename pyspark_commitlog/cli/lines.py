@@ -46,6 +46,42 @@ class _Row:
     timestamp_ms: int | None = None
 
 
+#: Characters of JSON at most for a byte of a record, and beside the record. ``cat -J`` writes six for a byte that is
+#: escaped, some 20 for a header of a byte or two, and says where the record was.
+_JSON_PER_BYTE = 16
+_JSON_BESIDE = 2**20
+
+
+def longest_line(record: int, form: LineFormat) -> int:
+    """Return how many bytes the line of a record has at most, for how many the record has.
+
+    Of JSON more than anybody writes: spaces and headers of nothing have no bound.
+    """
+    if form.as_json:
+        return record * _JSON_PER_BYTE + _JSON_BESIDE
+    return record + len(form.key_separator or b"")
+
+
+class Lines:
+    """Lines of bytes that come in pieces: each byte is looked at once, however long its line is.
+
+    ``rest`` is what came of a line that has no end yet.
+    """
+
+    def __init__(self, end: bytes) -> None:
+        self._end, self.rest = end, bytearray()
+
+    def add(self, piece: bytes) -> list[bytes]:
+        """Return the lines that end in a piece, without their ends."""
+        searched = max(0, len(self.rest) - len(self._end) + 1)
+        self.rest += piece
+        if self.rest.find(self._end, searched) < 0:
+            return []
+        *lines, rest = bytes(self.rest).split(self._end)
+        self.rest = bytearray(rest)
+        return lines
+
+
 def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
     """Return the headers of ``name=value``, given several times; ``name`` alone has no value.
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_commitlog.cli.lines import LineFormat
+    from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.producer.batches import BatchMetadata
     from pyspark_commitlog.producer.client import Producer
 
@@ -91,7 +92,7 @@ def produce(
     from pyspark_commitlog.cli.lines import LineFormat, parse_headers
     from pyspark_commitlog.producer.client import Producer
 
-    with opened(root):
+    with opened(root) as log:
         form = LineFormat(
             None if key_separator is None else unescape(key_separator, "-K"),
             null,
@@ -117,7 +118,8 @@ def produce(
             storage_options=storage_options(),
         ) as producer:
             sent = _Sent(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
-            batches = _file_batches(file, stop) if file else _line_batches(form, end, stop)
+            longest = _longest(log, topic, form, -1 if producer_id is None else producer.last_sequence(topic))
+            batches = _file_batches(file, stop) if file else _line_batches(form, end, stop, longest)
             error = sent.send(batches)
     typer.echo(sent.summary(), err=True)
     if error is not None:
@@ -130,6 +132,28 @@ def _is_news(record: logging.LogRecord) -> bool:
     from pyspark_commitlog.producer.delivery import NOT_COMMITTED
 
     return record.msg != NOT_COMMITTED
+
+
+def _longest(log: CommitLog, topic: str, form: LineFormat, landed: int) -> Callable[[int], int]:
+    """Return what says how many bytes a line may have, by its number: what the topic takes by then.
+
+    Args:
+        log: has the topic.
+        topic: its name.
+        form: how a line is read.
+        landed: up to which sequence records are there already, whatever the topic takes now.
+    """
+    from pyspark_commitlog.access import Operation
+    from pyspark_commitlog.cli.lines import longest_line
+    from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
+
+    def longest(number: int) -> int:
+        handle = log.topic(topic, Operation.DESCRIBE)
+        _, state = handle.newest()
+        takes = handle.config(state).number("max.message.bytes")
+        return longest_line(MAX_RECORD_BYTES if number - 1 <= landed else min(takes, MAX_RECORD_BYTES), form)
+
+    return longest
 
 
 class _Signals:
@@ -171,20 +195,34 @@ class _Signals:
             signal.set_wakeup_fd(before)
 
 
-def _line_batches(form: LineFormat, end: bytes, stop: _Signals) -> _Batches:
+def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callable[[int], int]) -> _Batches:
     """Yield the records of the standard input, each ended by ``end``; the last one need not be.
 
+    Args:
+        form: how a line is read.
+        end: what ends it.
+        stop: reads.
+        longest: says how many bytes a line may have, by its number; asked where one has more than a read.
+
     Raises:
-        InvalidRecordError: after the records before it: a line is no record.
+        InvalidRecordError: after the records before it: a line is no record, or longer than that.
     """
-    first, rest = 1, b""
+    from pyspark_commitlog.cli.lines import Lines
+
+    first, gathered, allowed = 1, Lines(end), _READ_BYTES
     while chunk := stop.read():
-        *lines, rest = (rest + chunk).split(end)
-        if lines:
+        if lines := gathered.add(chunk):
             yield from _parsed(lines, first, form)
-            first += len(lines)
-    if rest and not stop.exit_code:
-        yield from _parsed([rest], first, form)
+            first, allowed = first + len(lines), _READ_BYTES
+        if len(gathered.rest) > allowed:
+            allowed = longest(first)
+        if len(gathered.rest) > allowed:
+            raise InvalidRecordError(
+                f"line {first}: it was not sent: its end does not come within {allowed} bytes, and the topic takes "
+                "nothing longer: say with -D what ends a record, raise max.message.bytes, or store the value elsewhere"
+            )
+    if gathered.rest and not stop.exit_code:
+        yield from _parsed([bytes(gathered.rest)], first, form)
 
 
 def _parsed(lines: Sequence[bytes], first: int, form: LineFormat) -> _Batches:

@@ -190,6 +190,19 @@ def test_with_an_id_what_follows_a_refused_line_is_sent_with_it_again(root: str,
     assert [each.value for each in records(log, "small")] == given.split(b"\n")
 
 
+def test_a_line_without_an_end_is_refused_as_soon_as_it_is_too_large(root: str, log: Log) -> None:
+    """What is there already is passed over, whatever the topic takes by now; the lines before it are sent."""
+    large = b"b" * 2**21
+    told = produce(b"a\n" + large, root, "t", "-p", "0", code=1)
+    assert "error: line 2: it was not sent: its end does not come within 1048588 bytes" in told
+    assert [each.value for each in records(log)] == [b"a"]
+    log.alter_topic("small", {"max.message.bytes": 2**22})
+    produce(large, root, "small", "-p", "0", "--producer-id", "me")
+    log.alter_topic("small", {"max.message.bytes": 100})
+    produce(large + b"\nb", root, "small", "-p", "0", "--producer-id", "me")
+    assert [each.value for each in records(log, "small")] == [large, b"b"]
+
+
 #: Sends the process a signal that another thread takes, when the main one waits for the standard input.
 _TAKEN_ELSEWHERE = """
 import signal, sys, threading, time

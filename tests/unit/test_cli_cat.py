@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.cli.lines import LineFormat, parse_lines
+from pyspark_commitlog.cli.lines import LineFormat, Lines, longest_line, parse_lines
+from pyspark_commitlog.cli.produce import _line_batches
 from pyspark_commitlog.cli.render import parse_format, render
 from pyspark_commitlog.cli.shared import unescape
 from pyspark_commitlog.cli.starts import StartAndStop, parse_start_and_stop
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import InvalidRecordError, UsageError
 
 LINES = LineFormat(key_separator=b":", null=False, partition=None, headers=(), as_json=False)
 
@@ -88,3 +91,84 @@ def test_a_line_of_json_that_is_no_record_is_named(line: bytes) -> None:
     batch, error = parse_lines([line], 3, LineFormat(None, False, None, (), True))
     assert batch.num_rows == 0
     assert str(error).startswith("line 3: ")
+
+
+class Given:
+    """A standard input that comes in these pieces."""
+
+    exit_code = 0
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.left = list(pieces)
+
+    def read(self) -> bytes:
+        return self.left.pop(0) if self.left else b""
+
+
+@pytest.mark.parametrize("end", [b"\n", b"--", b"<->"])
+def test_pieces_of_lines_are_put_together(end: bytes) -> None:
+    chance = random.Random(7)
+    given = bytes(chance.choices(end + b"x", k=5000))
+    lines, found, at = Lines(end), [], 0
+    while at < len(given):
+        size = chance.randrange(1, 5)
+        found += lines.add(given[at : at + size])
+        at += size
+    assert [*found, lines.rest] == given.split(end)
+
+
+def test_bytes_that_wait_for_their_end_are_searched_once() -> None:
+    class Searched(bytearray):
+        count = 0
+
+        def find(self, what: bytes, start: int = 0) -> int:  # type: ignore[override]
+            Searched.count += len(self) - start
+            return super().find(what, start)
+
+    lines = Lines(b"<->")
+    lines.rest = Searched()
+    for _ in range(1000):
+        assert lines.add(b"x" * 10) == []
+    assert lines.rest == b"x" * 10_000
+    assert Searched.count <= 1000 * (10 + 2)
+
+
+@pytest.mark.parametrize(("takes", "unread"), [(2, 2), (3, 1), (4, 0)])
+def test_a_line_that_no_topic_takes_is_refused_before_its_end(takes: int, unread: int) -> None:
+    """The lines before it are sent."""
+    part = b"x" * (2**20 - 2)
+    given = Given(b"a:1\nb:" + part, part, part, b"\nc:3\n")
+    batches = _line_batches(LINES, b"\n", given, lambda _: takes * 2**20 - 7)  # type: ignore[arg-type]
+    assert next(batches)[1] == "line 1"
+    if not unread:
+        assert [what for _, what in batches] == ["lines 2 to 3"]
+        return
+    with pytest.raises(
+        InvalidRecordError, match=f"line 2: it was not sent: its end does not come within {takes * 2**20 - 7}"
+    ):
+        next(batches)
+    assert len(given.left) == unread
+
+
+def test_how_much_a_topic_takes_is_asked_for_each_line() -> None:
+    """With a producer's id lines that are there already may have any length."""
+    part = b"x" * 2**20
+    given = Given(b"a:" + part, b"\nb:" + part, b"\n")
+    asked: list[int] = []
+
+    def longest(number: int) -> int:
+        asked.append(number)
+        return 2**21 if number == 1 else 2**20
+
+    batches = _line_batches(LINES, b"\n", given, longest)  # type: ignore[arg-type]
+    assert next(batches)[1] == "line 1"
+    with pytest.raises(InvalidRecordError, match="line 2: it was not sent"):
+        next(batches)
+    assert asked == [1, 2]
+
+
+def test_a_line_may_be_as_long_as_what_a_record_is_written_as() -> None:
+    assert longest_line(100, LineFormat(None, False, None, (), False)) == 100
+    assert longest_line(100, LINES) == 101
+    ends = "\\u0000" * 100_000
+    assert longest_line(100_000, LineFormat(None, False, None, (), True)) > len(ends)
