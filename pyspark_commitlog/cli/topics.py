@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_config, print_lines
+from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, complain, opened, parse_config, print_lines
+from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
-from pyspark_commitlog.text import topic_lines
+from pyspark_commitlog.text import counted, topic_lines
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -105,20 +106,82 @@ def alter(
     ] = None,
     as_json: AsDescribed = False,
 ) -> None:
-    """Change configs of a topic, add partitions, or have it live on more roots or fewer."""
+    """Change configs of a topic, add partitions, or have it live on more roots or fewer.
+
+    Several changes are made in this order, one after the other. What can't be is looked for first, and nothing changed.
+    """
     with opened(root) as log:
         changed = {**parse_config(config), **dict.fromkeys(delete_config or ())}
         if not changed and partitions is None and factor is None:
             raise UsageError("nothing to change: give --partitions, --replication-factor, --config or --delete-config")
+        if bool(changed) + (partitions is not None) + (factor is not None) > 1:
+            _check_changes(log, topic, partitions, factor)
+        _change(log, topic, changed, partitions, factor)
+        if as_json:
+            _describe(log, topic)
+
+
+def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: int | None) -> None:
+    """Refuse what can't be before the first of several changes is made: each of them is an entry of its own.
+
+    Configs come first, and are checked as they are changed.
+
+    Raises:
+        UsageError: the topic has so many partitions already, or the log too few roots.
+    """
+    from pyspark_commitlog.access import Operation
+
+    if partitions is not None:
+        _, state = log.topic(topic, Operation.DESCRIBE).newest()
+        check_grows(topic, state.partitions, partitions)
+    if factor is not None:
+        check_factor(sum(root.data for root in log.replicas()), factor)
+
+
+def check_grows(topic: str, present: int, partitions: int) -> None:
+    """Refuse to grow a topic to what it has already, or to more than any has (pure).
+
+    Raises:
+        UsageError: says what is allowed.
+    """
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise UsageError(f"partitions={partitions} is not allowed: it takes 1 to {MAX_PARTITIONS}")
+    if partitions <= present:
+        raise UsageError(f"topic {topic!r} has {present} partitions; {partitions} would not add any")
+
+
+def check_factor(roots: int, factor: int) -> None:
+    """Refuse to have a topic live on no root, or on more than there are (pure).
+
+    Raises:
+        UsageError: says what is allowed.
+    """
+    if factor < 1:
+        raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
+    if factor > roots:
+        raise UsageError(
+            f"replication.factor={factor} is not allowed: this log has {counted(roots, 'root')} for data; "
+            "`commitlog replicas add` adds more"
+        )
+
+
+def _change(log: CommitLog, topic: str, changed: dict[str, object], partitions: int | None, factor: int | None) -> None:
+    """Make changes one after the other; where one fails, say which are made."""
+    done: list[str] = []
+    try:
         if changed:
             log.alter_topic(topic, changed)
+            done.append("its configs are changed")
         if partitions is not None:
             log.add_partitions(topic, partitions)
+            done.append(f"it has {partitions} partitions")
         if factor is not None:
             for root, why in log.set_replication_factor(topic, factor).failed.items():
                 typer.echo(f"root {root} has not caught up, `commitlog replicate` goes on: {why}", err=True)
-        if as_json:
-            _describe(log, topic)
+    except Exception:
+        if done:
+            complain(f"{topic}: {', '.join(done)}; the rest of what was asked for was not done")
+        raise
 
 
 @topics.command()

@@ -106,6 +106,40 @@ def test_a_wrong_command_line_changes_nothing(tmp_path: Path, arguments: list[st
     assert CommitLog(root).topics() == ["events"]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--partitions", "2"], "topic 'events' has 2 partitions; 2 would not add any"),
+        (["--partitions", "10001"], "partitions=10001 is not allowed: it takes 1 to 10000"),
+        (
+            ["--replication-factor", "2"],
+            "replication.factor=2 is not allowed: this log has 1 root for data; `commitlog replicas add` adds more",
+        ),
+        (["--replication-factor", "0", "--partitions", "3"], "replication.factor=0 is not allowed: 1 or more"),
+    ],
+    ids=["as many as there are", "too many", "too few roots", "none"],
+)
+def test_of_several_changes_none_is_made_where_one_can_not_be(tmp_path: Path, given: list[str], told: str) -> None:
+    root = str(tmp_path / "root")
+    log = CommitLog(root)
+    log.create_topic("events", 2)
+    before = log.describe("events")
+    changed = ["--config", "retention.ms=1000"]
+    assert run("topics", "alter", root, "events", *changed, *given, code=2) == ([], f"error: {told}\n")
+    assert log.describe("events") == before
+
+
+def test_what_was_changed_is_told_where_a_later_change_fails_all_the_same(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    CommitLog(root).create_topic("events", 2)
+    changed = ["--config", "retention.ms=1000", "--partitions", "3", "--replication-factor", "1"]
+    first, last = run("topics", "alter", root, "events", *changed, code=2)[1].splitlines()
+    assert first == "events: its configs are changed, it has 3 partitions; the rest of what was asked for was not done"
+    assert "stands alone" in last
+    (line,) = run("topics", "alter", root, "events", "--replication-factor", "1", code=2)[1].splitlines()
+    assert line == last
+
+
 def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     log = CommitLog(root)
