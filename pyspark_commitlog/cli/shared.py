@@ -136,13 +136,16 @@ def complain_of(error: Exception, what: str = "") -> int:
 def ended_by_errors() -> Iterator[None]:
     """Have an error in the block end the command with a message of one line; also one of the system, as of a full disk.
 
-    A closed pipe is no error: the reader has ended.
+    Several failures, of several topics say, have a line each, and end it as the worst of them does. A closed pipe is no
+    error: the reader has ended.
     """
     try:
         yield
     except CommitLogError as error:
         complain(f"error: {said(error)}")
         raise typer.Exit(exit_code(error)) from error
+    except ExceptionGroup as error:
+        raise typer.Exit(complain_of(error)) from error
     except BrokenPipeError:
         raise
     except OSError as error:

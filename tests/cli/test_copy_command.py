@@ -6,12 +6,18 @@ import json
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.app import app
+from pyspark_commitlog.copying import copy as copying
 from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
 from pyspark_commitlog.copying.topic_copy import CopiedTopic
+from pyspark_commitlog.errors import ConfigError
+from pyspark_commitlog.log.topic import TopicLog
 from tests.object_stores.servers import SECRET_KEY, Bucket
 from tests.support.buckets import run_on
 from tests.support.commands import run
@@ -55,6 +61,26 @@ def test_records_that_differ_end_it_with_an_error(tmp_path: Path) -> None:
     found = [line for line in errors.splitlines() if "the source has no record" in line]
     assert found == [f"t: partition 0 offset {offset}: the source has no record" for offset in (0, 1)]
     assert "voided by an operator" in errors
+
+
+def test_each_failure_of_several_topics_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is that of the worst."""
+    failures: dict[str, Exception] = {
+        "t": pa.ArrowInvalid("offset overflow"), "u": ConfigError("topic 'u': no such config"),
+    }  # fmt: skip
+
+    def fails(source: TopicLog, *_: object) -> CopiedTopic:
+        if source.name in failures:
+            raise failures[source.name]
+        return CopiedTopic(source.name, 0, 1, (0,))
+
+    log = CommitLog(str(tmp_path / "source"))
+    for name in ("t", "u", "v"):
+        log.create_topic(name)
+    monkeypatch.setattr(copying, "copy_topic", fails)
+    done = CliRunner().invoke(app, ["copy", str(tmp_path / "source"), str(tmp_path / "there")])
+    assert done.stderr == "error: ArrowInvalid: offset overflow\nerror: topic 'u': no such config\n"
+    assert done.exit_code == 2
 
 
 @pytest.mark.slow
