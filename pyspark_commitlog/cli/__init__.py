@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
@@ -13,4 +14,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit("The command line needs two more packages: pip install 'pyspark-commitlog[cli]'")
+    # As standard error does: a name that the encoding has no letters for ends nothing. It is None where it is closed.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

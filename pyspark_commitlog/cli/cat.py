@@ -248,9 +248,15 @@ def _up_to(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> pa.RecordB
 
 
 class _Stdout:
-    """The standard output, unbuffered: what was written is with the reader, and nothing is left to write at the end."""
+    """The standard output, unbuffered: what was written is with the reader, and nothing is left to write at the end.
+
+    Raises:
+        UsageError: it is closed.
+    """
 
     def __init__(self) -> None:
+        if sys.stdout is None:
+            raise UsageError("the standard output is closed")
         stream: Any = sys.stdout.buffer
         self._raw: io.RawIOBase = getattr(stream, "raw", stream)  # with PYTHONUNBUFFERED it is raw already
         self._closed = select.poll()

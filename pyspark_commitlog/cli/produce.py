@@ -107,6 +107,8 @@ def produce(
             raise UsageError("-D takes one byte or more")
         if file and (form, end) != (LineFormat(None, False, None, (), False), b"\n"):
             raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns say all that")
+        if not file and sys.stdin is None:
+            raise UsageError("the standard input is closed")
         stop = _Signals()
         logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
         with Producer(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pyspark_commitlog import CommitLog, __version__
@@ -49,6 +52,33 @@ def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = run("topics", "create", str(tmp_path / "file"), "orders", code=2)[1]
     assert told == f"error: {tmp_path / 'file'} is no directory: name one, or where to make one\n"
+
+
+def test_what_the_output_has_no_letters_for_is_escaped(root: str) -> None:
+    CommitLog(root).groups.commit("gruppe→ü", {"orders": {0: 0}})
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*COMMAND, "groups", "list", root], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"gruppe\\u2192\xfc\nreports\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "told"),
+    [
+        (["produce", "ROOT", "orders"], "<&-", 2, "error: the standard input is closed\n"),
+        (["produce", "ROOT", "orders", "--file", "FILE"], "<&-", 0, "orders: sent 1 record to 1 partition\n"),
+        (["cat", "ROOT", "orders", "-e"], ">&-", 2, "error: the standard output is closed\n"),
+        (["topics", "list", "ROOT"], ">&-", 0, ""),
+    ],
+    ids=["produce", "produce a file", "cat", "list"],
+)
+def test_a_stream_that_is_closed_is_no_traceback(
+    root: str, tmp_path: Path, words: list[str], closed: str, code: int, told: str
+) -> None:
+    pq.write_table(pa.table({"value": ["a"]}), tmp_path / "file.parquet")
+    given = [{"ROOT": root, "FILE": str(tmp_path / "file.parquet")}.get(word, word) for word in words]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    done = subprocess.run([*shell, *COMMAND, *given], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, told)
 
 
 def test_the_version_is_told() -> None:
