@@ -15,6 +15,7 @@ import typer
 from pyspark_commitlog.cli.output import described_lines, exported_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.cli.shared import (
     AsJson,
+    EachAlone,
     Root,
     beside,
     complain,
@@ -52,19 +53,26 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far groups have come in each partition, and how far they lag behind: all groups, or some."""
+    """Show how far groups have come in each partition, and how far they lag behind: all groups, or some.
+
+    A group that can't be described stops no other. Exit code 1 then, and where something of one is damaged.
+    """
     with opened(root) as log:
         if members and state:
             raise UsageError("give one of --members and --state")
         if group and all_groups:
             raise UsageError("give groups or --all-groups")
-        descriptions = [log.groups.describe(name) for name in group or log.groups.list()]
+        each = EachAlone(named=bool(group))
+        asked = [each.ask(log.groups.describe, name) for name in group or log.groups.list()]
+        descriptions = [description for description in asked if description is not None]
         for fault in (fault for description in descriptions for fault in description.faults):
             complain(f"FAULT {fault}")
+            each.found_faults()
         lines = member_lines if members else state_lines if state else described_lines
         print_lines(
             (json.dumps(asdict(description)) for description in descriptions) if as_json else lines(descriptions)
         )
+        raise typer.Exit(each.code)
 
 
 @groups.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, opened, parse_instant, parse_partitions
+from pyspark_commitlog.cli.shared import AsJson, EachAlone, Root, Topic, Topics, opened, parse_instant, parse_partitions
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.model import PartitionDescription
 
@@ -35,13 +35,15 @@ def offsets(
     """Show topic:partition:offset of each partition at a time: the first record that is not earlier.
 
     max-timestamp: the record with the largest timestamp, of several the first. No offset where there is no such record.
+    A topic that can't be asked stops no other.
     """
     with opened(root) as log:
-        time = parse_time(at)
+        time, each = parse_time(at), EachAlone(named=bool(topic))
         for name in topic or log.topics():
-            for partition, offset in _offsets(log, name, time).items():
+            for partition, offset in (each.ask(lambda name: _offsets(log, name, time), name) or {}).items():
                 row = {"topic": name, "partition": partition, "offset": offset}
                 typer.echo(json.dumps(row) if as_json else f"{name}:{partition}:{'' if offset is None else offset}")
+        raise typer.Exit(each.code)
 
 
 def parse_time(text: str) -> int | str:

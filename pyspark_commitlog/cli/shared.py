@@ -6,17 +6,17 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from pyspark_commitlog.cli.storage_options import storage_at, storage_options, use_storage_options
-from pyspark_commitlog.errors import CommitLogError, UsageError
+from pyspark_commitlog.errors import CommitLogError, UnknownGroupError, UnknownTopicError, UsageError
 from pyspark_commitlog.storage import Storage
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.cli")
+
+_T = TypeVar("_T")
 
 _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
@@ -130,6 +132,35 @@ def complain_of(error: Exception, what: str = "") -> int:
     log.debug("%sunexpected", before, exc_info=error)
     complain(f"{before}error: {type(error).__name__}: {error}")
     return 1
+
+
+class EachAlone:
+    """What a command asks of topics or groups, one after the other: what fails of one is reported, and stops no other.
+
+    ``code`` is the highest exit code of what failed.
+
+    Args:
+        named: whether the command line names them; else they were listed, and one that is gone was deleted since.
+    """
+
+    def __init__(self, *, named: bool) -> None:
+        self.code = 0
+        self._passed = () if named else (UnknownTopicError, UnknownGroupError)
+
+    def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
+        """Return what is said of a name; None where there is nothing to say."""
+        try:
+            return of(name)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 reported: none stops the others
+            if not isinstance(error, self._passed):
+                self.code = max(self.code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
+            return None
+
+    def found_faults(self) -> None:
+        """Have the command end with 1: something of what is stored is wrong."""
+        self.code = max(self.code, 1)
 
 
 @contextmanager

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, Root, Topic, Topics, complain, opened, parse_config, print_lines
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    EachAlone,
+    Root,
+    Topic,
+    Topics,
+    complain,
+    opened,
+    parse_config,
+    print_lines,
+)
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
 from pyspark_commitlog.text import counted, topic_lines
@@ -78,10 +88,18 @@ def describe(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show partitions, offsets, segments and replicas of topics, and the configs set for them or for the root."""
+    """Show partitions, offsets, segments and replicas of topics, and the configs set for them or for the root.
+
+    A topic that can't be described stops no other. Exit code 1 then, and where partitions can't be settled.
+    """
     with opened(root) as log:
+        each = EachAlone(named=bool(topic))
         for name in topic or log.topics():
-            description = log.describe(name)
+            description = each.ask(log.describe, name)
+            if description is None:
+                continue
+            if description.damaged:
+                each.found_faults()
             replication = description.replication
             if under_replicated and (replication is None or not replication.is_under_replicated):
                 continue
@@ -90,6 +108,7 @@ def describe(
             print_lines(
                 [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
             )
+        raise typer.Exit(each.code)
 
 
 @topics.command()

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage import process_name
@@ -69,6 +72,28 @@ def test_groups_are_listed_and_described_as_kafka_does(root: str, log: Log) -> N
     assert (told["group"], told["generation"], [row["lag"] for row in told["partitions"]]) == ("reports", 0, [1, 4])
     assert "no group 'none'" in run("groups", "describe", root, "none", code=1)[1]
     assert "there is no commit log" in run("groups", "list", f"{root}-none", code=1)[1]
+
+
+def test_a_group_in_which_something_is_wrong_hides_no_other(root: str, log: Log) -> None:
+    log.groups.commit("b", {"orders": {1: 4}})
+    (entry,) = (Path(root) / "groups/b/journal").iterdir()
+    entry.write_bytes(entry.read_bytes().replace(b'"offsets"', b'"offsetS"'))
+    lines, told = run("groups", "describe", root, code=1)
+    assert {line.split()[0] for line in lines[1:]} == {"reports"}
+    assert told.startswith("FAULT ")
+    assert entry.name in told
+    lines, told = run("groups", "describe", root, "none", "reports", code=1)
+    assert {line.split()[0] for line in lines[1:]} == {"reports"}
+    assert told.startswith("error: there is no group 'none'")
+
+
+def test_a_group_that_is_deleted_once_it_is_listed_is_left_out(
+    root: str, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "list", lambda _: ("deleted", "reports"))
+    done = CliRunner().invoke(app, ["groups", "describe", root])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert {line.split()[0] for line in done.stdout.splitlines()[1:]} == {"reports"}
 
 
 def test_members_and_states_are_told_as_kafka_does(root: str, log: Log) -> None:

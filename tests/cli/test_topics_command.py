@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.cli.records import parse_time
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.errors import CorruptionError, UsageError
 from tests.support.commands import run
 from tests.support.records import append, batch_of
 
@@ -138,6 +141,48 @@ def test_what_was_changed_is_told_where_a_later_change_fails_all_the_same(tmp_pa
     assert "stands alone" in last
     (line,) = run("topics", "alter", root, "events", "--replication-factor", "1", code=2)[1].splitlines()
     assert line == last
+
+
+def test_a_damaged_topic_hides_no_other(tmp_path: Path) -> None:
+    """What is asked of all topics says of each what is wrong with it, and ends as ``verify`` does."""
+    root = str(tmp_path / "root")
+    log = CommitLog(root)
+    for name in ("a", "b", "c"):
+        log.create_topic(name)
+    newest = max(Path(root).glob("topics/b/journal/*.json"))
+    newest.write_bytes(newest.read_bytes().replace(b"create", b"creatE"))
+    lines, told = run("topics", "describe", root, "--json", code=1)
+    assert [json.loads(line)["name"] for line in lines] == ["a", "c"]
+    assert told.startswith("error: ")
+    assert newest.name in told
+    lines, told = run("offsets", root, "c", "b", "none", "a", code=1)
+    assert lines == ["c:0:0", "a:0:0"]
+    first, second = told.splitlines()
+    assert newest.name in first
+    assert second.startswith("error: unknown topic 'none'")
+
+
+def test_partitions_that_cannot_be_settled_are_something_wrong(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    log = CommitLog(root)
+    log.create_topic("events", config={"inline.max.bytes": 0})
+    append(log.topic("events"), batch_of([b"v"]))
+    (chunk,) = Path(root).glob("topics/events/*/staged/*.chunk")
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"!")
+    with pytest.raises(CorruptionError):
+        log.maintain("events")
+    (line,) = run("topics", "describe", root, "--json", code=1)[0]
+    assert list(json.loads(line)["damaged"]) == ["0"]
+
+
+def test_a_topic_that_is_deleted_once_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tmp_path / "root")
+    CommitLog(root).create_topic("events")
+    monkeypatch.setattr(Log, "topics", lambda _: ["deleted", "events"])
+    for verb in (["topics", "describe"], ["offsets"]):
+        done = CliRunner().invoke(app, [*verb, root])
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert "events" in done.stdout
 
 
 def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None:
