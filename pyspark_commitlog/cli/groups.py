@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.output import described_lines, exported_lines, member_lines, moved_lines, state_lines
+from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
+from pyspark_commitlog.cli.output import described_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.cli.shared import (
     AsJson,
     EachAlone,
@@ -94,13 +95,19 @@ def reset(
     ] = None,
     by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
-    from_file: Annotated[str | None, typer.Option("--from-file", help="CSV lines: topic,partition,offset.")] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option("--from-file", help="CSV lines: topic,partition,offset; with --all-groups group,topic,…"),
+    ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would change: the default.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move the offsets of a group, or of all. Nothing is changed without --execute."""
+    """Move the offsets of a group, or of all. Nothing is changed without --execute.
+
+    With --all-groups each exported line begins with its group, and a file has those groups moved that it names.
+    """
     with opened(root) as log:
         if (topic is not None) + all_topics + (from_file is not None) != 1:
             raise UsageError("give one of --topic, --all-topics and --from-file")
@@ -108,11 +115,13 @@ def reset(
             raise UsageError("give one of --execute and --dry-run")
         named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
         to = _target([way for way, wanted in named.items() if wanted], from_file)
-        for name in _named(log, group, all_groups):
+        names = _named(log, group, all_groups)
+        filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
+        for name in names if filed is None else filed:
             moved = log.groups.reset(
                 name,
                 _partitions(topic),
-                to,
+                to if filed is None else filed[name],
                 offset=to_offset,
                 timestamp=None if to_datetime is None else to_milliseconds(to_datetime),
                 duration=by_duration,
@@ -122,7 +131,11 @@ def reset(
             if as_json:
                 print_lines(json.dumps({"group": name, **asdict(row)}) for row in moved)
             else:
-                print_lines(exported_lines(moved) if export else moved_lines(name, moved, execute=execute))
+                print_lines(
+                    exported_lines(moved, name if all_groups else None)
+                    if export
+                    else moved_lines(name, moved, execute=execute)
+                )
 
 
 def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
@@ -140,10 +153,10 @@ def to_milliseconds(text: str) -> int:
     return instant
 
 
-def _target(ways: list[str], file: str | None) -> str | dict[str, dict[int, int]] | None:
+def _target(ways: list[str], file: str | None) -> str | None:
     if len(ways) + (file is not None) > 1:
         raise UsageError("give one target only")
-    return _from_file(file) if file is not None else next(iter(ways), None)
+    return next(iter(ways), None)
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
@@ -168,23 +181,15 @@ def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] |
     return dict.fromkeys(chosen)
 
 
-def _from_file(path: str) -> dict[str, dict[int, int]]:
+def _text(path: str) -> str:
+    """Return what a file that a command line names has."""
     storage, name = beside(path)
     try:
-        lines = storage.read(name).decode().splitlines()
+        return storage.read(name).decode()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text of lines topic,partition,offset") from None
-    offsets: dict[str, dict[int, int]] = {}
-    for number, line in enumerate(lines, 1):
-        topic, *numbers = [part.strip(' "') for part in line.split(",")]
-        try:
-            partition, offset = map(int, numbers)
-        except ValueError:
-            raise UsageError(f"{path} line {number}: {line!r} is not topic,partition,offset") from None
-        offsets.setdefault(topic, {})[partition] = offset
-    return offsets
 
 
 @groups.command()

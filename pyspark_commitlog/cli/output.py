@@ -224,9 +224,3 @@ def moved_lines(group: str, moved: Sequence[Moved], *, execute: bool) -> Iterato
     yield from table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
     if not execute:
         yield f"{group}: nothing was changed; --execute moves it"
-
-
-def exported_lines(moved: Sequence[Moved]) -> Iterator[str]:
-    """Yield where a reset goes as CSV, without a header, as Kafka exports it."""
-    for row in moved:
-        yield f"{row.topic},{row.partition},{row.after}"

@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
+from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.groups.descriptions import Moved
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage import process_name
@@ -170,6 +173,56 @@ def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -
     file.write_bytes(b"\xff")
     told = run("groups", "reset", root, "reports", "--from-file", str(file), code=2)[1]
     assert told == f"error: {file} is no text of lines topic,partition,offset\n"
+
+
+def test_what_is_exported_of_all_groups_can_be_put_back(root: str, log: Log, tmp_path: Path) -> None:
+    """Each group has its own offsets again; one that was not exported stays where it is."""
+    log.groups.commit('a, "b"', {"orders": {0: 1, 1: 2}})
+    every = ("groups", "reset", root, "--all-groups")
+    exported, _ = run(*every, "--all-topics", "--to-current", "--export")
+    assert exported == [
+        '"a, ""b""",orders,0,1', '"a, ""b""",orders,1,2', "reports,orders,0,3", "reports,orders,1,4",
+    ]  # fmt: skip
+    file = tmp_path / "offsets.csv"
+    file.write_text("".join(f"{line}\n" for line in exported))
+    log.groups.commit("later", {"orders": {0: 4}})
+    run(*every, "--all-topics", "--to-earliest", "--execute")
+    run(*every, "--from-file", str(file), "--execute")
+    assert offsets(log) == [3, 4]
+    assert [row.offset for row in log.groups.describe('a, "b"').partitions] == [1, 2]
+    assert [row.offset for row in log.groups.describe("later").partitions] == [0, 0]
+    file.write_text("orders,0,3\n")
+    told = run(*every, "--from-file", str(file), code=2)[1]
+    assert told == f"error: {file} line 1: 'orders,0,3' is not group,topic,partition,offset\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "grouped", "told"),
+    [
+        ("t,0,1\nt,1,1\nt,0,2\n", False, "f line 3: topic t partition 0 is there twice"),
+        ("g,t,0,1\nh,t,0,1\ng,t,0,1\n", True, "f line 3: group g topic t partition 0 is there twice"),
+        ("g,t,0,1\n", False, "f line 1: 'g,t,0,1' is not topic,partition,offset"),
+        ("t,0,1\n\n", False, "f line 2: '' is not topic,partition,offset"),
+        ("t,0,x\n", False, "f line 1: 't,0,x' is not topic,partition,offset"),
+        ('"' + "x" * 200_000, False, "f is no CSV: field larger than field limit (131072)"),
+    ],
+    ids=["twice", "twice of a group", "of groups", "nothing", "no number", "no CSV"],
+)
+def test_a_file_that_says_something_else_is_refused(text: str, grouped: bool, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_offsets(text, "f", None if grouped else "g")
+    assert str(refused.value) == told
+
+
+def test_what_is_read_of_a_file_is_what_was_exported() -> None:
+    """Kafka's tool quotes, too; spaces beside what is read are nothing."""
+    assert parse_offsets('"t", 0, 1\n t,1,2\n', "f", "g") == {"g": {"t": {0: 1, 1: 2}}}
+    assert parse_offsets("", "f", "g") == {"g": {}}
+    assert parse_offsets("", "f", None) == {}
+    moved = [Moved("t", 0, None, 5), Moved("u", 1, 3, 4)]
+    groups = ["a\nb", "ü", ' "', "x,y", " x", "y "]
+    text = "".join(f"{line}\n" for group in groups for line in exported_lines(moved, group))
+    assert parse_offsets(text, "f", None) == {group: {"t": {0: 5}, "u": {1: 4}} for group in groups}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""The CSV lines that ``groups reset --export`` prints and ``--from-file`` takes, as those of Kafka's tool (pure)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark_commitlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.groups.descriptions import Moved
+
+
+def exported_lines(moved: Sequence[Moved], group: str | None) -> Iterator[str]:
+    """Yield where a reset goes, without a header; each line begins with the group where one is given."""
+    before = "" if group is None else f"{_quoted(group)},"
+    for row in moved:
+        yield f"{before}{row.topic},{row.partition},{row.after}"
+
+
+def _quoted(text: str) -> str:
+    """Return a field of CSV: in quotes where it would not be read as it is."""
+    if text == text.strip() and not set(text) & set(',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def parse_offsets(text: str, path: str, group: str | None) -> dict[str, dict[str, dict[int, int]]]:
+    """Return group -> topic -> partition -> offset of the lines of a file.
+
+    Args:
+        text: of the file.
+        path: names it in errors.
+        group: whose offsets they are; None: each line begins with its group.
+
+    Raises:
+        UsageError: names the line that is something else, or says of a partition what one before it has said.
+    """
+    offsets: dict[str, dict[str, dict[int, int]]] = {} if group is None else {group: {}}
+    lines = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    try:
+        for row in lines:
+            _add(offsets, row, f"{path} line {lines.line_num}", group)
+    except csv.Error as error:
+        raise UsageError(f"{path} is no CSV: {error}") from None
+    return offsets
+
+
+def _add(offsets: dict[str, dict[str, dict[int, int]]], row: list[str], where: str, group: str | None) -> None:
+    try:
+        name, topic, *numbers = row if group is None else [group, *row]
+        partition, offset = map(int, numbers)
+    except ValueError:
+        form = "group,topic,partition,offset" if group is None else "topic,partition,offset"
+        raise UsageError(f"{where}: {','.join(row)!r} is not {form}") from None
+    of_topic = offsets.setdefault(name, {}).setdefault(topic.strip(), {})
+    if partition in of_topic:
+        whose = f"group {name} " if group is None else ""
+        raise UsageError(f"{where}: {whose}topic {topic.strip()} partition {partition} is there twice")
+    of_topic[partition] = offset
