@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.groups import chosen_partitions, to_milliseconds
+from pyspark_commitlog.cli.groups import check_one_target, chosen_partitions, to_milliseconds
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
 from pyspark_commitlog.cli.storage_options import storage_at
-from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:
@@ -73,8 +72,15 @@ def set_offsets(
     from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 
     with opened(root) as log:
-        if to_earliest and to_latest:
-            raise UsageError("give one target only")
+        check_one_target(
+            {
+                "--to-earliest": to_earliest,
+                "--to-latest": to_latest,
+                "--to-offset": to_offset,
+                "--to-datetime": to_datetime,
+                "--shift-by": shift_by,
+            }
+        )
         way = "earliest" if to_earliest else "latest" if to_latest else None
         at = None if to_datetime is None else to_milliseconds(to_datetime)
         target = target_of(way, to_offset, at, shift_by, None, 0)

@@ -6,7 +6,7 @@ Exit codes as of the other commands: 1 something is wrong with a group or the ro
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,9 +113,20 @@ def reset(
             raise UsageError("give one of --topic, --all-topics and --from-file")
         if execute and dry_run:
             raise UsageError("give one of --execute and --dry-run")
-        named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
-        to = _target([way for way, wanted in named.items() if wanted], from_file)
         names = _named(log, group, all_groups)
+        check_one_target(
+            {
+                "--to-earliest": to_earliest,
+                "--to-latest": to_latest,
+                "--to-current": to_current,
+                "--to-offset": to_offset,
+                "--to-datetime": to_datetime,
+                "--by-duration": by_duration,
+                "--shift-by": shift_by,
+                "--from-file": from_file,
+            }
+        )
+        to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
         for name in names if filed is None else filed:
             moved = log.groups.reset(
@@ -148,15 +159,24 @@ def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]
 def to_milliseconds(text: str) -> int:
     """Return a time that a command line gives as ISO 8601 or as ms since 1970, in ms since 1970."""
     instant = None if text.lstrip("-").isdigit() else parse_instant(text)
-    if instant is None:
-        raise UsageError(f"--to-datetime {text}: use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00")
+    if instant is None or instant < 0:
+        forms = "use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00, from 1970 on"
+        raise UsageError(f"--to-datetime {text}: {forms}")
     return instant
 
 
-def _target(ways: list[str], file: str | None) -> str | None:
-    if len(ways) + (file is not None) > 1:
-        raise UsageError("give one target only")
-    return next(iter(ways), None)
+def check_one_target(given: Mapping[str, object]) -> None:
+    """Refuse a command line that says nowhere, or more than once, where offsets are moved to (pure).
+
+    Args:
+        given: flag -> what stands there; None or False where it does not.
+
+    Raises:
+        UsageError: names the flags that there are, and those that are given.
+    """
+    flags = [flag for flag, value in given.items() if value is not None and value is not False]
+    if len(flags) != 1:
+        raise UsageError(f"give exactly one of {', '.join(given)}; given: {', '.join(flags) or 'none'}")
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:

@@ -16,6 +16,8 @@ from tests.support.restores import Copy
 
 #: 2020-01-01T00:00:00Z, in ms.
 DAY = 1_577_836_800_000
+#: Where a query may be moved to.
+WAYS = "--to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
 
 
 class Query:
@@ -135,8 +137,10 @@ def test_a_batch_that_is_not_over_stays_as_it_is(query: Query, tmp_path: Path) -
         (["--topic", "returns", "--to-earliest"], "this checkpoint is of orders, not of returns", 2),
         (["--topic", "orders:2", "--to-earliest"], "partition", 2),
         (["--to-offset", "5"], "has offsets 0 to 4 (the high watermark), not 5", 1),
-        ([], "give exactly one of", 2),
-        (["--to-earliest", "--to-latest"], "give one target only", 2),
+        ([], f"give exactly one of {WAYS}; given: none\n", 2),
+        pytest.param(
+            ["--to-earliest", "--to-offset", "1"], "; given: --to-earliest, --to-offset\n", 2, id="two targets"
+        ),
     ],
 )
 def test_what_can_t_be_set_is_refused(query: Query, tmp_path: Path, args: list[str], message: str, code: int) -> None:

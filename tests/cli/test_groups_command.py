@@ -23,6 +23,8 @@ from tests.support.records import append, batch_of
 
 #: 2020-01-01T00:00:00Z, in ms.
 DAY = 1_577_836_800_000
+#: Where a reset may go.
+WAYS = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration, --shift-by, --from-file"
 
 
 @pytest.fixture
@@ -229,9 +231,18 @@ def test_what_is_read_of_a_file_is_what_was_exported() -> None:
     ("given", "code", "told"),
     [
         (["--to-earliest"], 2, "give one of --topic, --all-topics and --from-file"),
-        (["--all-topics"], 2, "give exactly one of"),
-        (["--all-topics", "--to-earliest", "--to-latest"], 2, "one target only"),
-        (["--all-topics", "--to-earliest", "--shift-by", "1"], 2, "given: to, shift"),
+        (["--all-topics"], 2, f"give exactly one of {WAYS}; given: none\n"),
+        (["--all-topics", "--to-earliest", "--to-latest"], 2, "; given: --to-earliest, --to-latest\n"),
+        pytest.param(
+            ["--all-topics", "--to-earliest", "--shift-by", "0"],
+            2,
+            "; given: --to-earliest, --shift-by\n",
+            id="a shift besides",
+        ),
+        (["--from-file", "/none/at/all", "--by-duration", "PT1H"], 2, "; given: --by-duration, --from-file\n"),
+        pytest.param(
+            ["--all-topics", "--to-datetime", "1969-12-31"], 2, "--to-datetime 1969-12-31: ", id="before 1970"
+        ),
         (["--all-topics", "--to-earliest", "--dry-run"], 2, "give one of --execute and --dry-run"),
         (["--all-topics", "--to-datetime", "yesterday"], 2, "--to-datetime yesterday: use a time"),
         (["--topic", "orders:x", "--to-earliest"], 2, "--topic orders:x"),
