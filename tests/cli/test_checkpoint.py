@@ -116,6 +116,8 @@ def test_the_query_goes_on_where_it_was_moved_to(
     assert kept.read_bytes() == before
     assert not (tmp_path / "checkpoint" / "offsets" / ".0.crc").exists(), "of bytes that are no longer there"
     assert query.newest.read_text().splitlines()[:3] == ["v1", "{}", "-"], "other sources' lines"
+    assert '"__start"' in before.decode()
+    assert '"__start"' not in query.newest.read_text(), "of a first batch that did not end here"
     assert query.run() == read
     assert query.run() == []
 

@@ -199,7 +199,7 @@ def test_two_topics_are_read_by_one_query(spark: SparkSession, root: str, log: C
     put(spark, root, "b", ["2"], 1)
     assert seen.run(stream(spark, root, "b,a")) == [["1", "2"]]
     offset = last_offsets(seen.checkpoint)
-    assert list(offset) == ["a", "b", "__topic_ids", "__lineages"]
+    assert list(offset) == ["a", "b", "__topic_ids", "__lineages", "__start"]
     assert (told_offsets(offset, "a"), told_offsets(offset, "b")) == ([1], [0, 1])
     assert offset["__topic_ids"] == {name: log.describe(name).topic_id for name in ("a", "b")}
     assert offset["__lineages"].keys() == {"a", "b"}

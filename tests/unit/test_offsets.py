@@ -63,6 +63,7 @@ _GOOD: dict[str, Any] = {
     "__topic_ids": {"t": "id", "gone": "id-2"},
     "__lineages": {"t": _MARK},
     "__group": {"id": "any text", "generation": 0, "share": "1/2"},
+    "__start": {"t": {"0": 40}, "__topic_ids": {"t": "id"}, "__lineages": {"t": "2:AAAAAAAA"}},
 }
 
 
@@ -74,6 +75,8 @@ def test_what_is_written_is_read() -> None:
         {**_GOOD, "__topic_ids": {"gone": "id-2", "t": "id"}},
         {"t": _MARK},
     )
+    assert read.start == SourceOffset({TopicPartition("t", 0): 40}, {"t": "id"})
+    assert dict(read.start.lineages) == {"t": "2:AAAAAAAA"}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,10 @@ def test_what_is_written_is_read() -> None:
         ({"__group": {"id": "g", "generation": "1", "share": "1/1"}}, "generation is '1', expected int"),
         ({"__group": {"id": "g", "generation": 1, "share": "all"}}, "share is 'all', expected str matching regex"),
         ({"__group": "g"}, "expected object, got str"),
+        ({"__start": "t"}, "expected object, got str"),
+        ({"__start": {}}, "__start: __topic_ids: "),
+        ({"__start": {"t": {"0": -1}, "__topic_ids": {"t": "id"}}}, "__start: topic 't': '0': $ is -1, expected int"),
+        ({"__start": {"__topic_ids": {}, "__start": {"__topic_ids": {}}}}, "expected no start of a start"),
     ],
 )
 def test_what_an_editor_made_of_a_checkpoint_is_told_by_file_key_and_what_was_expected(

@@ -54,7 +54,7 @@ def test_each_start_gets_its_own_answer(reader: CommitLogStreamReader) -> None:
     first = reader.initialOffset()
     last = reader.latestOffset(first, ALL)
     middle = {**last, TOPIC: {**last[TOPIC], "7": 0}}
-    assert reader.latestOffset(middle, ALL) == last
+    assert reader.latestOffset(middle, ALL) == {name: last[name] for name in last if name != "__start"}
     assert planned(reader, middle, last) == 1
     assert planned(reader, first, last) == PARTITIONS
     assert planned(reader, last, reader.latestOffset(last, ALL)) == 0

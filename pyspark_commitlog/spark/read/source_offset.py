@@ -5,6 +5,9 @@ because Spark compares the JSON as a string. The topic ids mark a topic that was
 ``"__lineages": {"flights": "…"}`` one that was restored from a copy: the entries that the offsets were reached under.
 Those are newer where some offset moved, so whether there is something to read never depends on them. A query with a
 group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
+
+Where the first batch ends says where it starts, too, in the same form: ``"__start": {"flights": {"0": 0, "1": 0}, …}``.
+Spark keeps the ends of batches only, and would ask again before it plays the first one again.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"
 GROUP_MARK = "__group"
-_MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK)
+START = "__start"
+_MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK, START)
 #: What errors call the JSON that Spark hands over: it does not name the file.
 CHECKPOINT = "offsets of the query's checkpoint"
 
@@ -75,12 +79,16 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """How far each partition was read, in which incarnation of its topic and which history (``Lineage.position``)."""
+    """How far each partition was read, in which incarnation of its topic and which history (``Lineage.position``).
+
+    ``start`` is where the batch starts that ends here, if it is the query's first.
+    """
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     group: GroupMark | None = None
     lineages: Mapping[str, str] = field(default_factory=dict, compare=False)
+    start: SourceOffset | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form for Spark's checkpoint, keys in stable order."""
@@ -90,7 +98,11 @@ class SourceOffset:
         form = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
         if self.lineages:
             form[LINEAGES] = {name: self.lineages[name] for name in sorted(self.lineages)}
-        return form if self.group is None else {**form, GROUP_MARK: self.group.to_json()}
+        if self.group is not None:
+            form[GROUP_MARK] = self.group.to_json()
+        if self.start is not None:
+            form[START] = self.start.to_json()
+        return form
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
@@ -120,8 +132,21 @@ class SourceOffset:
             for topic, partitions in topics.items()
             for partition, offset in partitions.items()
         }
-        group = data.get(GROUP_MARK)
-        return cls(offsets, ids, None if group is None else GroupMark.from_json(group, where), marks)
+        group, start = data.get(GROUP_MARK), data.get(START)
+        return cls(
+            offsets,
+            ids,
+            None if group is None else GroupMark.from_json(group, where),
+            marks,
+            None if start is None else cls._start_from_json(start, f"{where}: {START}"),
+        )
+
+    @classmethod
+    def _start_from_json(cls, data: object, where: str) -> SourceOffset:
+        start = check(data, dict[str, Any], where)
+        if START in start:
+            raise damage(where, START, start[START], "no start of a start")
+        return cls.from_json(start, where)
 
 
 def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.errors import CommitLogError, OptionError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.state import TopicState
@@ -23,13 +23,16 @@ from pyspark_commitlog.spark.read.bounds import Bounds
 from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.progress import high_watermarks, lineages, ranges, topic_ids, unread, up_to
-from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader
 from pyspark_commitlog.spark.read.throttle import Throttle
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress
+
+#: What keeps a new query from starting: in the place of its first offset, which is never written.
+_REFUSED = "__refused"
 
 
 class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,13 +48,15 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         self._bounds = Bounds(options.ending, options.selection, self._topic)
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
+        self._refused: CommitLogError | None = None
+        self._has_planned = False
         self._looks = self._no_looks()
         self._group: GroupProgress | None = None
         self._answered: tuple[dict[str, Any], SourceOffset] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        looks = self._no_looks()
-        return {**super().__getstate__(), "_initial": None, "_group": None, "_answered": None, "_looks": looks}
+        asked = {"_initial": None, "_refused": None, "_group": None, "_answered": None, "_looks": self._no_looks()}
+        return super().__getstate__() | asked
 
     def _no_looks(self) -> PacedLooks:
         return PacedLooks(self._options.poll_requests_per_hour, listed=self._options.selection.pattern is not None)
@@ -65,9 +70,17 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._looks.look(frozenset(known), storage.clock.monotonic, read)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts: the same whenever Spark asks, which is twice."""
+        """Return where a new query starts: the same whenever Spark asks, which is twice.
+
+        Spark also asks before it plays the first batch again, which has a start of its own. So what keeps a new query
+        from starting is raised by what Spark asks next, if that needs the answer.
+        """
         if self._initial is None:
-            self._initial = self._first_offset().to_json()
+            try:
+                self._initial = self._first_offset().to_json()
+            except CommitLogError as error:
+                self._refused = error
+                self._initial = {TOPIC_IDS: {}, _REFUSED: str(error)}
         return self._initial
 
     def _first_offset(self) -> SourceOffset:
@@ -120,20 +133,33 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         with self._losses() as report:
             spans = ((place, to_read.starts[place], end) for place, end in ends.items())
             report_each(lost_ahead(spans, states), report)
-        reached = SourceOffset(ends, ids, begin.group)
-        if reached == begin and not restored and not before:  # else the next offset has to say that it was reported
+        reached, first = SourceOffset(ends, ids, begin.group), self._is_new(start)
+        if reached == begin and not restored and not first and not before:  # else it has to say what was reported
             self._answered = start, begin
             return start
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
         gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
         reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be put back from a copy
+        return self._answer(replace(reached, start=replace(begin, group=None)) if first else reached)
+
+    def _is_new(self, start: dict[str, Any]) -> bool:
+        """Return whether it is a new query that starts here: where one would, an old one may have come to."""
+        return start == self._initial and not self._has_planned
+
+    def _answer(self, reached: SourceOffset) -> dict[str, Any]:
         self._answered = reached.to_json(), reached
         return self._answered[0]
 
     def _offset(self, answer: dict[str, Any]) -> SourceOffset:
-        """Return the value of a JSON offset; Spark mostly hands back what it was answered last."""
+        """Return the value of a JSON offset; Spark mostly hands back what it was answered last.
+
+        Raises:
+            CommitLogError: it is where a new query starts, and something keeps it from starting.
+        """
         if self._answered is not None and self._answered[0] == answer:
             return self._answered[1]
+        if self._refused is not None and answer == self._initial:
+            raise self._refused
         offset = SourceOffset.from_json(answer)
         for name, mark in offset.lineages.items():
             lineage = Lineage.of_position(mark)
@@ -148,8 +174,14 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return one range per topic-partition with new records."""
-        begin, until = self._offset(start), self._offset(end)
+        """Return one range per topic-partition with new records.
+
+        A first batch that is played again starts where it was planned from, not where a new query would start now.
+        """
+        until = self._offset(end)
+        planned = until.start if start == self._initial else None
+        begin = self._offset(start) if planned is None else planned
+        self._has_planned = True
         with self._losses() as report:
             states = self._states(until.topic_ids)
             since = self._restored(until, states)

@@ -133,7 +133,8 @@ def moved_checkpoint(
             moved += [MovedOffset(*place, source.offsets.get(place), offset) for place, offset in after.items()]
             offsets |= after
             ids[name], lineages[name] = topic_id, mark
-        lines[number] = json.dumps(replace(source, offsets=offsets, topic_ids=ids, lineages=lineages).to_json())
+        after_move = replace(source, offsets=offsets, topic_ids=ids, lineages=lineages, start=None)
+        lines[number] = json.dumps(after_move.to_json())
     return replace(checkpoint, lines=tuple(lines)), tuple(moved)
 
 

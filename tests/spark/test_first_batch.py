@@ -1,0 +1,266 @@
+"""The first batch of a query is the same whenever it is played, whatever happened since it was planned.
+
+Spark asks a source where a new query starts, and writes down where each batch ends, not where the first one starts:
+before it plays that one again it asks anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, TopicChangedError
+from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
+from tests.spark.driver import Checkpoint, Driver
+from tests.spark.jobs import Seen, ended, stream
+from tests.spark.recorded import CrashError
+from tests.support.records import append, batch_of
+from tests.support.restores import Copy
+
+TOPIC = "orders"
+#: Of the first records, in µs; each is a second after the one before.
+DAY = 1_577_836_800_000_000
+
+
+@pytest.fixture
+def log(log: CommitLog) -> CommitLog:
+    """A topic with four records."""
+    log.create_topic(TOPIC, config={"retention.ms": "-1"})
+    put(log, 4)
+    return log
+
+
+def put(log: CommitLog, count: int) -> None:
+    """Append values that say their offsets."""
+    first = log.describe(TOPIC).partitions[0].high_watermark
+    numbers = range(first, first + count)
+    rows = batch_of([b"%d" % n for n in numbers], timestamp=[DAY + 1_000_000 * n for n in numbers])
+    append(log.topic(TOPIC), rows)
+
+
+def reader(root: str, **options: Any) -> CommitLogStreamReader:
+    """Return the reader of a process that Spark starts."""
+    given = {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest"} | options
+    source = DefaultSource({name: str(value) for name, value in given.items()})
+    return source.streamReader(source.schema())
+
+
+def through(offset: dict[str, Any]) -> dict[str, Any]:
+    """Return an offset as it comes back from Spark."""
+    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def planned(of: CommitLogStreamReader) -> dict[str, Any]:
+    """Return where a new query ends its first batch."""
+    return through(of.latestOffset(through(of.initialOffset()), ReadAllAvailable()))
+
+
+def again(of: CommitLogStreamReader, end: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return what a first batch reads that a process plays which has not planned it."""
+    return [(part.value.start, part.value.end) for part in of.partitions(through(of.initialOffset()), end)]
+
+
+class Query:
+    """A query in the driver without Spark."""
+
+    def __init__(self, root: str, **options: Any) -> None:
+        self.options = {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest"} | options
+        self.checkpoint = Checkpoint()
+        self.batches: list[list[bytes]] = []
+
+    def run(self, *, crash: bool = False) -> None:
+        """Run what is available; the sink gives up in the first batch."""
+
+        def sink(batch: int, rows: list[pa.RecordBatch]) -> None:
+            if crash:
+                raise CrashError
+            self.batches.append([value for found in rows for value in found.column("value").to_pylist()])
+
+        try:
+            Driver(DefaultSource(self.options), self.checkpoint, sink).run()
+        except CrashError:
+            assert crash
+
+
+def test_what_retention_took_of_a_first_batch_is_an_error(root: str, log: CommitLog) -> None:
+    query = Query(root)
+    query.run(crash=True)
+    log.delete_records(TOPIC, {0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match="orders partition 0: offsets 0 to 2, 3 of them, were deleted"):
+        query.run()
+    assert query.batches == []
+
+
+def test_a_query_that_may_lose_records_is_told_which_it_lost_of_its_first_batch(
+    root: str, log: CommitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(root, failOnDataLoss="false")
+    query.run(crash=True)
+    log.delete_records(TOPIC, {0: 3})
+    with caplog.at_level(logging.WARNING):
+        query.run()
+    assert "orders partition 0: offsets 0 to 2, 3 of them, were deleted" in caplog.text
+    assert query.batches == [[b"3"]]
+
+
+def test_a_first_batch_from_the_latest_offset_on_has_its_records_again(root: str, log: CommitLog) -> None:
+    first = reader(root, startingOffsets="latest")
+    first.initialOffset()
+    put(log, 2)
+    end = planned(first)
+    put(log, 2)
+    then = reader(root, startingOffsets="latest")
+    assert [again(then, end), again(then, end)] == [[(4, 6)]] * 2
+    later = through(then.latestOffset(end, ReadAllAvailable()))
+    assert [(part.value.start, part.value.end) for part in then.partitions(end, later)] == [(6, 8)]
+    assert through(then.latestOffset(later, ReadAllAvailable())) == later, "though a new query would start there"
+
+
+def test_a_reset_of_its_group_does_not_move_a_first_batch(root: str, log: CommitLog) -> None:
+    log.groups.commit("g", {TOPIC: {0: 2}})
+    options = {"startingOffsets": "group", "groupId": "g"}
+    end = planned(reader(root, **options))
+    log.groups.reset("g", to="earliest", dry_run=False)
+    assert again(reader(root, **options), end) == [(2, 4)]
+
+
+def test_an_empty_first_batch_stays_empty(root: str, log: CommitLog) -> None:
+    log.groups.commit("g", {TOPIC: {0: 4}})
+    options = {"startingOffsets": "group", "groupId": "g"}
+    end = planned(reader(root, **options))
+    log.groups.reset("g", to="earliest", dry_run=False)
+    assert again(reader(root, **options), end) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": f'{{"{TOPIC}": {{"0": 3}}}}'},
+        {"startingOffsets": f'{{"{TOPIC}": {{"0": 99}}}}'},
+        {"startingTimestamp": DAY // 1000 + 3000},
+        {"startingTimestamp": DAY // 1000 + 99_000},
+        {"startingOffsets": "group", "groupId": "new"},
+    ],
+    ids=str,
+)
+def test_where_to_start_counts_for_a_new_query_only(root: str, log: CommitLog, changed: dict[str, Any]) -> None:
+    """Also where it would keep a new query from starting."""
+    end = planned(reader(root))
+    assert again(reader(root, **changed), end) == [(0, 4)]
+
+
+def test_a_start_by_time_that_no_record_has_any_more_is_told_as_what_it_is(root: str, log: CommitLog) -> None:
+    by_time = {"startingTimestamp": DAY // 1000 + 2000}
+    end = planned(reader(root, **by_time))
+    log.delete_records(TOPIC, {0: 4})
+    with pytest.raises(OffsetOutOfRangeError, match="orders partition 0: offsets 2 to 3, 2 of them, were deleted"):
+        again(reader(root, **by_time), end)
+    assert again(reader(root, **by_time, failOnDataLoss=False), end) == []
+
+
+def test_a_first_batch_of_a_topic_that_is_gone_is_told(root: str, log: CommitLog) -> None:
+    end = planned(reader(root))
+    log.delete_topic(TOPIC)
+    with pytest.raises(TopicChangedError, match=r"offsets 0 to 3 of the topic with id .* were planned"):
+        again(reader(root), end)
+    assert again(reader(root, failOnDataLoss=False), end) == []
+
+
+def test_what_keeps_a_new_query_from_starting_is_told_where_spark_plans_it(root: str, log: CommitLog) -> None:
+    """Spark asks for the start before it says whether it plans a batch, or plays one again."""
+    late = reader(root, startingTimestamp=DAY // 1000 + 99_000)
+    start = through(late.initialOffset())
+    with pytest.raises(OptionError, match="has no record at or after timestamp"):
+        late.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(OptionError, match="has no record at or after timestamp"):
+        late.partitions(start, {TOPIC: {"0": 4}, "__topic_ids": {TOPIC: log.describe(TOPIC).topic_id}})
+
+
+def test_a_first_batch_starts_where_the_histories_parted_that_it_was_planned_over(
+    root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    """The root was put back between the two questions of a new query."""
+    copy = Copy(Path(root), tmp_path / "aside")
+    put(log, 2)
+    options = {"startingOffsets": "latest", "failOnDataLoss": "false"}
+    first = reader(root, **options)
+    start = through(first.initialOffset())
+    assert start[TOPIC] == {"0": 6}
+    copy.copied()
+    put(CommitLog(root), 3)
+    end = through(first.latestOffset(start, ReadAllAvailable()))
+    put(CommitLog(root), 1)
+    assert again(reader(root, **options), end) == [(4, 7)]
+
+
+def test_only_the_first_offset_of_a_checkpoint_has_a_start(root: str, log: CommitLog) -> None:
+    """Where nothing is new Spark gets the very text, or it would plan an empty batch."""
+    query = Query(root, maxOffsetsPerTrigger="3")
+    query.run()
+    query.run()
+    assert query.batches == [[b"0", b"1", b"2"], [b"3"]]
+    first, second = map(json.loads, query.checkpoint.planned)
+    assert first["__start"][TOPIC] == {"0": 0}
+    assert "__start" not in second
+
+    alone = Query(root)
+    alone.run()
+    alone.run()
+    assert len(alone.checkpoint.planned) == 1
+
+
+def test_a_checkpoint_without_a_start_is_played_from_where_a_new_query_starts(root: str, log: CommitLog) -> None:
+    """An earlier release made it."""
+    end = planned(reader(root))
+    del end["__start"]
+    assert again(reader(root), end) == [(0, 4)]
+
+
+# --- in Spark ---------------------------------------------------------------------------------------------
+
+
+def fails(df: DataFrame, batch: int) -> None:
+    """Give up, between Spark's notes of where a batch ends and that it is over."""
+    raise CrashError
+
+
+def crashed(df: DataFrame, seen: Seen) -> None:
+    """Run a query whose sink gives up in its first batch."""
+    writer = df.writeStream.option("checkpointLocation", str(seen.checkpoint)).foreachBatch(fails)
+    with pytest.raises(StreamingQueryException, match="CrashError"):
+        ended(writer.trigger(availableNow=True).start())
+
+
+def test_spark_plays_the_first_batch_as_it_was_planned(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    seen = Seen(tmp_path / "checkpoint")
+    crashed(stream(spark, root, TOPIC), seen)
+    put(log, 2)
+    log.delete_records(TOPIC, {0: 3})
+    with pytest.raises(StreamingQueryException, match="offsets 0 to 2, 3 of them, were deleted"):
+        seen.run(stream(spark, root, TOPIC, startingOffsets="latest"))
+    lossy = stream(spark, root, TOPIC, startingOffsets="latest", failOnDataLoss="false")
+    assert seen.run(lossy) == [["3"], ["4", "5"]]
+    assert seen.run(lossy) == []
+
+
+def test_spark_plays_an_empty_first_batch_again_and_goes_on_behind_it(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    seen, latest = Seen(tmp_path / "checkpoint"), {"startingOffsets": "latest"}
+    crashed(stream(spark, root, TOPIC, **latest), seen)
+    put(log, 2)
+    assert seen.run(stream(spark, root, TOPIC, **latest)) == [[], ["4", "5"]]
+    put(log, 1)
+    assert seen.run(stream(spark, root, TOPIC, **latest)) == [["6"]]
