@@ -259,6 +259,31 @@ def test_a_batch_that_begins_before_the_restore_begins_where_the_histories_parte
     assert (part.value.start, part.value.end) == (3, 8)
 
 
+@pytest.mark.parametrize("over", [False, True], ids=["planned", "over"])
+def test_a_query_is_told_of_a_partition_that_the_copy_does_not_have(scene: Scene, over: bool) -> None:
+    options = {"path": str(scene.path), "subscribe": "t", "startingOffsets": "earliest"}
+    strict, lenient = DefaultSource(options), DefaultSource({**options, "failOnDataLoss": "false"})
+    scene.copy()
+    log = CommitLog(str(scene.path))
+    log.add_partitions("t", 2)
+    append(log.topic("t"), batch_of([b"gone too"], partition=[1]))
+    reader = strict.streamReader(strict.schema())
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    scene.restore("cp -a")
+    scene.put(AFTER["longer"])
+    named = r"t partition 1: the checkpoint is at offset 1, and the topic was restored from an older copy"
+    after = lenient.streamReader(lenient.schema())
+    if over:
+        with pytest.raises(LogTruncationError, match=named):
+            reader.latestOffset(end, ReadAllAvailable())
+        assert after.latestOffset(end, ReadAllAvailable())["t"] == {"0": 8}
+        return
+    with pytest.raises(LogTruncationError, match=named):
+        reader.partitions(begin, end)
+    assert [(part.value.partition, part.value.end) for part in after.partitions(begin, end)] == [(0, 6)]
+
+
 def test_a_producer_of_before_is_refused_by_name(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """R6: the table of the restored log knows less than the producer."""
     caplog.set_level(logging.CRITICAL)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
+from pyspark_commitlog.log.parted import Parted
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import Loss, error_of, ranges, unread, up_to
@@ -64,6 +65,29 @@ def test_a_checkpoint_ahead_of_the_log_goes_back_to_the_high_watermark() -> None
     assert spans == {("t", 0): (4, 4)}
     assert "the checkpoint is at offset 9, the high watermark is 4" in told
     assert "offsets 4 to 8 are not there" in told
+
+
+def test_a_partition_that_an_older_copy_lacks_is_told_with_its_offsets() -> None:
+    """It was added after the copy was made."""
+    spans, told = found(at(t=[2, 9, 0]), {"t": state((0, 4))})
+    assert spans == {("t", 0): (2, 4)}
+    assert len(told) == 1
+    assert told[0].startswith(
+        "t partition 1: the checkpoint is at offset 9, the high watermark is 0: the root was rest"
+    )
+
+    losses: list[Loss] = []
+    restored = {"t": Parted(7, 5, (2,))}
+    unread(at(t=[2, 9]), {"t": state((0, 4))}, by_name("t"), losses.append, unknown, restored)
+    assert [loss.truncated for loss in losses] == [True]
+    assert "t partition 1: the checkpoint is at offset 9, and the topic was restored" in losses[0].what
+    assert "the same up to offset 0" in losses[0].what
+
+
+def test_a_partition_that_is_no_longer_asked_for_is_told_as_such_also_where_an_older_copy_lacks_it() -> None:
+    losses: list[Loss] = []
+    unread(at(t=[2, 9]), {"t": state((0, 4))}, by_partition('{"t": [0]}'), losses.append, unknown)
+    assert ["the query does not read this partition any more" in loss.what for loss in losses] == [True]
 
 
 def test_a_topic_made_again_starts_at_its_log_start() -> None:
@@ -156,6 +180,18 @@ def test_a_planned_batch_reads_what_is_left_of_it() -> None:
         "t partition 2: offsets 1 to 4, 4 of them,",
         "t partition 3",
     ]
+
+
+def test_a_planned_batch_has_nothing_of_a_partition_that_an_older_copy_lacks() -> None:
+    spans, told = planned(at(t=[1, 3]), at(t=[3, 9]), {"t": state((0, 4))})
+    assert spans == [("t", ID, 0, 1, 3)]
+    assert len(told) == 1
+    assert "t partition 1: the checkpoint is at offset 9, the high watermark is 0" in told[0]
+
+    losses: list[Loss] = []
+    restored = {"t": Parted(7, 5, (3,))}
+    ranges(at(t=[1, 3]), at(t=[3, 9]), {"t": state((0, 4))}, losses.append, restored, restored)
+    assert [(loss.what.split(":")[0], loss.truncated) for loss in losses] == [("t partition 1", True)]
 
 
 @pytest.mark.parametrize("now", [{}, {"t": state((0, 9), topic_id=OTHER)}])

@@ -95,7 +95,7 @@ def unread(
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
     that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
     may be made again. One that was ``restored`` goes on where the histories parted, or, where nobody can tell, where
-    the query was.
+    the query was. A partition that an older copy lacks is left out, and starts at 0 when it is there again.
     """
     states = {name: state for name, state in states.items() if selection.takes(name)}
     ends = high_watermarks(states, selection)
@@ -112,6 +112,8 @@ def unread(
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
             report(_made_again(place, _unread(place, offset, former, over), None))
+        elif place not in ends and place.topic in states and _takes(selection, place):
+            _start(begin, place, states[place.topic], report, over, restored.get(place.topic))
         elif place not in ends:
             report(_dropped(place, offset, selection))
     return Unread(starts, ends, ids)
@@ -151,7 +153,7 @@ def ranges(
             if (reached or 0) < planned:
                 report(_gone(place, reached or 0, planned, meant))
             continue
-        low, high = state.log_start[place.partition], state.log_end[place.partition]
+        low, high = _bounds(state, place.partition)
         gone = since.get(place.topic)
         stop = _planned_end(place, planned, low, high, gone, report)
         start = low if reached is None else reached
@@ -192,6 +194,15 @@ def outside(option: str, place: TopicPartition, low: int, high: int, asked: int)
     )
 
 
+def _bounds(state: TopicState, partition: int) -> tuple[int, int]:
+    """Return log start offset and high watermark; a partition that an older copy of the root lacks has nothing."""
+    return (state.log_start[partition], state.log_end[partition]) if partition < state.partitions else (0, 0)
+
+
+def _takes(selection: TopicSelection, place: TopicPartition) -> bool:
+    return place.partition in selection.partitions(place.topic, place.partition + 1)
+
+
 def _start(
     begin: SourceOffset,
     place: TopicPartition,
@@ -200,7 +211,7 @@ def _start(
     ended: Ended,
     restored: Parted | None,
 ) -> int:
-    low, high = state.log_start[place.partition], state.log_end[place.partition]
+    low, high = _bounds(state, place.partition)
     former = begin.topic_ids.get(place.topic)
     if former is None:
         return low
