@@ -13,7 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, StorageError, TopicChangedError, UsageError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    OptionError,
+    StorageError,
+    TopicChangedError,
+    UsageError,
+)
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, on_path
 from tests.spark.driver import Checkpoint, Driver
@@ -208,6 +215,22 @@ def test_a_commit_that_fails_is_told_and_does_not_stop_the_query(
     assert "group 'g': progress was not committed, it is tried again" in caplog.text
     query.run()
     assert offsets(log) == [5, 5]
+
+
+def test_a_group_that_is_damaged_does_not_stop_a_query_that_reports_to_it(
+    root: str, log: CommitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stops those that start where it is."""
+    query = Query(root, maxOffsetsPerTrigger=1)
+    query.run()
+    newest = max((Path(root) / "groups" / "g" / "journal").iterdir())
+    newest.write_bytes(newest.read_bytes().replace(b'"offsets":[', b'"offsets":[1'))
+    put(log, 0, 2)
+    with caplog.at_level(logging.WARNING):
+        assert query.run() == ["0.5", "0.6"]
+    assert caplog.text.count("group 'g': progress was not committed, it is tried again") == 1
+    with pytest.raises(CorruptionError, match=newest.name):
+        Query(root, startingOffsets="group").run()
 
 
 @pytest.mark.parametrize("strict", [False, True])

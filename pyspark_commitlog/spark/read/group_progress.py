@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
     ConflictError,
+    CorruptionError,
     LogTruncationError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -133,7 +134,7 @@ class GroupProgress:
         ]
         try:
             fenced = self._advance(positions, mark)
-        except (ConflictError, OutcomeUnknownError, StorageError, *_NOT_THERE) as error:
+        except (ConflictError, CorruptionError, OutcomeUnknownError, StorageError, *_NOT_THERE) as error:
             if self._strict and isinstance(error, TopicChangedError):
                 raise
             self._warn(f"group {mark.group!r}: progress was not committed, it is tried again: {error}")
