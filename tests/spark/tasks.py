@@ -16,6 +16,7 @@ from pyspark_commitlog.storage.process import keep_freed_memory
 from tests.support.peak import run_alone
 
 TOPIC = "orders"
+TOPICS = 60
 MB = 2**20
 ROWS = 10_000  # as Spark hands them over
 
@@ -46,6 +47,18 @@ def write_task(root: str, megabytes: int) -> int:
     schema = StructType().add("key", BinaryType()).add("value", BinaryType())
     writer = DefaultSource({"path": root, "topic": TOPIC}).writer(schema, overwrite=False)
     message = writer.write(batches(megabytes))
+    writer.commit([message])
+    return sum(staged.rows for staged in message.staged)
+
+
+def write_topics(root: str, megabytes: int) -> int:
+    """Do the same for many topics, record by record in turn; return the records written."""
+    from pyspark.sql.types import BinaryType, StringType, StructType
+
+    schema = StructType().add("key", BinaryType()).add("value", BinaryType()).add("topic", StringType())
+    writer = DefaultSource({"path": root, "createTopic": "true"}).writer(schema, overwrite=False)
+    topic = pa.array([f"{TOPIC}-{row % TOPICS}" for row in range(ROWS)])
+    message = writer.write(batch.append_column("topic", topic) for batch in batches(megabytes))
     writer.commit([message])
     return sum(staged.rows for staged in message.staged)
 
@@ -86,5 +99,5 @@ def measured(task: Callable[[str, int], int], root: str, megabytes: int) -> tupl
 
 
 if __name__ == "__main__":
-    tasks = {"write": write_task, "write_zeros": write_zeros, "read": read_task}
+    tasks = {"write": write_task, "write_topics": write_topics, "write_zeros": write_zeros, "read": read_task}
     print(json.dumps(measured(tasks[sys.argv[1]], sys.argv[2], int(sys.argv[3]))))

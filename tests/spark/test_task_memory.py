@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog import CommitLog
-from tests.spark.tasks import MB, TOPIC, peak_mb
+from tests.spark.tasks import MB, TOPIC, TOPICS, peak_mb
 
 BOUND_MB = 300
 
@@ -17,6 +17,14 @@ def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, me
     peak, records = peak_mb("write", root, megabytes)
     assert records * 1000 > megabytes * 0.95 * MB
     assert sum(p.high_watermark for p in log.describe(TOPIC).partitions) == records
+    assert peak < BOUND_MB
+
+
+@pytest.mark.parametrize("megabytes", [800, pytest.param(2000, marks=pytest.mark.long)])
+def test_a_write_task_stays_small_however_many_topics_it_writes_to(root: str, log: CommitLog, megabytes: int) -> None:
+    peak, records = peak_mb("write_topics", root, megabytes)
+    assert records * 1000 > megabytes * 0.95 * MB
+    assert sum(log.describe(f"{TOPIC}-{n}").partitions[0].high_watermark for n in range(TOPICS)) == records
     assert peak < BOUND_MB
 
 

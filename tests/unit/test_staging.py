@@ -14,7 +14,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import staging
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.staging import Encode, Staged, Stager
+from pyspark_commitlog.log.write.staging import BATCH_BYTES, Encode, Staged, Stager, TopicStagers
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.local_files import LocalOutputFile
 from pyspark_commitlog.storage.pool import Aside
@@ -228,3 +228,84 @@ def test_what_fails_in_another_thread_fails_the_task(topic: TopicLog, monkeypatc
     encoder = Aside("encoder", 8)
     with pytest.raises(MemoryError, match="no frame"):
         stage_aside(topic, encoder.begin, *records(100))
+
+
+# --- several topics of one task -----------------------------------------------------------------------------
+
+HELD_BYTES = 2**17
+TOPICS = [f"t{number}" for number in range(8)]
+
+
+class Together:
+    """What a task stages for many topics of one partition."""
+
+    def __init__(self, root: Path) -> None:
+        self.log = CommitLog(root)
+        self.begun: dict[str, Stager] = {}
+        self.stagers = TopicStagers(self._begin)
+
+    def _begin(self, name: str) -> Stager:
+        self.log.create_topic(name, config={"batch.size": 2**14, "compression.type": "none"})
+        self.begun[name] = stager_of(self.log.topic(name))
+        return self.begun[name]
+
+    @property
+    def held(self) -> int:
+        """Return what all hold."""
+        return sum(stager.held for stager in self.begun.values())
+
+    def put(self, name: str, batch: pa.RecordBatch) -> None:
+        """Give the task records of a topic, all of one partition."""
+        self.stagers.add(name, batch.set_column(1, "partition", pa.array([0] * batch.num_rows, pa.int32())))
+
+
+@pytest.fixture
+def together(topic: TopicLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Together:
+    """A task whose topics hold 128 KiB together at most."""
+    monkeypatch.setattr(staging, "HELD_BYTES", HELD_BYTES)
+    return Together(tmp_path)
+
+
+def test_the_topics_of_a_task_hold_so_much_together_at_most(together: Together) -> None:
+    for number, batch in enumerate(records(2000)):
+        for name in TOPICS:
+            together.put(name, batch.slice(number % 7, 4))
+            assert together.held <= HELD_BYTES
+    for staged in together.stagers.finish():
+        commit(together.log.topic(staged.topic), staged.topic_id, [staged])
+    wanted = [first + number % 7 + i for number, first in enumerate(range(0, 2000, 50)) for i in range(4)]
+    assert {name: numbers(together.log.topic(name), 0) for name in TOPICS} == dict.fromkeys(TOPICS, wanted)
+
+
+def test_a_topic_alone_is_bounded_by_itself(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "HELD_BYTES", 0)
+    together.put("alone", records(50)[0])
+    assert together.held > 0
+
+
+def test_the_topic_that_holds_most_is_let_go_of_first(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "HELD_BYTES", 2**15)
+    small = records(50)[0].slice(0, 2)
+    together.put("small", small)
+    for batch in records(1000):
+        together.put("large", batch)
+    large, rest = together.stagers.finish()
+    assert large.chunk is not None
+    assert (rest.chunk, rest.rows) == (None, 2)
+
+
+def test_rows_that_come_one_by_one_count_with_what_a_batch_takes(together: Together) -> None:
+    one = batch_of([b"1 "], partition=[0])
+    for _ in range(HELD_BYTES // BATCH_BYTES):
+        for name in TOPICS:
+            together.put(name, one)
+            assert together.held <= HELD_BYTES
+    assert sum(len(stager._gathered) for stager in together.begun.values()) * BATCH_BYTES <= HELD_BYTES
+
+
+def test_a_task_of_many_topics_that_is_given_up_leaves_nothing(together: Together, tmp_path: Path) -> None:
+    for batch in records(1000):
+        for name in TOPICS:
+            together.put(name, batch)
+    together.stagers.discard()
+    assert [path for name in TOPICS for path in (tmp_path / "topics" / name).rglob("staged/*")] == []

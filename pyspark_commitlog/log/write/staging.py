@@ -2,13 +2,15 @@
 
 Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES`` (without
 append ``LONG_PIECE_BYTES``). When they reach it they are written to the task's chunk, by partition; more extents of the
-same partitions may follow. The chunk gets its name, and becomes visible, when it is whole and synced.
+same partitions may follow. The chunk gets its name, and becomes visible, when it is whole and synced. Several topics of
+a task hold ``HELD_BYTES`` together.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,6 +39,10 @@ GATHER_BYTES = 8 * 2**20
 #: those of a partition lie the longer one after the other.
 PIECE_BYTES = 8 * 2**20
 LONG_PIECE_BYTES = 4 * PIECE_BYTES
+#: All of that, of all topics together where a task writes to several.
+HELD_BYTES = BUFFER_BYTES
+#: What a batch takes beside its rows, bytes: where many topics share what Spark hands over, most of it.
+BATCH_BYTES = 4096
 #: Frames that another thread may lag by, and the rows, in bytes, that are worth handing to it.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
@@ -149,7 +155,7 @@ class Stager:
         self._gathered_rows = self._gathered_bytes = 0
         self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
-        self._pinned = 0
+        self._pinned = self._slices = 0
         self._encoding: deque[tuple[int, int, Encode]] = deque()  # partition, bytes of the rows, what waits for it
         self._finished: dict[int, list[frame.Pieces]] = defaultdict(list)
         self._finished_bytes = 0
@@ -207,6 +213,8 @@ class Stager:
             self._hold(partition, rows)
         if self._pinned > BUFFER_BYTES:
             self._flush_all()
+        if not self._slices:  # all became frames: nothing keeps those batches alive
+            self._pinned = 0
 
     def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
         pending = self._pending[partition]
@@ -215,6 +223,7 @@ class Stager:
             self._flush(partition)
         pending.batches.append(rows)
         pending.bytes += size
+        self._slices += 1
         if pending.bytes >= self._frame_bytes:
             self._flush(partition)
 
@@ -223,6 +232,7 @@ class Stager:
         if not pending.batches:
             return
         size = pending.bytes
+        self._slices -= len(pending.batches)
         batch = pending.take()
         pieces = max(1, round(size / self._frame_bytes), -(-batch.num_rows // frame.MAX_ROWS))
         step = -(-batch.num_rows // pieces)
@@ -264,6 +274,18 @@ class Stager:
             data = encode()
             self._finished[partition].append(data)
             self._finished_bytes += data.size - size
+
+    @property
+    def held(self) -> int:
+        """Return about how many bytes it takes that are not in its chunk yet."""
+        batches = len(self._gathered) + self._slices
+        return self._gathered_bytes + self._pinned + self._finished_bytes + batches * BATCH_BYTES
+
+    def let_go(self) -> None:
+        """Write all that is held to the chunk, as short frames where need be."""
+        self._distribute()
+        self._flush_all()
+        self._write_piece()
 
     def finish(self) -> Staged | None:
         """Stage what is left and return what a commit needs; None when there were no records."""
@@ -313,6 +335,43 @@ class Stager:
         return Staged(
             self._paths.name, self._paths.topic_id, extents, chunk, inline, self._keyless, self._checksum, self._old
         )
+
+
+class TopicStagers:
+    """Collects the records of one write task, for any number of topics: several hold about ``HELD_BYTES`` together.
+
+    Args:
+        begin: returns the stager of a topic, by name.
+    """
+
+    def __init__(self, begin: Callable[[str], Stager]) -> None:
+        self._begin = begin
+        self._stagers: dict[str, Stager] = {}
+        self._held = 0
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take a batch of a topic's records; raises what ``begin`` and ``Stager.add`` raise."""
+        stager = self._stagers.get(name)
+        if stager is None:
+            stager = self._stagers[name] = self._begin(name)
+        self._held -= stager.held
+        stager.add(batch)
+        self._held += stager.held
+        while self._held > HELD_BYTES and len(self._stagers) > 1:
+            largest = max(self._stagers.values(), key=lambda each: each.held)
+            self._held -= largest.held
+            largest.let_go()
+
+    def finish(self) -> tuple[Staged, ...]:
+        """Stage what is left; return what a commit needs of each topic, in name order."""
+        finished = [self._stagers[name].finish() for name in sorted(self._stagers)]
+        return tuple(staged for staged in finished if staged is not None)
+
+    def discard(self) -> None:
+        """Give up: nothing of what was begun stays. Harmless after ``finish``."""
+        with ExitStack() as stack:
+            for stager in self._stagers.values():
+                stack.callback(stager.discard)
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -7,7 +7,7 @@ write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.records import check_columns
-from pyspark_commitlog.log.write.staging import Staged, Stager, split_topics
+from pyspark_commitlog.log.write.staging import Staged, Stager, TopicStagers, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
@@ -92,17 +92,15 @@ class _Writing:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage a task's records; runs in the task."""
         task = enter_task()
-        stagers: dict[str, Stager] = {}
         log = self._log()
-        with ExitStack() as stack:
+        stagers = TopicStagers(lambda name: self._opened_stager(log, name, task))
+        try:
             for batch in iterator:
                 for name, rows in self._by_topic(batch):
-                    if name not in stagers:
-                        stagers[name] = self._opened_stager(log, name, task)
-                        stack.callback(stagers[name].discard)
-                    stagers[name].add(rows)
-            finished = [stagers[name].finish() for name in sorted(stagers)]
-        return StagedMessage(tuple(staged for staged in finished if staged is not None), self._query_id())
+                    stagers.add(name, rows)
+            return StagedMessage(stagers.finish(), self._query_id())
+        finally:
+            stagers.discard()
 
     def _opened_stager(self, log: Root, name: str, task: int) -> Stager:
         return tried_elsewhere(lambda: self._stager(self._topic(log, name), task), lambda: bool(log.storage.others))
