@@ -9,7 +9,7 @@ from pyspark_commitlog.access import Access, Operation, Rule
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, read_offsets, write_offsets
-from pyspark_commitlog.copying.topic_copy import CopiedTopic, copy_topic
+from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
 from pyspark_commitlog.errors import UsageError, as_reported, together
 from pyspark_commitlog.model import Progress, silent, watched
 
@@ -49,7 +49,7 @@ def copy_topics(
         What was copied.
 
     Raises:
-        UsageError: both roots are one.
+        UsageError: both roots are one, or topics would begin at a root that belongs together with others.
         UnknownTopicError: the source has no such topic.
         TopicExistsError: another topic has the name at the destination, or had it.
         ConflictError: somebody has written to a copy: it can't be brought up to date.
@@ -65,6 +65,7 @@ def copy_topics(
     names = here.topics() if topics is None else list(dict.fromkeys(topics))
     handles = {name: here.topic(name) for name in names}
     there.make_root()
+    _check_begins(there, names)
     rules = _copy_rules(here.access, there.access) if topics is None else ()
     watch = watched(progress)
     offsets = read_offsets(here.groups, names) if groups else []
@@ -108,6 +109,13 @@ def compare_topics(
         compare_topic(here.topic(name), there.topic(name), _titled(progress, f"{name} ({number} of {len(names)})"))
         for number, name in enumerate(names, 1)
     )
+
+
+def _check_begins(destination: CommitLog, names: Sequence[str]) -> None:
+    """Refuse topics that a copy can't begin at the destination, before anything is put there."""
+    if destination.storage.together is not None:
+        there = destination.listed()
+        check_stands_alone(destination.storage, [name for name in names if name not in there])
 
 
 def _titled(progress: Progress, title: str) -> Progress:

@@ -30,6 +30,7 @@ from pyspark_commitlog.errors import (
     ConflictError,
     LogTruncationError,
     OffsetOutOfRangeError,
+    UsageError,
     missing,
 )
 from pyspark_commitlog.format import paths as names
@@ -46,6 +47,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import check_chunks, check_damaged
 from pyspark_commitlog.log.write.writers import WRITER_ROWS
 from pyspark_commitlog.model import Progress, silent
+from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.copying")
 
@@ -95,6 +97,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
         UnknownTopicError, TopicChangedError: the source is not there, or was deleted meanwhile.
         ConfigError: the topic's configs are not allowed on the destination's storage.
         KafkaStorageError: a partition is damaged at the destination.
+        UsageError: the topic is not there, and the destination belongs together with other roots.
         CorruptionError: the source is damaged; what is whole before the damage stays staged.
         OutcomeUnknownError: run it again: what landed changes nothing the second time.
     """
@@ -168,6 +171,7 @@ class _Round:
         state = self._source.state
         check_destination(self._before, state, self._from.name, self._to.storage.url)
         if self._before is None or self._before.state.deleted:
+            check_stands_alone(self._to.storage, [self._from.name])
             self._begun = make_home(self._to, state)
         return starts(self._begun, self._before, state)
 
@@ -264,6 +268,19 @@ def _placed(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
     data = to_json_bytes(rows)
     snapshot = named_side("writers", data, slot.sequence, slot.write_id)
     return Writers(snapshot, {}, writers.forgotten), {"writers": data}
+
+
+def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
+    """Refuse to begin copies at a root that belongs together with others: what is put there names its replicas.
+
+    Raises:
+        UsageError: it does; nothing was made.
+    """
+    if topics and destination.together is not None:
+        raise UsageError(
+            f"{destination.url} belongs together with others, and a copy begins at a root that stands alone: of "
+            f"{', '.join(map(repr, topics))} nothing was copied. Copy to another root, then have others added to it: "
+        ).advising("CommitLog.add_replicas", "commitlog replicas add")
 
 
 def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:

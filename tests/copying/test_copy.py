@@ -356,6 +356,27 @@ def test_a_root_is_not_copied_to_itself(locals_: Pair) -> None:
         copy_topics(locals_.source.log(), locals_.source.log())
 
 
+def test_no_copy_begins_at_a_root_that_belongs_together_with_others(locals_: Pair, tmp_path: Path) -> None:
+    """Others decide what is put there: it would fail when all is staged. Nothing of it is left behind."""
+    locals_.source.log().access.allow("ops", "admin")
+    log = CommitLog.create_root([str(tmp_path / "a"), str(tmp_path / "b")], [str(tmp_path / "m")])
+    for root in "abm":
+        with pytest.raises(UsageError, match=r"/[abm] belongs together with others.*'t'.*add_replicas"):
+            copy_topics(locals_.source.log().acting_as("ops"), CommitLog(str(tmp_path / root), principal="ops"))
+        with pytest.raises(UsageError, match="belongs together with others"):
+            stage_ahead(locals_.source.handle(), CommitLog(str(tmp_path / root)).topic("t"), [0])
+    assert list(tmp_path.glob("[abm]/topics/*")) == []
+    assert log.access.rules() == ()
+
+
+def test_a_copy_goes_on_at_a_root_that_has_others_added_to_it(locals_: Pair, tmp_path: Path) -> None:
+    locals_.copy()
+    locals_.there.log().add_replicas([str(tmp_path / "added")])
+    locals_.put(b"d")
+    locals_.copy()
+    locals_.check()
+
+
 def interfering(pair: Pair, act: object) -> Hook:
     """Return a hook that lets another copy do all its work before each change of this one."""
     busy = False
