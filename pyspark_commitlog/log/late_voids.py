@@ -22,10 +22,16 @@ MISLED = (
 def late_voids(state: TopicState, partition: int, row: SettledPartition) -> list[tuple[int, int]]:
     """Return the settled offsets [start, end) of a partition that were made void after they were settled, ascending.
 
+    None where the topic stands alone, as a copy of one that lost records does: what is settled there is read.
+
     Args:
         state: of the topic, with all voids that count.
         partition, row: what a root has settled.
     """
+    return _made_void(state, partition, row) if state.is_replicated else []
+
+
+def _made_void(state: TopicState, partition: int, row: SettledPartition) -> list[tuple[int, int]]:
     start, end = state.log_start[partition], row.end_offset
     late = (void for lost in state.lost if lost.entry > row.voids_at for void in lost.ranges)
     ranges = ((max(void.start, start), min(void.end, end)) for void in late if void.partition == partition)
@@ -37,14 +43,17 @@ def with_voids_at(
 ) -> SettledPartition:
     """Return a row after settling, which leaves out what is void by then.
 
+    A copy that stands alone says so, too: others may join it later.
+
     Args:
         state, number: of the topic, and its entry, by which it was settled.
         partition: whose row.
         before, after: it had something late already, or not.
     """
-    if not state.is_replicated or partition >= state.partitions or before.end_offset == after.end_offset:
+    counts = state.is_replicated or bool(state.lost)
+    if not counts or partition >= state.partitions or before.end_offset == after.end_offset:
         return after
-    known = min(before.voids_at, number) if late_voids(state, partition, before) else number
+    known = min(before.voids_at, number) if _made_void(state, partition, before) else number
     return replace(after, voids_at=known)
 
 

@@ -22,6 +22,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.config import DAY_MS
+from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
@@ -32,7 +33,7 @@ from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
-from tests.support.records import batch_of, stage
+from tests.support.records import append, batch_of, stage
 from tests.support.replicas import (
     COMPACTED,
     CONFIG,
@@ -46,6 +47,7 @@ from tests.support.replicas import (
     settled_rows,
     void_here,
 )
+from tests.support.world import World
 
 LARGE = Random(0).randbytes(20_000)
 
@@ -309,6 +311,22 @@ def test_what_nobody_can_give_is_lost_and_said(fast_path: Path, unknown: str, ca
     assert roots.values("a") == [b"2", b"n1", b"n2"], "it is compacted"
 
 
+def test_a_copy_of_what_lost_records_is_compacted(roots: Replicated) -> None:
+    """It stands alone: what is settled there is read, and nobody could fetch anything for it. Then others join it."""
+    lost_uncleanly(roots, config=COMPACTED, key=b"key")
+    there = World(roots.path / "there", roots.clock)
+    copy_topics(roots.log("b"), there.log(), ["t"])
+    assert settled_rows(there.handle(), 0) == {0, 3}
+    for number in range(3):
+        append(there.handle(), batch_of([b"n%d" % number], key=[b"other"]))
+        roots.clock.advance(DAY_MS)
+        there.maintain()
+    assert there.values() == [b"0", b"n1", b"n2"]
+    there.log().add_replicas([str(roots.path / "joins")])
+    assert len(there.log().set_replication_factor("t", 2).isr) == 2
+    assert roots.values("joins") == [b"0", b"n1", b"n2"]
+
+
 def test_a_root_that_only_decides_says_nothing(roots: Replicated, caplog: pytest.LogCaptureFixture) -> None:
     lost_uncleanly(roots)
     caplog.clear()
@@ -334,3 +352,14 @@ def test_which_settled_offsets_were_made_void_after_they_were_settled() -> None:
     assert with_voids_at(state, 9, 0, row(2), row(12)).voids_at == 9
     assert with_voids_at(state, 6, 0, row(2, voids_at=9), row(12, voids_at=9)).voids_at == 6, "an older look"
     assert with_voids_at(state, 9, 0, row(2), row(2)).voids_at == 0, "nothing was settled"
+
+
+def test_nothing_is_late_where_a_root_stands_alone() -> None:
+    """A copy has what its source lost: so that others may join it, its rows say what they have of that."""
+    state = TopicState("t", False, {}, (0,), (30,), 1, lost=(Lost(5, 1, ranges=(Void(0, 2, 4),)),))
+    before, copied = (SettledPartition(end, Active(IndexState(end)), None) for end in (2, 10))
+    assert late_voids(state, 0, copied) == []
+    assert not is_misled(state, 0, copied)
+    assert with_voids_at(state, 9, 0, before, copied).voids_at == 9
+    assert with_voids_at(state, 9, 0, copied, replace(copied, end_offset=12)).voids_at == 0, "it was copied before"
+    assert with_voids_at(replace(state, lost=()), 9, 0, before, copied).voids_at == 0, "nothing is lost"
