@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.access import Access, Operation, Rule
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
-from pyspark_commitlog.copying.group_offsets import CopiedGroup, read_offsets, write_offsets
+from pyspark_commitlog.copying.group_offsets import CopiedGroup, GroupOffsets, read_offsets, write_offsets
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
 from pyspark_commitlog.errors import UsageError, as_reported, together
 from pyspark_commitlog.model import Progress, silent, watched
@@ -57,7 +57,7 @@ def copy_topics(
         AccessDeniedError: reading at the source, or making topics at the destination, is not allowed.
         CorruptionError: the source is damaged.
         OutcomeUnknownError: run it again.
-        ExceptionGroup: several topics failed; the others were copied.
+        ExceptionGroup: several topics failed; the others were copied. Or of several groups the offsets.
     """
     here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
     if here.url == there.url:
@@ -68,7 +68,7 @@ def copy_topics(
     _check_begins(there, names)
     rules = _copy_rules(here.access, there.access) if topics is None else ()
     watch = watched(progress)
-    offsets = read_offsets(here.groups, names) if groups else []
+    offsets, unread = read_offsets(here.groups, handles) if groups else ([], [])
     done, failures = [], list[Exception]()
     for number, name in enumerate(names, 1):
         try:
@@ -80,8 +80,26 @@ def copy_topics(
             failures.append(as_reported(error))
     if failures:
         raise failures[0] if len(failures) == 1 else together(failures, f"{len(failures)} topics could not be copied")
-    moved = tuple(write_offsets(there.groups, each) for each in offsets if each.positions)
+    moved, unwritten = _write_all(there, offsets)
+    failures = [*unread, *unwritten]
+    if failures:
+        raise together(failures, f"the offsets of {len(failures)} groups could not be copied")
     return Copied(tuple(done), moved, rules)
+
+
+def _write_all(
+    destination: CommitLog, offsets: Iterable[GroupOffsets]
+) -> tuple[tuple[CopiedGroup, ...], list[Exception]]:
+    """Commit what groups have; return what was done, and what failed."""
+    done, failures = [], list[Exception]()
+    for group in offsets:
+        if not group.positions:
+            continue
+        try:
+            done.append(write_offsets(destination.groups, group))
+        except Exception as error:  # noqa: BLE001 raised by the caller, when all is copied that can be
+            failures.append(as_reported(error))
+    return tuple(done), failures
 
 
 def compare_topics(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pyspark_commitlog.errors import UnknownTopicError, as_reported
 from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +41,44 @@ class GroupOffsets:
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
 
 
-def read_offsets(source: Groups, topics: Collection[str]) -> list[GroupOffsets]:
-    """Return all groups' offsets of some topics. Read them before the topics: then no offset is beyond the copy's end.
+def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[GroupOffsets], list[Exception]]:
+    """Return all groups' offsets of some topics, and what failed, of groups that can't be read.
 
-    Raises:
-        CorruptionError: a group's newest entry is damaged.
+    Read them before the topics: then no offset is beyond the copy's end. What was committed of a topic before it was
+    made again is left out, and what was committed before it was restored from a backup is cut back.
     """
-    return [offsets_of(name, source.open(name).newest(), topics) for name in source.list()]
+    groups, failures = list[tuple[GroupLog, GroupState]](), list[Exception]()
+    for name in source.list():
+        try:
+            handle = source.open(name)
+            groups.append((handle, handle.newest()))
+        except Exception as error:  # noqa: BLE001 raised by the caller, when all is copied that can be
+            failures.append(as_reported(error))
+    states = _states(topics) if groups else {}  # after the groups: to an older state they would look parted
+    ids = {name: state.topic_id for name, state in states.items()}
+    return [offsets_of(handle.name, _of_histories(handle, state, states), ids) for handle, state in groups], failures
 
 
-def offsets_of(group: str, state: GroupState, topics: Collection[str]) -> GroupOffsets:
-    """Return a group's offsets of some topics, with the metadata of the commits (pure)."""
+def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:
+    """Return what topics are now; one that is gone fails where it is copied."""
+    states = {}
+    for name, topic in topics.items():
+        with suppress(UnknownTopicError):
+            states[name] = topic.newest_durable()[1]
+    return states
+
+
+def _of_histories(group: GroupLog, state: GroupState, topics: Mapping[str, TopicState]) -> GroupState:
+    for name, topic in topics.items():
+        state = group.of_history(state, name, topic)
+    return state
+
+
+def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> GroupOffsets:
+    """Return a group's offsets of topics, by their names and ids, with the metadata of the commits (pure)."""
     positions = []
     for topic_id, row in state.topics.items():
-        if row.name in topics:
+        if ids.get(row.name) == topic_id:
             offsets = state.offsets(topic_id).items()
             lineage = state.lineage(topic_id)
             rows = tuple(Position(row.name, topic_id, partition, offset, lineage) for partition, offset in offsets)
@@ -77,6 +106,6 @@ def write_offsets(destination: Groups, group: GroupOffsets) -> CopiedGroup:
         forward, higher = moves(positions, there)
         kept += higher
         if forward:
-            handle.advance(forward, there.generation, metadata)
-            moved += len(forward)
+            fenced = handle.advance(forward, there.generation, metadata).fenced
+            moved += len(forward) - len(fenced)
     return CopiedGroup(group.group, moved, tuple(kept))

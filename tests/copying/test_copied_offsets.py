@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
+from pyspark_commitlog.errors import CorruptionError, OutcomeUnknownError
 from pyspark_commitlog.testing.faults import on_path
 from tests.copying.conftest import Pair
 from tests.support.consumers import DEFAULTS, drain
 from tests.support.records import append, batch_of
-from tests.support.world import once
+from tests.support.restores import Copy
+from tests.support.world import failing, once
 
 
 def commit(pair: Pair, offset: int, *, partition: int = 0, metadata: str = "") -> None:
@@ -71,3 +77,60 @@ def test_a_consumer_of_the_group_goes_on_at_the_copy_once_it_is_switched(locals_
     append(locals_.there.handle(), batch_of([b"d"]))
     with Consumer(there, "t", **{**DEFAULTS, "group_id": "g"}) as consumer:
         assert [record.value for record in drain(consumer)] == [b"d"]
+
+
+def other_group(pair: Pair) -> None:
+    """Have one more group, named after ``g``, at offset 1 of another topic."""
+    pair.source.create(name="u")
+    append(pair.source.handle(name="u"), batch_of([b"u"]))
+    pair.source.log().groups.commit("h", {"u": {0: 1}})
+
+
+def test_offsets_of_a_topic_that_was_deleted_and_made_again_are_left_out(locals_: Pair) -> None:
+    """The group's row is of a topic that is gone, under the name of one that is there: no other group waits for it."""
+    commit(locals_, 3)
+    other_group(locals_)
+    locals_.source.log().delete_topic("t")
+    locals_.source.create(2)
+    locals_.put(b"new")
+    copied = copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+    assert copied.groups == (CopiedGroup("h", 1),)
+    assert locals_.there.group_offsets() == []
+
+
+def test_offsets_of_before_a_restore_are_cut_back(locals_: Pair, tmp_path: Path) -> None:
+    """The group is idle: its offset is that of a history that is gone."""
+    older = Copy(locals_.source.path, tmp_path / "aside")
+    locals_.put(b"gone")
+    commit(locals_, 4)
+    older.one_topic()
+    other_group(locals_)
+    assert copy_topics(locals_.source.log(), locals_.there.log(), groups=True).groups == (
+        CopiedGroup("g", 1), CopiedGroup("h", 1),
+    )  # fmt: skip
+    assert locals_.there.group_offsets() == [3, None]
+
+
+def test_a_group_that_can_not_be_copied_stops_no_other(locals_: Pair) -> None:
+    commit(locals_, 1)
+    other_group(locals_)
+    broken = on_path("groups/g/", "put_if_absent", failing("g is broken"), times=99)
+    with pytest.raises(OutcomeUnknownError, match="g is broken"):
+        copy_topics(locals_.source.log(), locals_.there.log(broken), groups=True)
+    assert locals_.there.group_offsets("h") == [1]
+    (entry,) = (locals_.source.path / "groups/g/journal").iterdir()
+    entry.write_bytes(b"{}")
+    locals_.source.log().groups.commit("h", {"t": {0: 1}})
+    with pytest.raises(CorruptionError, match="groups/g/journal"):
+        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+    assert locals_.there.log().groups.describe("h").partitions[0].topic == "t"
+
+
+def test_an_offset_that_is_reset_meanwhile_does_not_count_as_copied(locals_: Pair) -> None:
+    commit(locals_, 1)
+    locals_.copy(groups=True)
+    commit(locals_, 2)
+    reset = once(lambda: locals_.there.log().groups.reset("g", offset=0, dry_run=False))
+    hook = on_path("groups/g/", "put_if_absent", reset)
+    assert locals_.copy(groups=True, hook=hook).groups == (CopiedGroup("g", 0),)
+    assert locals_.there.group_offsets() == [0, 0]
