@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, complain, ended_by_errors, principal, print_lines, progress_bars
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    complain,
+    complain_of,
+    ended_by_errors,
+    principal,
+    print_lines,
+    progress_bars,
+)
 from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
     from pyspark_commitlog.copying.comparison import Compared
     from pyspark_commitlog.copying.copy import Copied
+    from pyspark_commitlog.model import Progress
 
 
 def copy(
@@ -40,31 +51,49 @@ def copy(
     Interrupted, it goes on when it is run again. Writers and readers of the source may be at work. With the first
     record that somebody writes to a copy it is a topic of its own, and copying to it is refused.
     """
-    faults = 0
+    code = 0
     with ended_by_errors():
         from pyspark_commitlog.commit_log import CommitLog
-        from pyspark_commitlog.copying.copy import compare_topics, copy_topics
+        from pyspark_commitlog.copying.copy import compare_topics, copy_what_can_be
 
         here = CommitLog.on(storage_at(source, source_option), principal())
         there = CommitLog.on(storage_at(destination), principal())
-        with progress_bars() as bars:
-            bar = bars.add_task("")
+        with _bar() as show:
+            copied, failures = copy_what_can_be(here, there, topic, groups=groups, progress=show)
+        _print_copied(copied, as_json=as_json)
+        code = max(map(complain_of, failures), default=0)
+        if verify:
+            names = [each.topic for each in copied.topics]
+            with _bar() as show:
+                compared = compare_topics(here, there, names, progress=show)
+            code = max(code, min(1, _print_compared(compared, as_json=as_json)))
+    raise typer.Exit(code)
 
-            def show(what: str, done: int, total: int) -> None:
-                bars.update(bar, description=what, completed=done, total=total)
 
-            copied = copy_topics(here, there, topic, groups=groups, progress=show)
-            compared = compare_topics(here, there, topic, progress=show) if verify else ()
-        faults = _print(copied, compared, as_json=as_json)
-    raise typer.Exit(1 if faults else 0)
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """Yield what shows how far some work is."""
+    with progress_bars() as bars:
+        bar = bars.add_task("")
+
+        def show(what: str, done: int, total: int) -> None:
+            bars.update(bar, description=what, completed=done, total=total)
+
+        yield show
 
 
-def _print(copied: Copied, compared: tuple[Compared, ...], *, as_json: bool) -> int:
-    """Print what was done; return the number of faults."""
+def _print_copied(copied: Copied, *, as_json: bool) -> None:
     if as_json:
-        print_lines(json.dumps(asdict(each)) for rows in (copied.topics, copied.groups, compared) for each in rows)
+        print_lines(json.dumps(asdict(each)) for rows in (copied.topics, copied.groups) for each in rows)
     else:
         print_lines(copied_lines(copied))
+
+
+def _print_compared(compared: tuple[Compared, ...], *, as_json: bool) -> int:
+    """Print what a comparison found; return the number of faults."""
+    if as_json:
+        print_lines(json.dumps(asdict(each)) for each in compared)
+    else:
         print_lines(f"{each.topic}: {counted(each.records, 'record')} the same in both" for each in compared)
         for each in compared:
             for fault in each.faults:

@@ -22,6 +22,15 @@ class Copied:
     groups: tuple[CopiedGroup, ...] = ()
     rules: tuple[Rule, ...] = ()
 
+    @property
+    def what(self) -> str:
+        """Return in words what was copied."""
+        parts = [
+            ("topics", [each.topic for each in self.topics]),
+            ("offsets of groups", [g.group for g in self.groups]),
+        ]
+        return "; ".join(f"{kind} {', '.join(map(repr, names))}" for kind, names in parts if names) or "nothing"
+
 
 def copy_topics(
     source: CommitLog | str,
@@ -57,7 +66,28 @@ def copy_topics(
         AccessDeniedError: reading at the source, or making topics at the destination, is not allowed.
         CorruptionError: the source is damaged.
         OutcomeUnknownError: run it again.
-        ExceptionGroup: several topics failed; the others were copied. Or of several groups the offsets.
+        ExceptionGroup: several topics, or groups, failed. Whatever fails of one, the others are copied, and groups'
+            offsets of those topics; a note of the error names them.
+    """
+    copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
+    if failures:
+        error = together(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
+        error.add_note(f"copied all the same: {copied.what}")
+        raise error
+    return copied
+
+
+def copy_what_can_be(
+    source: CommitLog | str,
+    destination: CommitLog | str,
+    topics: Sequence[str] | None = None,
+    *,
+    groups: bool = False,
+    progress: Progress = silent,
+) -> tuple[Copied, list[Exception]]:
+    """Copy topics as ``copy_topics`` does; return what was copied, and what failed of single topics and groups.
+
+    Groups get the offsets of topics that were copied.
     """
     here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
     if here.url == there.url:
@@ -78,13 +108,9 @@ def copy_topics(
             if watch.ended_by(error):
                 raise
             failures.append(as_reported(error))
-    if failures:
-        raise failures[0] if len(failures) == 1 else together(failures, f"{len(failures)} topics could not be copied")
-    moved, unwritten = _write_all(there, offsets)
-    failures = [*unread, *unwritten]
-    if failures:
-        raise together(failures, f"the offsets of {len(failures)} groups could not be copied")
-    return Copied(tuple(done), moved, rules)
+    copied = {each.topic for each in done}
+    moved, unwritten = _write_all(there, (each.among(copied) for each in offsets))
+    return Copied(tuple(done), moved, rules), [*failures, *unread, *unwritten]
 
 
 def _write_all(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import UnknownTopicError, as_reported
 from pyspark_commitlog.groups.consumer_groups import Groups
@@ -39,6 +39,10 @@ class GroupOffsets:
 
     group: str
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
+
+    def among(self, topics: Collection[str]) -> GroupOffsets:
+        """Return the same of these topics alone."""
+        return replace(self, positions=tuple(each for each in self.positions if each[1][0].topic in topics))
 
 
 def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[GroupOffsets], list[Exception]]:

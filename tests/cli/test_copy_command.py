@@ -43,8 +43,10 @@ def test_copy_tells_what_it_did_and_compares(tmp_path: Path) -> None:
     assert copied == {"topic": "t", "copied": 0, "sequence": 2, "log_end": [2, 0]}
     assert compared == {"topic": "t", "records": 2, "faults": [], "superseded": 0}
     append(CommitLog(there).topic("t"), batch_of([b"own"]))
-    assert "has been written to since it was copied" in run("copy", source, there, code=1)[1]
-    assert run("topics", "list", there)[0] == ["t", "u"], "no topic stops the others"
+    lines, errors = run("copy", source, there, "--groups", "--verify", code=1)
+    assert lines == ["u: 0 offsets copied, up to entry 1", "u: 0 records the same in both"], "no topic stops the others"
+    assert "has been written to since it was copied" in errors
+    assert run("topics", "list", there)[0] == ["t", "u"]
     kept = Copied((CopiedTopic("t", 1, 2, (1,)),), (CopiedGroup("g", 0, (KeptOffset("t", 0, 3, 1),)),))
     assert copied_lines(kept)[-1] == "group g: t partition 0 stays at 3, at the source it is at 1"
 

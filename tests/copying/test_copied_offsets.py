@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
-from pyspark_commitlog.errors import CorruptionError, OutcomeUnknownError
+from pyspark_commitlog.errors import ConflictError, CorruptionError, OutcomeUnknownError
 from pyspark_commitlog.testing.faults import on_path
 from tests.copying.conftest import Pair
 from tests.support.consumers import DEFAULTS, drain
@@ -134,3 +134,15 @@ def test_an_offset_that_is_reset_meanwhile_does_not_count_as_copied(locals_: Pai
     hook = on_path("groups/g/", "put_if_absent", reset)
     assert locals_.copy(groups=True, hook=hook).groups == (CopiedGroup("g", 0),)
     assert locals_.there.group_offsets() == [0, 0]
+
+
+def test_groups_of_topics_that_were_copied_go_along_where_another_topic_is_refused(locals_: Pair) -> None:
+    other_group(locals_)
+    locals_.copy()
+    append(locals_.there.handle(), batch_of([b"own"]))
+    commit(locals_, 3)
+    with pytest.raises(ConflictError, match="has been written to") as refused:
+        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+    assert refused.value.__notes__ == ["copied all the same: topics 'u'; offsets of groups 'h'"]
+    assert locals_.there.group_offsets("h") == [1]
+    assert locals_.there.group_offsets("g") == [], "its topic was not copied"
