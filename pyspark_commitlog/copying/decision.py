@@ -84,6 +84,20 @@ def starts(begun: Sequence[int], found: Found | None, source: TopicState) -> tup
     return tuple(there[p] if p < len(there) else 0 for p in range(source.partitions))
 
 
+def check_starts(start: Sequence[int], source: TopicState, topic: str, where: str) -> None:
+    """Refuse to go on above what the source has: a place that an earlier copy made begins where its log did then.
+
+    Raises:
+        LogTruncationError: the source was restored from something older.
+    """
+    for partition, (first, end) in enumerate(zip(start, source.log_end, strict=True)):
+        if first > end:
+            raise LogTruncationError(
+                f"topic {topic!r} in {where}: what is to come of partition {partition} begins at offset {first} there, "
+                f"and the source ends at {end}: the source was restored; {_ELSEWHERE}"
+            )
+
+
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
     """Return the pieces that follow one another from ``start`` on, up to ``end`` at most, as far as there are any."""
     pieces = []
@@ -136,15 +150,25 @@ def begun_state(
 
 
 def copied_state(
-    found: Found | None, source: TopicState, writers: Writers, config: Mapping[str, str], slot: Slot
+    found: Found | None,
+    source: TopicState,
+    begun: Sequence[int],
+    writers: Writers,
+    config: Mapping[str, str],
+    slot: Slot,
 ) -> TopicState:
-    """Return the state after the entry that brings the records: the source's, but for what is the root's own."""
+    """Return the state after the entry that brings the records: the source's, but for what is the root's own.
+
+    Its log starts are never below those it ``begun`` with: there is nothing.
+    """
+    before = begun if found is None or found.state.deleted else found.state.log_start
     former = found.state.former_ids if found else ()
     if found is not None and found.state.deleted:
         former = former_incarnations(found.stored, found.state)
     return replace(
         source,
         config=config,
+        log_start=tuple(map(max, source.log_start, (*before, *(0,) * (source.partitions - len(before))))),
         created=created_at(found, slot),
         writers=writers,
         staged_floor=found.state.staged_floor if found and not found.state.deleted else 0,

@@ -17,6 +17,7 @@ from pyspark_commitlog.copying.decision import (
     Piece,
     begun_state,
     check_destination,
+    check_starts,
     copied_state,
     effective,
     every_writer,
@@ -173,7 +174,9 @@ class _Round:
         if self._before is None or self._before.state.deleted:
             check_stands_alone(self._to.storage, [self._from.name])
             self._begun = make_home(self._to, state)
-        return starts(self._begun, self._before, state)
+        start = starts(self._begun, self._before, state)
+        check_starts(start, state, self._from.name, self._to.storage.url)
+        return start
 
     def _stage(self, start: Sequence[int], partitions: Collection[int] | None = None) -> list[Piece] | None:
         """Stage what is missing; None where retention was faster."""
@@ -240,7 +243,7 @@ class _Round:
         """Return the entry that brings the records, and all that the source's state says."""
         source = self._source
         writers, sides = _placed(source.writers, slot)
-        state = copied_state(found, source.state, writers, source.config, slot)
+        state = copied_state(found, source.state, self._begun, writers, source.config, slot)
         if found is not None and not found.state.deleted:
             state = with_mark(state, found.stored.sequence, found.stored.info.modified_ms, _MARK_MS)
         chunks, extents = numbered(pieces)

@@ -27,7 +27,9 @@ from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.copying.conftest import Pair, records
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of
-from tests.support.world import CHUNKS, World, once
+from tests.support.restores import Copy
+from tests.support.verify import verify
+from tests.support.world import CHUNKS, World, once, raising
 
 LARGE = 3 * 2**20
 
@@ -286,6 +288,42 @@ def test_a_source_that_was_restored_is_not_copied_on(locals_: Pair, tmp_path: Pa
     append(older.handle(), batch_of([b"further"]))
     with pytest.raises(LogTruncationError, match="is another one: the source was restored"):
         copy_topics(older.log(), locals_.there.log())
+
+
+def test_a_first_copy_that_ended_before_its_source_was_restored(locals_: Pair, tmp_path: Path) -> None:
+    """Where it begins is settled, above all that the source has; it goes on when that has as much again."""
+    older = Copy(locals_.source.path, tmp_path / "aside")
+    locals_.put(b"d", b"e")
+    locals_.source.log().delete_records("t", {0: 5})
+    with pytest.raises(KeyboardInterrupt):
+        locals_.copy(hook=on_path("t/journal", "put_if_absent", raising(KeyboardInterrupt())))  # type: ignore[arg-type]
+    older.one_topic()
+    with pytest.raises(
+        LogTruncationError, match=r"partition 0 begins at offset 5 .* ends at 3: the source was restored"
+    ):
+        locals_.copy()
+    for values in ([b"4", b"5", b"6"], [b"7"]):
+        locals_.put(*values)
+        locals_.copy()
+        assert locals_.states()[1].log_start == (5, 0)
+        assert locals_.states()[0].log_start == (0, 0)
+        verify(locals_.there.handle())
+    assert locals_.there.values() == [b"6", b"7"]
+    assert [each.faults for each in compare_topics(locals_.source.log(), locals_.there.log())] == [()]
+
+
+def test_a_first_copy_whose_place_another_copy_makes_further_on(locals_: Pair) -> None:
+    """Retention raised the log start in between: segments begin there, and so does what readers are shown."""
+
+    def further() -> None:
+        locals_.source.log().delete_records("t", {0: 2})
+        stage_ahead(locals_.source.handle(), locals_.there.handle(), [])
+
+    locals_.copy(hook=on_path("/settle/", "put_if_absent", once(further)))
+    assert locals_.states()[1].log_start == (2, 0)
+    assert locals_.there.values() == [b"c"]
+    locals_.copy()
+    locals_.check()
 
 
 # --- who else is there -----------------------------------------------------------------------------------
