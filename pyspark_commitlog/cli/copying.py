@@ -94,11 +94,17 @@ def _print_compared(compared: tuple[Compared, ...], *, as_json: bool) -> int:
     if as_json:
         print_lines(json.dumps(asdict(each)) for each in compared)
     else:
-        print_lines(f"{each.topic}: {counted(each.records, 'record')} the same in both" for each in compared)
+        print_lines(map(compared_line, compared))
         for each in compared:
             for fault in each.faults:
                 complain(f"{each.topic}: {fault}")
     return sum(len(each.faults) for each in compared)
+
+
+def compared_line(compared: Compared) -> str:
+    """Return how much of a topic is the same, and how much compaction took from one side (pure)."""
+    alone = f", {counted(compared.superseded, 'record')} at one side alone" if compared.superseded else ""
+    return f"{compared.topic}: {counted(compared.records, 'record')} the same in both{alone}"
 
 
 def copied_lines(copied: Copied) -> list[str]:

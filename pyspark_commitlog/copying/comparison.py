@@ -28,7 +28,8 @@ Hashes = npt.NDArray[np.uint64]
 class Compared:
     """What a comparison found: records that are the same in both, and ``faults``, none where all are.
 
-    ``superseded`` counts records of a compacted topic that one side only has: the other is compacted further.
+    ``superseded`` counts records of a compacted topic that one side only has: the other is compacted further, or the
+    copy missed the tombstones of keys that were deleted (docs/explanation/design/copies.md).
     """
 
     topic: str

@@ -26,10 +26,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Copied frames of one partition in a chunk, with their offsets; ``extent.chunk`` means nothing yet."""
+    """Copied frames of one partition in a chunk, with their offsets; ``extent.chunk`` means nothing yet.
+
+    ``staged_ms``: when an earlier run staged them, by storage time; 0 for this one.
+    """
 
     chunk: ChunkRef
     extent: Extent
+    staged_ms: int = 0
 
 
 def check_destination(found: Found | None, source: TopicState, topic: str, where: str) -> None:
@@ -96,6 +100,15 @@ def check_starts(start: Sequence[int], source: TopicState, topic: str, where: st
                 f"topic {topic!r} in {where}: what is to come of partition {partition} begins at offset {first} there, "
                 f"and the source ends at {end}: the source was restored; {_ELSEWHERE}"
             )
+
+
+def looked_ms(found: Found | None, pieces: Sequence[Piece], began_ms: int) -> int:
+    """Return since when, by the destination's storage time, records are read that are one copy; 0 where nobody knows.
+
+    What was deleted at the source since then may have been compacted away, tombstone and all, before it was read.
+    """
+    before = 0 if found is None or found.state.deleted else found.stored.info.modified_ms
+    return min((ms for ms in (before, began_ms, *(each.staged_ms for each in pieces)) if ms > 0), default=0)
 
 
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:

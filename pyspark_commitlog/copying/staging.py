@@ -122,7 +122,8 @@ def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dic
             note = decode_json(check_seal(data, path) + b"}", dict[str, object], path)
             shaped = check_shape(note, _Note, path)
             chunk = read_chunks([note["chunk"]])[0]
-            whole = storage.info(paths.chunk(chunk.name)).size == chunk.length
+            info = storage.info(paths.chunk(chunk.name))
+            whole = info.size == chunk.length
         except (FileNotFoundError, CorruptionError):
             continue
         seen = Lineage(shaped.sequence, shaped.lineage)
@@ -130,7 +131,7 @@ def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dic
             continue
         for row in shaped.extents:
             extent = Extent(0, *row)
-            found[extent.partition].setdefault(extent.base_offset, Piece(chunk, extent))
+            found[extent.partition].setdefault(extent.base_offset, Piece(chunk, extent, info.modified_ms))
     return found
 
 

@@ -21,6 +21,7 @@ from pyspark_commitlog.copying.decision import (
     copied_state,
     effective,
     every_writer,
+    looked_ms,
     numbered,
     on_the_way,
     starts,
@@ -57,6 +58,8 @@ _LOOKS = 10
 #: How long a run of the destination's settler may take before it publishes, seconds.
 _SETTLE_SECONDS = 5.0
 _MARK_MS = 3_600_000
+#: How long a tombstone stays at the source after it was compacted first.
+_STAY = "delete.retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,10 @@ class _Round:
     def run(self) -> CopiedTopic | None:
         """Copy; None where somebody was faster, and the source has to be looked at again."""
         state, start = self._source.state, self._start()
+        began_ms = self._to.storage.now_ms() if self._is_compacted else 0
         pieces = self._stage(start)
+        if pieces is not None:
+            self._warn_of_tombstones(start, pieces, began_ms)
         if pieces is None or self._commit(start, pieces) is _Step.AGAIN:
             return None
         remove_notes(self._to.storage, self._to.paths(state.topic_id))
@@ -198,6 +204,26 @@ class _Round:
         except OffsetOutOfRangeError as error:
             logger.info("topic %r: %s: looked at again", self._from.name, error)
             return None
+
+    @property
+    def _is_compacted(self) -> bool:
+        return self._from.config(self._source.state).has_policy("compact")
+
+    def _warn_of_tombstones(self, start: Sequence[int], pieces: Sequence[Piece], began_ms: int) -> None:
+        """Say that keys may live on in the copy that were deleted at the source since it was looked at before."""
+        state, storage = self._source.state, self._to.storage
+        if not self._is_compacted or tuple(start) == state.log_end:
+            return
+        since_ms, stay_ms = looked_ms(self._before, pieces, began_ms), self._from.config(state).number(_STAY)
+        age_ms = storage.now_ms() - since_ms if since_ms else 0
+        if age_ms <= stay_ms:
+            return
+        logger.warning(
+            "topic %r: its copy in %s goes on with what was copied %d minutes ago, and %s is %d: tombstones of it may "
+            "be gone, and keys that were deleted since live on in the copy. If any were, copy it whole to an empty "
+            "root, and run copies more often",
+            self._from.name, storage.url, age_ms // 60_000, _STAY, stay_ms,
+        )  # fmt: skip
 
     def _latest_ms(self, partition: int) -> int:
         """Return the largest timestamp of a partition at the destination; without any, the time."""

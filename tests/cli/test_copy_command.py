@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.copying import copy as copying
+from pyspark_commitlog.copying.comparison import Compared
 from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
 from pyspark_commitlog.copying.topic_copy import CopiedTopic
@@ -83,6 +84,13 @@ def test_each_failure_of_several_topics_is_a_line(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(app, ["copy", str(tmp_path / "source"), str(tmp_path / "there")])
     assert done.stderr == "error: ArrowInvalid: offset overflow\nerror: topic 'u': no such config\n"
     assert done.exit_code == 2
+
+
+def test_records_of_one_side_alone_are_counted_where_the_topic_is_compacted() -> None:
+    from pyspark_commitlog.cli.copying import compared_line
+
+    assert compared_line(Compared("t", 1, ())) == "t: 1 record the same in both"
+    assert compared_line(Compared("t", 2, (), 1)) == "t: 2 records the same in both, 1 record at one side alone"
 
 
 @pytest.mark.slow

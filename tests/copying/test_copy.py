@@ -529,6 +529,67 @@ def test_what_differs_is_named(locals_: Pair, tmp_path: Path) -> None:
     assert compared.faults[1:] == ("partition 0 offset 1: the source has no record",)
 
 
+# --- tombstones ------------------------------------------------------------------------------------------
+
+_GONE = "tombstones of it may be gone"
+
+
+def put_keys(pair: Pair, *values: bytes | None) -> None:
+    """Commit records of one key each, as so many commits, to a compacted topic whose tombstones stay for a minute."""
+    if not pair.source.entries():
+        config = {"cleanup.policy": "compact", "delete.retention.ms": 60_000, "batch.size": 1024}
+        pair.source.create(1, {**CHUNKS, **config})
+    for value in values:
+        append(pair.source.handle(), batch_of([value], key=[b"k"]))
+
+
+@pytest.mark.parametrize(("after_ms", "warned"), [(60_000, False), (60_001, True)])
+def test_a_run_that_comes_when_tombstones_may_be_gone_says_so(
+    pair: Pair, after_ms: int, caplog: pytest.LogCaptureFixture, *, warned: bool
+) -> None:
+    put_keys(pair, b"a")
+    pair.copy()
+    pair.source.clock.advance(after_ms)
+    pair.copy()
+    assert _GONE not in caplog.text, "nothing came since"
+    put_keys(pair, b"b")
+    pair.copy()
+    assert (_GONE in caplog.text) is warned
+    assert ("topic 't'" in caplog.text and "copy it whole to an empty root" in caplog.text) is warned
+
+
+def test_a_topic_that_is_not_compacted_has_no_tombstones(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    locals_.copy()
+    locals_.source.clock.advance(100 * 86_400_000)
+    locals_.put(b"d")
+    locals_.copy()
+    assert _GONE not in caplog.text
+
+
+def test_an_interrupted_copy_that_goes_on_when_tombstones_may_be_gone_says_so(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    put_keys(pair, *[b"a" * 2000] * 4)
+
+    def end(what: str, done: int, total: int) -> None:
+        if pair.there.files("/copied/"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy_topics(pair.source.log(), pair.there.log(), progress=end)
+    pair.source.clock.advance(60_001)
+    pair.copy()
+    assert _GONE in caplog.text
+
+
+def test_a_copy_that_takes_longer_than_tombstones_stay_says_so(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    put_keys(pair, b"a", b"b")
+    slow = once(lambda: pair.source.clock.advance(60_001))
+    copy_topics(pair.source.log(), pair.there.log(), progress=lambda what, done, total: slow())
+    assert _GONE in caplog.text
+
+
 # --- resuming --------------------------------------------------------------------------------------------
 
 
