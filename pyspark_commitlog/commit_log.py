@@ -28,7 +28,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.consumer_groups import Groups
-from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.home import make_home
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
@@ -418,6 +418,8 @@ class CommitLog(ReplicatedRoot):
     def alter_topic(self, name: str, config: Mapping[str, object]) -> None:
         """Change configs of a topic; ``None`` as a value takes a config back to the root's default or the built-in one.
 
+        Where all is as it is to be, nothing is put.
+
         Raises:
             ConfigError: nothing was changed.
         """
@@ -603,9 +605,12 @@ class CommitLog(ReplicatedRoot):
         topic = self.topic(name, Operation.ADMIN)
         _, before = topic.newest()
 
-        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             _, state = topic.newest_at(base, before.topic_id)
-            return Draft("alter", state.topic_id, {"state": change(state).to_json()}, result=None)
+            after = change(state)
+            if after == state:  # no entry: a copy that nobody has written to stays one
+                return Unchanged(None)
+            return Draft("alter", state.topic_id, {"state": after.to_json()}, result=None)
 
         topic.journal.append(plan)
 

@@ -340,6 +340,23 @@ def test_a_copy_that_was_written_to_is_left_alone(pair: Pair) -> None:
     assert pair.there.values() == [b"a", b"own"]
 
 
+def test_a_change_that_changes_nothing_ends_no_copy(pair: Pair) -> None:
+    """Nobody has written to it: a script that sets what is set already is run at any time."""
+    pair.source.create(1, {**CHUNKS, "segment.bytes": 2048})
+    pair.put(b"a")
+    pair.copy()
+    there, entries = pair.there.log(), pair.there.entries()
+    there.alter_topic("t", {})
+    there.alter_topic("t", {"segment.bytes": 2048, "segment.ms": None})
+    assert pair.there.entries() == entries
+    pair.put(b"b")
+    pair.copy()
+    pair.check()
+    there.alter_topic("t", {"segment.bytes": 4096})
+    with pytest.raises(ConflictError, match="'alter'"):
+        pair.copy()
+
+
 def test_a_write_in_the_midst_of_a_copy_is_kept(locals_: Pair) -> None:
     """R9: it is looked for again on every attempt."""
     locals_.copy()

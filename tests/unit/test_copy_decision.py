@@ -104,8 +104,8 @@ def test_a_journal_is_followed_over_the_numbers_that_it_leaves_out(world: World)
     source = World(world.path.parent / "source", world.clock)
     source.create()
     for _ in range(20):
-        source.log().alter_topic("t", {"retention.ms": -1})
         source.log().alter_topic("t", {"retention.ms": 5})
+        source.log().alter_topic("t", {"retention.ms": -1})
     reader = world.handle()
     seen: list[int] = []
 
