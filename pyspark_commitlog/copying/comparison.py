@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.state import TopicState
@@ -78,15 +79,28 @@ class _Comparison:
             self.faults.append(f"partition {number}: it ends at {end}, at the source at {beyond[0] if beyond else 0}")
             return
         begun = len(self.faults)
-        for start in range(first, end, _WINDOW):
-            stop = min(end, start + _WINDOW)
-            left = _hashed(self._source, self._here, number, start, stop)
-            right = _hashed(self._destination, self._there, number, start, stop)
-            for fault in self._differences(left, right):
-                if len(self.faults) - begun < _FAULTS:
-                    self.faults.append(f"partition {number} offset {fault}")
-            self._done += stop - start
+        while first < end:
+            stop = min(end, first + _WINDOW)
+            try:
+                left = _hashed(self._source, self._here, number, first, stop)
+                right = _hashed(self._destination, self._there, number, first, stop)
+            except LogTruncationError:
+                raise
+            except OffsetOutOfRangeError:
+                stop = min(end, self._log_start(number))
+                if stop <= first:
+                    raise
+            else:
+                named = (f"partition {number} offset {fault}" for fault in self._differences(left, right))
+                self.faults = [*self.faults[:begun], *[*self.faults[begun:], *named][:_FAULTS]]
+            self._done += stop - first
+            first = stop
             self._progress("verify", self._done, self._total)
+
+    def _log_start(self, number: int) -> int:
+        """Return the higher log start offset of a partition by now: retention at one end was faster."""
+        ends = ((self._source, self._here), (self._destination, self._there))
+        return max(topic.newest(state.topic_id)[1].log_start[number] for topic, state in ends)
 
     def _differences(self, left: tuple[Ints, Hashes], right: tuple[Ints, Hashes]) -> Iterator[str]:
         both, at_left, at_right = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)

@@ -546,6 +546,24 @@ def test_what_differs_is_named(locals_: Pair, tmp_path: Path) -> None:
     assert compared.faults[1:] == ("partition 0 offset 1: the source has no record",)
 
 
+@pytest.mark.parametrize("start", [2, 3], ids=["some", "all"])
+@pytest.mark.parametrize("end", ["source", "there"])
+def test_retention_at_either_end_does_not_stop_a_comparison(locals_: Pair, end: str, start: int) -> None:
+    """It comes after the first partition was compared: the other one is compared from its new log start on."""
+    locals_.put(b"x", b"y", b"z", partition=1)
+    locals_.copy()
+    retained: World = getattr(locals_, end)
+    retain, seen = once(lambda: retained.log().delete_records("t", {1: start})), list[tuple[int, int]]()
+
+    def progress(what: str, done: int, total: int) -> None:
+        retain()
+        seen.append((done, total))
+
+    (compared,) = compare_topics(locals_.source.log(), locals_.there.log(), progress=progress)
+    assert (compared.faults, compared.records) == ((), 6 - start)
+    assert seen[-1] == (6, 6)
+
+
 # --- tombstones ------------------------------------------------------------------------------------------
 
 _GONE = "tombstones of it may be gone"
