@@ -12,6 +12,7 @@ from pyspark_commitlog.copying.group_offsets import CopiedGroup, GroupOffsets, r
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
 from pyspark_commitlog.errors import UsageError, as_reported, together
 from pyspark_commitlog.model import Progress, silent, watched
+from pyspark_commitlog.replicas.roots import root_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def copy_topics(
         UsageError: both roots are one, or topics would begin at a root that belongs together with others.
         UnknownTopicError: the source has no such topic.
         TopicExistsError: another topic has the name at the destination, or had it.
-        ConflictError: somebody has written to a copy: it can't be brought up to date.
+        ConflictError: somebody has written to a copy, or the topic there never was one: it can't be brought up to date.
         LogTruncationError: the source was restored from something older than the copy.
         AccessDeniedError: reading at the source, or making topics at the destination, is not allowed.
         CorruptionError: the source is damaged.
@@ -95,6 +96,7 @@ def copy_what_can_be(
     names = here.topics() if topics is None else list(dict.fromkeys(topics))
     handles = {name: here.topic(name) for name in names}
     there.make_root()
+    _check_two(here, there)
     _check_begins(there, names)
     rules = _copy_rules(here.access, there.access) if topics is None else ()
     watch = watched(progress)
@@ -153,6 +155,15 @@ def compare_topics(
         compare_topic(here.topic(name), there.topic(name), _titled(progress, f"{name} ({number} of {len(names)})"))
         for number, name in enumerate(names, 1)
     )
+
+
+def _check_two(source: CommitLog, destination: CommitLog) -> None:
+    """Refuse one root under two names, as by a symbolic link."""
+    if root_id(source.storage) == root_id(destination.storage):
+        raise UsageError(
+            f"{source.url} and {destination.url} are one root, or one was made of the other's files: a root can't be "
+            "copied to itself: name two roots"
+        )
 
 
 def _check_begins(destination: CommitLog, names: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def check_destination(found: Found | None, source: TopicState, topic: str, where
 
     Raises:
         TopicExistsError: another topic has the name there, or had it.
-        ConflictError: somebody has written to the copy.
+        ConflictError: somebody has written to the copy, or it never was one.
         LogTruncationError: the source was restored from a copy that is older than this one.
     """
     if found is None:
@@ -66,6 +66,11 @@ def check_destination(found: Found | None, source: TopicState, topic: str, where
         raise TopicExistsError(
             f"{at} is another one: its id is {state.topic_id}, that of the source {source.topic_id}; nothing was "
             f"copied: {_ELSEWHERE}, or delete that topic"
+        )
+    if not state.copied:
+        raise ConflictError(
+            f"{at} is the topic itself, and was never a copy: nothing is copied over it. To have it there again, copy "
+            "it to an empty root"
         )
     if not state.is_copy:
         raise ConflictError(

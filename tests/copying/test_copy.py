@@ -411,6 +411,26 @@ def test_a_root_is_not_copied_to_itself(locals_: Pair) -> None:
         copy_topics(locals_.source.log(), locals_.source.log())
 
 
+def test_a_topic_is_not_copied_back_over_itself(locals_: Pair, tmp_path: Path) -> None:
+    """It never was a copy: it goes on in an empty root."""
+    locals_.copy()
+    append(locals_.there.handle(), batch_of([b"d"]))
+    with pytest.raises(ConflictError, match=r"is the topic itself, and was never a copy.*empty root") as refused:
+        copy_topics(locals_.there.log(), locals_.source.log())
+    assert "written to" not in str(refused.value)
+    back = World(tmp_path / "back", locals_.source.clock)
+    copy_topics(locals_.there.log(), back.log())
+    assert back.values() == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_root_is_not_copied_to_itself_by_another_name(locals_: Pair, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(locals_.source.path)
+    entries = locals_.source.entries()
+    with pytest.raises(UsageError, match=r"are one root.*can't be copied to itself"):
+        copy_topics(locals_.source.log(), str(tmp_path / "link"))
+    assert locals_.source.entries() == entries
+
+
 def test_no_copy_begins_at_a_root_that_belongs_together_with_others(locals_: Pair, tmp_path: Path) -> None:
     """Others decide what is put there: it would fail when all is staged. Nothing of it is left behind."""
     locals_.source.log().access.allow("ops", "admin")
