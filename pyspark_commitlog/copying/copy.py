@@ -25,12 +25,12 @@ class Copied:
 
     @property
     def what(self) -> str:
-        """Return in words what was copied."""
+        """Return in words what was copied; empty for nothing."""
         parts = [
             ("topics", [each.topic for each in self.topics]),
             ("offsets of groups", [g.group for g in self.groups]),
         ]
-        return "; ".join(f"{kind} {', '.join(map(repr, names))}" for kind, names in parts if names) or "nothing"
+        return "; ".join(f"{kind} {', '.join(map(repr, names))}" for kind, names in parts if names)
 
 
 def copy_topics(
@@ -73,7 +73,8 @@ def copy_topics(
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
         error = together(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
-        error.add_note(f"copied all the same: {copied.what}")
+        if copied.what:
+            error.add_note(f"copied all the same: {copied.what}")
         raise error
     return copied
 

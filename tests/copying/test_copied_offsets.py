@@ -146,3 +146,6 @@ def test_groups_of_topics_that_were_copied_go_along_where_another_topic_is_refus
     assert refused.value.__notes__ == ["copied all the same: topics 'u'; offsets of groups 'h'"]
     assert locals_.there.group_offsets("h") == [1]
     assert locals_.there.group_offsets("g") == [], "its topic was not copied"
+    with pytest.raises(ConflictError) as refused:
+        locals_.copy()
+    assert not hasattr(refused.value, "__notes__"), "nothing was copied"
