@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -336,6 +336,25 @@ class CommitLog(ReplicatedRoot):
         """
         self._check_root()
         return [name for name in self._storage.names(paths.TOPICS) if self._has_entries(name)]
+
+    def unseen_topics(self, names: Collection[str]) -> list[str]:
+        """Return the topics that are there and not among ``names``, sorted: this principal, or user, may not read them.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self._check_root()
+        return [name for name in self._names() if name not in names and self._may_be_live(name)]
+
+    def _may_be_live(self, name: str) -> bool:
+        try:
+            topic = TopicLog(self._storage, name)
+            (topic.placed(writing=False) if self._is_one_of_several else topic).newest()
+        except (UnknownTopicError, UsageError):
+            return False
+        except CommitLogError:
+            pass  # it can't be read: nobody knows
+        return True
 
     def _has_entries(self, name: str) -> bool:
         """Return whether a directory is a topic's: not one that is being made, or of somebody else."""

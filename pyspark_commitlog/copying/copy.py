@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone
 from pyspark_commitlog.errors import UsageError, as_reported, together
 from pyspark_commitlog.model import Progress, silent, watched
 from pyspark_commitlog.replicas.roots import root_id
+
+logger = logging.getLogger("pyspark_commitlog.copying")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def copy_topics(
     Args:
         source: the root to copy from, opened, or its directory or URL.
         destination: the root to copy to; it is made if it is not there.
-        topics: their names; None for all, and all access rules.
+        topics: their names; None for all, and all access rules. A warning names those that can't be seen.
         groups: whether to copy the offsets of consumer groups, too; forward only.
         progress: is called with what is done, and how much of how much; it may raise to end the work there.
 
@@ -94,7 +97,7 @@ def copy_what_can_be(
     here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
     if here.url == there.url:
         raise UsageError(f"{here.url} can't be copied to itself: name two roots")
-    names = here.topics() if topics is None else list(dict.fromkeys(topics))
+    names = _every_topic(here) if topics is None else list(dict.fromkeys(topics))
     handles = {name: here.topic(name) for name in names}
     there.make_root()
     _check_two(here, there)
@@ -143,7 +146,7 @@ def compare_topics(
     Args:
         source: the root that was copied from.
         destination: the root that was copied to.
-        topics: their names; None for all of the source.
+        topics: their names; None for all of the source. A warning names those that can't be seen.
         progress: is called with what is done, and how much of how much; it may raise to end the work there.
 
     Raises:
@@ -151,11 +154,23 @@ def compare_topics(
         CorruptionError: stored bytes are damaged.
     """
     here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
-    names = here.topics() if topics is None else list(dict.fromkeys(topics))
+    names = _every_topic(here) if topics is None else list(dict.fromkeys(topics))
     return tuple(
         compare_topic(here.topic(name), there.topic(name), _titled(progress, f"{name} ({number} of {len(names)})"))
         for number, name in enumerate(names, 1)
     )
+
+
+def _every_topic(source: CommitLog) -> list[str]:
+    """Return the names of all topics; warn of those that can't be seen."""
+    names = source.topics()
+    unseen = source.unseen_topics(names)
+    if unseen:
+        logger.warning(
+            "topics %s are left out: the principal may not describe them, or their files in %s can not be read",
+            ", ".join(map(repr, unseen)), source.url,
+        )  # fmt: skip
+    return names
 
 
 def _check_two(source: CommitLog, destination: CommitLog) -> None:

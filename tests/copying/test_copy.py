@@ -17,6 +17,7 @@ from pyspark_commitlog.errors import (
     KafkaStorageError,
     LogTruncationError,
     StorageError,
+    StorageUnreadableError,
     TopicExistsError,
     UsageError,
 )
@@ -231,6 +232,32 @@ def test_access_rules_come_with_all_topics_before_these_are_seen(locals_: Pair) 
     assert seen == [2]
     assert locals_.there.log().access.rules() == locals_.source.log().access.rules()
     assert copy_topics(source, there).rules == ()
+
+
+def test_topics_that_all_leaves_out_are_named(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a deleted one nothing is said."""
+    for name in ("denied", "unreadable", "deleted"):
+        locals_.source.create(name=name)
+    locals_.source.log().delete_topic("deleted")
+    locals_.source.log().access.allow("ops", "admin")
+    for name in ("t", "unreadable"):
+        locals_.source.log().acting_as("ops").access.allow("ann", "admin", name)
+
+    def refuse(operation: str, path: str, moment: str) -> None:
+        if "topics/unreadable" in path:
+            raise StorageUnreadableError("no")
+
+    source, there = locals_.source.log(refuse).acting_as("ann"), locals_.there.log().acting_as("ops")
+    assert [topic.topic for topic in copy_topics(source, there).topics] == ["t"]
+    said = "topics 'denied', 'unreadable' are left out"
+    assert said in caplog.text
+    caplog.clear()
+    assert len(compare_topics(source, there)) == 1
+    assert said in caplog.text
+    caplog.clear()
+    copy_topics(source, there, ["t"])
+    copy_topics(locals_.source.log().acting_as("ops"), there)
+    assert "left out" not in caplog.text
 
 
 # --- histories -------------------------------------------------------------------------------------------
