@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark_commitlog.config import PRODUCERS, TopicConfig
 from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExistsError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.journal import Slot, Stored
@@ -215,7 +216,24 @@ def effective(
         defaults: of the destination's root.
     """
     given = {name: value for name, value in stored.items() if name in config or defaults.get(name) != value}
-    return {**given, **{name: resolved[name] for name in defaults if name not in stored and name in resolved}}
+    unset = {**resolved, "compression.type": PRODUCERS}  # as the writer asks, not as the default says
+    return {**given, **{name: unset[name] for name in defaults if name not in stored and name in resolved}}
+
+
+def differing(there: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
+    """Return in words which configs of a copy work otherwise than at the source.
+
+    Args:
+        there: set for the topic at the destination.
+        config: what is to be set there.
+        defaults: of the destination's root.
+    """
+    own, wanted = (_working({**defaults, **given}) for given in (there, config))
+    return [f"{name} is {value}, at the source {wanted[name]}" for name, value in own.items() if wanted[name] != value]
+
+
+def _working(stored: dict[str, str]) -> dict[str, str]:
+    return {**TopicConfig(stored).resolved(), "compression.type": stored.get("compression.type", PRODUCERS)}
 
 
 def every_writer(snapshot: Mapping[str, WriterRow], writers: Writers) -> dict[str, WriterRow]:

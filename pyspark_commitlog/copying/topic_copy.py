@@ -19,6 +19,7 @@ from pyspark_commitlog.copying.decision import (
     check_destination,
     check_starts,
     copied_state,
+    differing,
     effective,
     every_writer,
     looked_ms,
@@ -151,14 +152,19 @@ class _Round:
                     raise missing(error) from error
                 continue
             stored = self._from.config(state)
-            own = self._to.config(TopicState("", False, {}, (0,), (0,), 0))
-            config = effective(state.config, stored.stored, stored.resolved(), own.stored)
-            check_together({**own.stored, **config}, appends=self._to.storage.can_append)
+            own = self._defaults()
+            config = effective(state.config, stored.stored, stored.resolved(), own)
+            check_together({**own, **config}, appends=self._to.storage.can_append)
             return _Source(state, Writers(None, rows, state.writers.forgotten), config)
+
+    def _defaults(self) -> Mapping[str, str]:
+        """Return the defaults of the destination's root."""
+        return self._to.config(TopicState("", False, {}, (0,), (0,), 0)).stored
 
     def run(self) -> CopiedTopic | None:
         """Copy; None where somebody was faster, and the source has to be looked at again."""
         state, start = self._source.state, self._start()
+        self._warn_of_configs()
         began_ms = self._to.storage.now_ms() if self._is_compacted else 0
         pieces = self._stage(start)
         if pieces is not None:
@@ -204,6 +210,18 @@ class _Round:
         except OffsetOutOfRangeError as error:
             logger.info("topic %r: %s: looked at again", self._from.name, error)
             return None
+
+    def _warn_of_configs(self) -> None:
+        """Say which configs the copy lacks, where it has the source's newest entry: defaults changed without one."""
+        before = self._before
+        if before is None or before.state.deleted or before.stored.sequence != self._source.state.lineage.sequence:
+            return
+        differ = differing(before.state.config, self._source.config, self._defaults())
+        if differ:
+            logger.warning(
+                "topic %r: configs of its copy in %s differ, and come with the next commit to the source: %s",
+                self._from.name, self._to.storage.url, "; ".join(differ),
+            )  # fmt: skip
 
     @property
     def _is_compacted(self) -> bool:

@@ -208,6 +208,35 @@ def test_a_copy_behaves_as_its_source_whatever_the_defaults_of_the_roots(locals_
     assert locals_.there.log().describe("t").config["segment.bytes"] == str(2**21)
 
 
+def test_defaults_that_changed_since_the_last_run_are_named(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """No entry of the source says so: there is no number under which the copy could get them before the next one."""
+    locals_.copy()
+    locals_.copy()
+    assert "configs" not in caplog.text
+    locals_.source.log().alter_defaults({"log.retention.bytes": 77})
+    locals_.copy()
+    assert "configs of its copy in" in caplog.text
+    assert "retention.bytes is -1, at the source 77" in caplog.text
+    caplog.clear()
+    locals_.put(b"d")
+    for _ in range(2):
+        locals_.copy()
+    here, there = (world.log().describe("t").config for world in (locals_.source, locals_.there))
+    assert here == there
+    locals_.there.log().alter_defaults({"log.retention.bytes": 77})
+    locals_.copy()
+    assert "configs" not in caplog.text, "what is set for the copy is the same"
+
+
+def test_a_copy_leaves_compression_to_writers_where_its_source_does(locals_: Pair) -> None:
+    locals_.there.log().create_topic("other", 1)
+    locals_.there.log().alter_defaults({"compression.type": "zstd"})
+    locals_.copy()
+    for world in (locals_.source, locals_.there):
+        config = world.handle().config(world.handle().newest()[1])
+        assert [config.codec(writer) for writer in (None, "zstd", "none")] == ["lz4", "zstd", "none"]
+
+
 def test_configs_that_the_destination_can_not_keep_are_refused(tmp_path: Path) -> None:
     source = World(tmp_path / "source")
     source.create(1, {**CHUNKS, "file.delete.delay.ms": 1000})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.copying.copy import copy_topics
-from pyspark_commitlog.copying.decision import Piece, chained, effective, numbered
+from pyspark_commitlog.copying.decision import Piece, chained, differing, effective, numbered
 from pyspark_commitlog.copying.group_offsets import KeptOffset, moves
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import entry as codec
@@ -40,6 +40,17 @@ def test_configs_keep_what_holds_at_the_source() -> None:
     resolved = {**stored, "d": "4", "e": "5"}
     assert effective(config, stored, resolved, {"b": "2", "d": "9"}) == {"a": "1", "c": "3", "d": "4"}
     assert effective({}, {}, resolved, {}) == {}
+    unset = {"compression.type": "lz4"}
+    assert effective({}, {}, unset, {"compression.type": "zstd"}) == {"compression.type": "producer"}
+    assert effective({}, unset, unset, {"compression.type": "zstd"}) == unset
+
+
+def test_configs_of_a_copy_differ_where_they_work_otherwise() -> None:
+    assert differing({"segment.ms": "5"}, {}, {"segment.ms": "5"}) == []
+    assert differing({"segment.ms": "604800000"}, {}, {}) == [], "as is built in"
+    assert differing({"compression.type": "producer"}, {}, {}) == []
+    assert differing({"compression.type": "lz4"}, {}, {}) == ["compression.type is lz4, at the source producer"]
+    assert differing({}, {"segment.ms": "6"}, {"segment.ms": "5"}) == ["segment.ms is 5, at the source 6"]
 
 
 def test_groups_move_forward_only() -> None:
