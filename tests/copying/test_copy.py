@@ -602,6 +602,18 @@ def test_retention_and_the_sweep_leave_a_copy_to_its_source(pair: Pair) -> None:
     assert state.staged_floor > 0
 
 
+def test_retention_begins_at_a_copy_that_gets_a_config_of_its_own(pair: Pair) -> None:
+    """Nobody writes to it any more: what the guide says does it."""
+    pair.source.create(1, {**CHUNKS, "retention.ms": 1000, "segment.ms": 1})
+    pair.put(b"a")
+    pair.copy()
+    pair.there.log().alter_topic("t", {"retention.ms": 999})
+    for _ in range(3):
+        pair.there.clock.advance(3_600_001)
+        pair.there.maintain()
+    assert pair.there.handle().newest()[1].log_start == (1,)
+
+
 # --- comparing -------------------------------------------------------------------------------------------
 
 
