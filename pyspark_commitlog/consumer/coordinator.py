@@ -241,7 +241,7 @@ class ConsumerCoordinator:
         if self._group is None:
             return None
         state = self._group.state()
-        self._subscriptions.follow(state, self._generation, self._config.group_id)
+        self._subscriptions.follow(state, self._generation, self._config.group_id, self._buffer.forget)
         self._generation = max(self._generation, state.generation)
         return state
 

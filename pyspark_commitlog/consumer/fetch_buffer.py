@@ -53,7 +53,10 @@ class FetchBuffer:
             raise
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop the records of some partitions: they go on elsewhere, or with somebody else."""
+        """Drop the records of some partitions: they go on elsewhere, or with somebody else.
+
+        What moves a position calls it first: a record that is handed over later would put the position back.
+        """
         self.records = deque(r for r in self.records if TopicPartition(r.topic, r.partition) not in partitions)
 
     def drop_rest(self) -> None:

@@ -233,6 +233,7 @@ class OffsetFetcher:
                 "topic. Seek to an offset of the new one, or subscribe again"
             )
         self._warn(f"{what}: it is read from its start, or from where the group is in it")
+        self._buffer.forget([key])
         state.position, state.late, state.lineage = None, True, None
 
     def _bring_inside(self, key: TopicPartition, state: PartitionState, view: View) -> None:
@@ -248,6 +249,7 @@ class OffsetFetcher:
         if position is None:
             raise OffsetOutOfRangeError(f"{what}; auto_offset_reset is 'none': seek to an offset between them")
         log.warning("%s: the consumer goes on at %d (%s)", what, position, self._config.reset.value)
+        self._buffer.forget([key])
         state.position = position
 
     def _warn(self, message: str) -> None:

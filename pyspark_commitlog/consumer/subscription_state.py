@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pyspark_commitlog.consumer.consumer_config import Subscription, check_places
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
@@ -100,8 +100,21 @@ class SubscriptionState:
                 lags[key] = max(0, topic.log_end[key.partition] - state.position)
         return lags
 
-    def follow(self, group: GroupState, generation: int, group_id: str | None) -> None:
-        """Go to where a reset after ``generation`` moved the group; where it only lost its offsets, stay."""
+    def follow(
+        self,
+        group: GroupState,
+        generation: int,
+        group_id: str | None,
+        forget: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
+        """Go to where a reset after ``generation`` moved the group; where it only lost its offsets, stay.
+
+        Args:
+            group: what it has committed.
+            generation: up to which its resets were followed.
+            group_id: its name, for messages.
+            forget: called before a partition's position moves: drops what was read at the old one.
+        """
         for key, state in self.assigned.items():
             if (
                 state.position is None
@@ -115,4 +128,5 @@ class SubscriptionState:
                     "group %r was reset: topic %r partition %d is read from offset %d on, it was at %s",
                     group_id, key.topic, key.partition, committed, state.position,
                 )  # fmt: skip
+                forget([key])
                 state.position, state.lineage = committed, group.lineage(state.topic_id)

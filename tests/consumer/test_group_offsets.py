@@ -167,6 +167,20 @@ def test_a_commit_behind_a_reset_is_an_error_and_the_next_poll_follows_it(world:
     assert world.group_offsets() == [20, 20]
 
 
+def test_iteration_goes_on_where_a_reset_that_a_commit_found_moved_it(world: World) -> None:
+    """What it had polled before is left out: the records behind it would put the position back."""
+    each = consumer(world, group_id="g", enable_auto_commit=False)
+    each.assign([at(0)])
+    assert values(next(each) for _ in range(10)) == numbered(0, 10)
+    each.commit()
+    world.log().groups.reset("g", to={"t": {0: 3}}, dry_run=False)
+    assert next(each).offset == 10
+    with pytest.raises(GroupResetError):
+        each.commit()
+    assert each.position(at(0)) == 3
+    assert (next(each).offset, each.position(at(0))) == (3, 4)
+
+
 def test_a_group_that_was_deleted_is_begun_again_where_the_consumer_is(world: World) -> None:
     each = consumer(world, group_id="g", auto_offset_reset="latest")
     each.assign([at(0), at(1)])

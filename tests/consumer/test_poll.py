@@ -243,6 +243,29 @@ def test_a_topic_made_again_between_two_polls_is_noticed(world: World) -> None:
     assert strict.position(at()) == 5
 
 
+def test_iteration_goes_on_at_the_start_of_a_topic_that_a_look_found_made_again(world: World) -> None:
+    """Records of the topic that is gone would take the position over those of the new one."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    each = consumer(world, "t", consumer_timeout_ms=0)
+    assert values([next(each), next(each)]) == numbered(0, 2)
+    world.log().delete_topic("t")
+    world.create(1, SMALL)
+    put(world, numbered(50, 70))
+    assert each.lag() == {at(): 20}
+    assert values(each) == numbered(50, 70)
+
+
+def test_iteration_goes_on_where_a_look_reset_a_position_out_of_range(world: World) -> None:
+    world.create(1, SMALL)
+    put(world, numbered(0, 20))
+    each = consumer(world, "t")
+    assert values([next(each), next(each)]) == numbered(0, 2)
+    world.log().delete_records("t", {0: 15})
+    assert each.lag() == {at(): 5}
+    assert (next(each).offset, each.position(at())) == (15, 16)
+
+
 def test_with_none_a_deleted_topic_is_an_error(world: World) -> None:
     world.create(1, SMALL)
     each = consumer(world, auto_offset_reset="none")
