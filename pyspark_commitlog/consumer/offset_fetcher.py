@@ -66,6 +66,8 @@ class OffsetFetcher:
         self._subscriptions.move(key, offset)
         self._metadata.topic(key.topic).doubt()
         state = self._subscriptions.assigned[key]
+        if state.remade:  # an offset of the topic that is there now: the next look finds its id
+            state.topic_id, state.remade = None, False
         if state.lost:
             state.lineage, state.lost = None, False
 
@@ -228,6 +230,9 @@ class OffsetFetcher:
     def _made_again(self, key: TopicPartition, state: PartitionState, view: View) -> None:
         what = f"topic {key.topic!r} (id {state.topic_id}) was deleted, and made again with id {view.topic.topic_id}"
         if self._config.reset is Reset.NONE:
+            for place, other in self._subscriptions.assigned.items():  # all: one answer may seek in all
+                if (place.topic, other.topic_id) == (key.topic, state.topic_id):
+                    other.lost = other.remade = True
             raise TopicChangedError(
                 f"{what}: partition {key.partition} stays at offset {state.position}, which means nothing in the new "
                 "topic. Seek to an offset of the new one, or subscribe again"

@@ -19,7 +19,8 @@ class PartitionState:
     ``position`` is the offset of the next record to hand out, of the incarnation ``topic_id`` of the topic; None
     before the first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that
     all of its records are new to it. ``lineage`` is of the history of the topic in which the position means something;
-    None where that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek.
+    None where that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek;
+    ``remade``: because the topic there is another one.
     """
 
     topic_id: str | None = None
@@ -28,6 +29,7 @@ class PartitionState:
     paused: bool = False
     lineage: Lineage | None = None
     lost: bool = False
+    remade: bool = False
 
 
 def first_position(reset: Reset, committed: int | None, low: int, high: int, *, late: bool) -> int | None:

@@ -243,6 +243,24 @@ def test_a_topic_made_again_between_two_polls_is_noticed(world: World) -> None:
     assert strict.position(at()) == 5
 
 
+def test_with_none_seeks_go_on_in_the_topic_that_was_made_again(world: World) -> None:
+    world.create(2, SMALL)
+    put(world, numbered(0, 5))
+    each = consumer(world, auto_offset_reset="none")
+    each.assign([at(0), at(1)])
+    each.seek_to_beginning()
+    each.poll()
+    world.log().delete_topic("t")
+    world.create(2, SMALL)
+    put(world, numbered(50, 60))
+    put(world, numbered(60, 70), 1)
+    with pytest.raises(TopicChangedError, match="Seek to an offset of the new one"):
+        each.poll()
+    each.seek(at(0), 7)
+    each.seek(at(1), 8)
+    assert sorted((r.partition, r.offset) for r in drain(each)) == [(0, 7), (0, 8), (0, 9), (1, 8), (1, 9)]
+
+
 def test_iteration_goes_on_at_the_start_of_a_topic_that_a_look_found_made_again(world: World) -> None:
     """Records of the topic that is gone would take the position over those of the new one."""
     world.create(1, SMALL)
