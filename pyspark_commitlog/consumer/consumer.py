@@ -167,7 +167,7 @@ class Consumer:
         """Read topics, also partitions that are added later; in place of what was read before.
 
         With a group, the consumer becomes a member of it at its next poll: the members share the partitions. Without
-        one it reads all partitions.
+        one it reads all partitions, and goes on where it is in those that it read before.
 
         Args:
             topics: their names.
@@ -185,7 +185,8 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, in place of what was read before; no others come up.
 
-        No membership comes of it, also with a group: it commits beside the group's members, if there are some.
+        Those that it read before, other than as a member, go on where they are, paused or not. No membership comes of
+        it, also with a group: it commits beside the group's members, if there are some.
         """
         places = check_places(partitions)
         with self._guard.lock:

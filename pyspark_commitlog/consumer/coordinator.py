@@ -11,6 +11,7 @@ from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
 from pyspark_commitlog.consumer.group_offsets import GroupOffsets
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, Given, Sole
 from pyspark_commitlog.consumer.metadata import ConsumerMetadata
+from pyspark_commitlog.consumer.partition_state import PartitionState
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.errors import FencedInstanceIdError, GroupResetError, UsageError
 from pyspark_commitlog.groups.assignment.assignment import Assignment, Membership
@@ -110,14 +111,24 @@ class ConsumerCoordinator:
         subscription: Subscription | None,
         listener: ConsumerRebalanceListener | None,
     ) -> None:
+        former = self._kept_for(membership)
         self.leave()
         self._membership = membership
-        self._subscriptions.begin(subscription, listener)
+        self._subscriptions.begin(subscription, listener, former)
         self._metadata.list_again()
         self._unsure = False
         self._topic_ids.clear()
         if self._group is not None and isinstance(membership, GroupMember):
             self._group.member, self._beats = membership, False
+
+    def _kept_for(self, membership: Membership | None) -> dict[TopicPartition, PartitionState]:
+        """Return where the partitions are that may stay: positions that are found again would skip, or repeat, records.
+
+        A member begins where its group is. What has lost its meaning ends here.
+        """
+        if any(each is None or isinstance(each, GroupMember) for each in (self._membership, membership)):
+            return {}
+        return {key: state for key, state in self._subscriptions.assigned.items() if not state.lost}
 
     def leave(self, *, commit: bool = True) -> None:
         """Give up what is read now: commit, call the listener, leave.

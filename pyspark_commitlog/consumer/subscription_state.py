@@ -27,11 +27,23 @@ class SubscriptionState:
         self.subscription: Subscription | None = None
         self.listener = ConsumerRebalanceListener()
         self.begun: dict[str, int] | None = None
+        self._former: Mapping[TopicPartition, PartitionState] = {}
 
-    def begin(self, subscription: Subscription | None, listener: ConsumerRebalanceListener | None) -> None:
-        """Take another subscription; None where partitions are assigned one by one, or none."""
+    def begin(
+        self,
+        subscription: Subscription | None,
+        listener: ConsumerRebalanceListener | None,
+        former: Mapping[TopicPartition, PartitionState],
+    ) -> None:
+        """Take another subscription.
+
+        Args:
+            subscription: None where partitions are assigned one by one, or none.
+            listener: of it.
+            former: where the partitions were that are left for it: those that are in it, too, go on there.
+        """
         self.subscription, self.listener = subscription, listener or ConsumerRebalanceListener()
-        self.begun = None
+        self.begun, self._former = None, former
 
     def names(self) -> set[str]:
         """Return the names of the topics that partitions are assigned of."""
@@ -48,7 +60,9 @@ class SubscriptionState:
             topic_ids: the topics' ids, as far as they are known.
         """
         for key in partitions:
-            self.assigned[key] = PartitionState(topic_ids.get(key.topic), late=late(key))
+            new = PartitionState(topic_ids.get(key.topic), late=late(key))
+            self.assigned[key] = self._former.get(key, new)
+        self._former = {}  # last: Ctrl-C before this loses none
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Give partitions up."""

@@ -274,6 +274,15 @@ def test_a_topic_that_leaves_a_pattern_is_revoked_with_its_positions(world: Worl
     assert each.assignment() == {at(0), at(1)}
 
 
+def test_who_becomes_a_member_begins_where_its_group_is(world: World) -> None:
+    each = consumer(world, group_id="g", enable_auto_commit=False)
+    each.assign([at(0)])
+    assert values(each.poll(max_records=10)) == numbered(0, 10)
+    each.commit({at(0): 3})
+    each.subscribe("t")
+    assert values(r for r in drain(each) if r.partition == 0) == numbered(3, 20)
+
+
 def test_a_former_subscription_is_committed_and_left(world: World) -> None:
     world.create(1, SMALL, "u")
     put(world, numbered(0, 3), name="u")

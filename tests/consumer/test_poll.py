@@ -196,6 +196,57 @@ def test_partitions_that_are_added_are_read_from_their_start(world: World) -> No
     assert each.assignment() == {at(0), at(1)}
 
 
+def test_partitions_that_stay_assigned_go_on_where_they_are(world: World) -> None:
+    """Kafka: ``assign`` keeps the state of partitions that were assigned before."""
+    world.create(2, SMALL)
+    each = consumer(world, auto_offset_reset="latest")
+    each.assign([at(0)])
+    each.poll()
+    put(world, numbered(0, 20))
+    assert values(each.poll(max_records=5)) == numbered(0, 5)
+    each.assign([at(0), at(1)])
+    assert each.position(at(0)) == 5
+    each.seek(at(0), 18)
+    each.pause(at(0))
+    each.assign([at(0)])
+    assert (each.position(at(0)), each.paused()) == (18, {at(0)})
+    each.resume(at(0))
+    assert values(each.poll()) == numbered(18, 20)
+
+
+def test_topics_that_stay_subscribed_to_go_on_where_they_are(world: World) -> None:
+    for name in "tu":
+        world.create(1, SMALL, name)
+    each = consumer(world, "t", auto_offset_reset="latest")
+    each.poll()
+    put(world, numbered(0, 20))
+    assert values(each.poll(max_records=5)) == numbered(0, 5)
+    each.subscribe(["t", "u"])
+    assert values(each.poll()) == numbered(5, 20)
+    put(world, numbered(20, 30))
+    each.unsubscribe()
+    each.subscribe("t")
+    assert each.poll() == []  # it begins anew, at the end
+
+
+def test_after_a_topic_was_made_again_another_assignment_begins_anew(world: World) -> None:
+    """With none its error asks to subscribe again, or to assign."""
+    world.create(1, SMALL)
+    put(world, numbered(0, 5))
+    world.log().groups.commit("g", {"t": {0: 2}})
+    each = consumer(world, group_id="g", auto_offset_reset="none")
+    each.assign([at()])
+    assert values(each.poll()) == numbered(2, 5)
+    world.log().delete_topic("t")
+    world.create(1, SMALL)
+    put(world, numbered(50, 60))
+    world.log().groups.commit("g", {"t": {0: 7}})
+    with pytest.raises(TopicChangedError, match="or subscribe again"):
+        each.poll()
+    each.assign([at()])
+    assert values(each.poll()) == numbered(57, 60)
+
+
 def test_a_pattern_finds_topics_that_come_up_and_reads_them_from_their_start(world: World) -> None:
     world.create(1, SMALL, "a1")
     world.create(1, SMALL, "b1")
