@@ -449,6 +449,7 @@ class Consumer:
         Raises:
             UsageError: the consumer has no group.
             OffsetOutOfRangeError: an offset beyond the high watermark.
+            TopicChangedError: a topic was deleted, or made again, since it was read; nothing was committed.
             CommitFailedError: a partition, or the generation, is not the member's any more; nothing was committed.
                 Poll, and commit what is assigned then.
             FencedInstanceIdError: another process has joined with this ``group_instance_id``; nothing was committed.

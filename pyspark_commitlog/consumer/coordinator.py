@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Subscription, pattern_text
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Subscription, check_places, pattern_text
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
 from pyspark_commitlog.consumer.group_offsets import GroupOffsets
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, Given, Sole
@@ -293,9 +293,15 @@ class ConsumerCoordinator:
     def _explicit(self, offsets: Mapping[TopicPartition, int] | None) -> Sequence[Position]:
         if offsets is None:
             return self._subscriptions.positions()
-        states, assigned = self._metadata.states(offsets), self._subscriptions.assigned
-        seen = {key: assigned[key].lineage if key in assigned else None for key in offsets}
-        return [Position(p.topic, states[p].topic_id, p.partition, offset, seen[p]) for p, offset in offsets.items()]
+        assigned = self._subscriptions.assigned
+        read = {key: assigned[key] for key in check_places(offsets) if key in assigned}
+        ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}
+        states = self._metadata.states(
+            [key for key in offsets if key not in ids]
+        )  # of what was read the id it had then
+        ids |= {key: state.topic_id for key, state in states.items()}
+        seen = {key: state.lineage for key, state in read.items()}
+        return [Position(p.topic, ids[p], p.partition, offset, seen.get(p)) for p, offset in offsets.items()]
 
     def committed(self, partition: TopicPartition) -> int | None:
         """Return the offset that the group has committed for a partition; None if it never did.

@@ -87,6 +87,19 @@ def test_without_auto_commit_only_commit_commits(world: World) -> None:
     assert world.log().groups.describe("g").metadata == {}
 
 
+def test_an_offset_of_a_topic_that_was_made_again_since_is_not_committed_to_it(world: World) -> None:
+    each = consumer(world, group_id="g", enable_auto_commit=False)
+    each.assign([at(0)])
+    last = each.poll()[-1]
+    world.log().delete_topic("t")
+    world.create(2, SMALL)
+    put(world, numbered(50, 90))
+    with pytest.raises(TopicChangedError):
+        each.commit({at(0): last.offset + 1})
+    assert world.group_offsets() == []
+    assert values(drain(each)) == numbered(50, 90)
+
+
 def test_what_iteration_has_not_handed_over_is_not_committed(world: World) -> None:
     each = consumer(world, "t", group_id="g")
     taken = [next(each) for _ in range(7)]
