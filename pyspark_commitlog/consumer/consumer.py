@@ -280,7 +280,7 @@ class Consumer:
             columns: see ``poll_arrow``.
 
         Raises:
-            As ``poll``. Positions are then where they were; a group's automatic commits may be further.
+            As ``poll``. Positions are then where they were, and nothing of what was read is committed.
         """
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._most(max_records)

@@ -207,7 +207,8 @@ class Poller:
     def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
         """Return all rows up to the present high watermarks, at most ``most``, as one table.
 
-        Where it fails, positions are those of before; a group's automatic commits may be further.
+        Where it fails, positions are those of before, and so is what was committed: a commit within it, of a listener
+        or because partitions are revoked, counts none of its rows.
         """
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
@@ -217,6 +218,7 @@ class Poller:
                 begun.setdefault(piece.place, (topic_id, piece.rows.offset_of(0)))
             return to_table(pieces, schema)
 
+        self._subscriptions.reading = begun
         try:
             tables = [self.poll(timeout, PollRequest(names, most, convert))]
             assigned = self._subscriptions.assigned
@@ -227,6 +229,8 @@ class Poller:
         except BaseException:
             self._go_back(begun)
             raise
+        finally:
+            self._subscriptions.reading = {}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return how many offsets lie between the position and the high watermark of each assigned partition."""

@@ -19,7 +19,9 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class SubscriptionState:
     """A consumer's subscription, its listener, and its assigned partitions.
 
-    ``begun`` is topic -> number of partitions at the first look of the subscription; None before it.
+    ``begun`` is topic -> number of partitions at the first look of the subscription; None before it. ``reading`` has
+    where partitions were, and the ids of their topics, before a table that is made of several polls: what was read for
+    it is not handed out yet.
     """
 
     def __init__(self) -> None:
@@ -27,6 +29,7 @@ class SubscriptionState:
         self.subscription: Subscription | None = None
         self.listener = ConsumerRebalanceListener()
         self.begun: dict[str, int] | None = None
+        self.reading: Mapping[TopicPartition, tuple[str | None, int]] = {}
         self._former: Mapping[TopicPartition, PartitionState] = {}
 
     def begin(
@@ -98,10 +101,15 @@ class SubscriptionState:
     def positions(self) -> list[Position]:
         """Return up to where every partition has been handed out, sorted; none of those without a position."""
         return [
-            Position(key.topic, state.topic_id, key.partition, state.position, state.lineage)
+            Position(key.topic, state.topic_id, key.partition, self._handed_out(key, state), state.lineage)
             for key, state in sorted(self.assigned.items(), key=lambda item: item[0])
             if state.topic_id is not None and state.position is not None
         ]
+
+    def _handed_out(self, key: TopicPartition, state: PartitionState) -> int:
+        assert state.position is not None
+        topic_id, before = self.reading.get(key, (None, state.position))
+        return min(before, state.position) if topic_id == state.topic_id else state.position
 
     def lag(self, views: Mapping[str, View]) -> dict[TopicPartition, int]:
         """Return how many offsets lie before the high watermark of every partition."""

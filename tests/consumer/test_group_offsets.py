@@ -8,9 +8,15 @@ from collections.abc import Collection
 import pytest
 
 from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
-from pyspark_commitlog.errors import GroupResetError, OffsetOutOfRangeError, StorageError, TopicChangedError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    GroupResetError,
+    OffsetOutOfRangeError,
+    StorageError,
+    TopicChangedError,
+)
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.consumers import SMALL, at, consumer, drain, numbered, put, values
+from tests.support.consumers import SMALL, at, consumer, damage_frame, drain, numbered, put, values
 from tests.support.world import World, raising
 
 INTERVAL_MS = 5000
@@ -98,6 +104,25 @@ def test_an_offset_of_a_topic_that_was_made_again_since_is_not_committed_to_it(w
         each.commit({at(0): last.offset + 1})
     assert world.group_offsets() == []
     assert values(drain(each)) == numbered(50, 90)
+
+
+def test_what_to_arrow_has_read_is_committed_once_it_is_returned(world: World) -> None:
+    """It polls many times, and what fails after some of them has handed out nothing."""
+    world.maintain()
+    (segment,) = world.path.glob("topics/t/*/0/*.log")
+    whole = segment.read_bytes()
+    damage_frame(segment, 1)
+    each = consumer(world, group_id="g", fetch_max_bytes=1000, auto_commit_interval_ms=0)
+    each.assign([at(0)])
+    assert len(each.poll(max_records=5)) == 5
+    with pytest.raises(CorruptionError):
+        each.to_arrow()
+    assert world.group_offsets() == [5, None]
+    segment.write_bytes(whole)
+    assert each.to_arrow().num_rows == 15
+    assert world.group_offsets() == [5, None]
+    each.poll()
+    assert world.group_offsets() == [20, None]
 
 
 def test_what_iteration_has_not_handed_over_is_not_committed(world: World) -> None:
