@@ -276,7 +276,9 @@ class ConsumerCoordinator:
             if at.topic not in topics:
                 topics[at.topic] = self._metadata.live(at.topic)
             topic = topics[at.topic]
-            if topic and topic.topic_id == at.topic_id and at.offset <= topic.log_end[at.partition]:
+            if topic is None or topic.topic_id != at.topic_id or at.partition >= topic.partitions:
+                continue  # made again, or restored from a copy that does not have the partition
+            if at.offset <= topic.log_end[at.partition]:
                 committable.append(at)
         return committable
 

@@ -22,7 +22,7 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
 from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
-from tests.support.consumers import at
+from tests.support.consumers import DEFAULTS, at
 from tests.support.records import append, batch_of
 from tests.support.restores import Copy
 
@@ -185,6 +185,20 @@ def test_a_partition_that_was_added_behind_the_copy_is_gone_without_an_error(sce
         reader.seek(at(), 0)
         assert values(reader) == [*BEFORE, *AFTER["shorter"]]
         assert reader.lag() == {at(0): 0}
+
+
+def test_a_group_commits_beside_a_partition_that_is_not_in_the_copy(scene: Scene, at_once: None) -> None:
+    scene.copy()
+    CommitLog(str(scene.path)).add_partitions("t", 2)
+    with Consumer(str(scene.path), group_id="g", auto_commit_interval_ms=0, **DEFAULTS) as reader:
+        reader.assign([at(0), at(1)])
+        assert values(reader) == scene.all
+        scene.restore("cp -a")
+        scene.put(AFTER["shorter"])
+        assert values(reader) == AFTER["shorter"]
+    assert [(row.partition, row.offset) for row in CommitLog(str(scene.path)).groups.describe("g").partitions] == [
+        (0, 4)
+    ]
 
 
 @pytest.mark.parametrize("way", ["cp -a", "rsync", "topic"])
