@@ -56,7 +56,7 @@ class ConsumerCoordinator:
             self._group = GroupOffsets(groups.open(config.group_id), config.auto_commit_interval_ms)
         self._membership: Membership | None = None
         self._topic_ids: dict[str, str] = {}
-        self._generation = 0
+        self._generation: int | None = None
         self._unsure = self._beats = False
 
     @property
@@ -252,8 +252,9 @@ class ConsumerCoordinator:
         if self._group is None:
             return None
         state = self._group.state()
-        self._subscriptions.follow(state, self._generation, self._config.group_id, self._buffer.forget)
-        self._generation = max(self._generation, state.generation)
+        followed = state.generation if self._generation is None else self._generation
+        self._subscriptions.follow(state, followed, self._config.group_id, self._buffer.forget)
+        self._generation = max(followed, state.generation)
         return state
 
     def auto_commit(self, *, now: bool = False) -> bool:
@@ -264,7 +265,7 @@ class ConsumerCoordinator:
         """
         if self._group is None or not self._config.auto_commit or not (now or self._group.due()):
             return True
-        if self._group.commit_now_and_then(self._committable(), self._generation):
+        if self._group.commit_now_and_then(self._committable(), self._generation or 0):
             return True
         self.group_state()
         return False
@@ -286,8 +287,10 @@ class ConsumerCoordinator:
         """Commit offsets, or all positions; raises as ``Consumer.commit`` does."""
         if self._group is None:
             raise UsageError("there is no group to commit to: make the consumer with group_id=…")
+        if self._generation is None and self._group.member is None:
+            self.group_state()  # nothing was polled: it follows the resets that there were
         try:
-            self._group.commit(self._explicit(offsets), self._generation, metadata)
+            self._group.commit(self._explicit(offsets), self._generation or 0, metadata)
         except GroupResetError:
             self.group_state()
             raise

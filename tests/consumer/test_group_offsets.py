@@ -219,6 +219,19 @@ def test_iteration_goes_on_where_a_reset_that_a_commit_found_moved_it(world: Wor
     assert (next(each).offset, each.position(at(0))) == (3, 4)
 
 
+def test_a_commit_before_the_first_poll_follows_the_resets_there_were(world: World) -> None:
+    groups = world.log().groups
+    groups.commit("g", {"t": {0: 5}})
+    groups.reset("g", "t", to="earliest", dry_run=False)
+    each = consumer(world, group_id="g")
+    each.assign([at(0)])
+    each.commit({at(0): 7})
+    assert world.group_offsets() == [7, 0]
+    groups.reset("g", "t", to="earliest", dry_run=False)
+    with pytest.raises(GroupResetError):
+        each.commit({at(0): 8})
+
+
 def test_a_group_that_was_deleted_is_begun_again_where_the_consumer_is(world: World) -> None:
     each = consumer(world, group_id="g", auto_offset_reset="latest")
     each.assign([at(0), at(1)])
