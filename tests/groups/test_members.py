@@ -495,6 +495,30 @@ def test_members_may_want_different_topics_and_patterns(group: Group) -> None:
     assert group.has() == {"a": "v0", "b": "t0 t1 t2 t3 u0 u1"}
 
 
+def damage_newest_entry(group: Group, name: str) -> None:
+    (path,) = group.world.path.glob(f"topics/{name}/journal/*{group.world.entries(name)[-1]}.json")
+    path.write_bytes(b"{")
+
+
+def test_a_topic_that_cannot_be_read_stays_as_the_group_knows_it(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else one damaged entry would stop the rebalances of all members, and nobody got what a dead one had."""
+    group.world.create(2, name="u")
+    for name in "ab":
+        group.join(name, ["t", "u"])
+        group.run()
+    damage_newest_entry(group, "u")
+    group.run("a")  # b is silent
+    assert group.has()["a"] == "t0 t1 t2 t3 u0 u1"
+    assert caplog.text.count("topic 'u' can't be read") == 1
+    group.join("c", ["t", "u"])
+    group.run("a", "c")
+    group.members["a"].member.leave()
+    group.run("c")
+    assert group.has()["c"] == "t0 t1 t2 t3 u0 u1"
+
+
 # --- static members ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
@@ -11,6 +12,8 @@ from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState
 from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.journal import Slot
+
+log = logging.getLogger("pyspark_commitlog.groups")
 
 _PART_OF_SESSION = 20
 _LONGEST_NAP_SECONDS = 0.5
@@ -49,4 +52,4 @@ def remove_silent(handle: GroupLog) -> None:
 
 def _without(handle: GroupLog, members: Members, silent: dict[str, int]) -> Members:
     stay = (row.profile for member_id, row in members.rows.items() if member_id not in silent)
-    return rebalanced(members, Seen(gone=silent), topic_incarnations(handle, stay))
+    return rebalanced(members, Seen(gone=silent), topic_incarnations(handle, stay, members.topics, log.warning))

@@ -361,7 +361,8 @@ class GroupMember:
     def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicIncarnation]:
         rows = (row.profile for row in members.rows.values())
         try:
-            return topic_incarnations(self._handle, (*rows, *seen.joining.values(), *seen.changed.values()))
+            profiles = (*rows, *seen.joining.values(), *seen.changed.values())
+            return topic_incarnations(self._handle, profiles, members.topics, self._warn)
         except StorageUnreadableError as error:  # a topic that another member wants, and may read: it can rebalance
             raise StorageError(str(error)) from error
 

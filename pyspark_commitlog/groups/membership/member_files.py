@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -183,13 +183,26 @@ class MemberFiles:
         return [member_id for member_id in member_ids if member_id is not None]
 
 
-def topic_incarnations(handle: GroupLog, profiles: Iterable[Profile]) -> dict[str, TopicIncarnation]:
-    """Return the topics that members want and that are there, as they are now."""
-    incarnations = {}
+def topic_incarnations(
+    handle: GroupLog, profiles: Iterable[Profile], known: Mapping[str, TopicIncarnation], warn: Callable[[str], object]
+) -> dict[str, TopicIncarnation]:
+    """Return the topics that members want and that are there, as they are now.
+
+    Args:
+        handle: the group.
+        profiles: of the members.
+        known: the topics as the group has them: one that is damaged stays so, as the members' other topics go on.
+        warn: called where one is damaged.
+    """
+    incarnations: dict[str, TopicIncarnation] = {}
     for name in sorted({name for wanted in {profile.topics for profile in profiles} for name in wanted}):
         try:
             _, state = handle.topic(name).newest()
         except (UnknownTopicError, UsageError):
+            continue
+        except CorruptionError as error:
+            warn(f"group {handle.name!r}: topic {name!r} can't be read, and is taken as it was: {error}")
+            incarnations |= {name: known[name]} if name in known else {}
             continue
         incarnations[name] = TopicIncarnation(state.topic_id, state.partitions)
     return incarnations
