@@ -146,7 +146,12 @@ class ConsumerCoordinator:
             if partitions and self._subscriptions.subscription is not None:
                 self._subscriptions.listener.on_partitions_revoked(partitions)
         finally:
+            self._let_go(membership)
+
+    def _let_go(self, membership: Membership) -> None:
+        try:
             membership.leave()
+        finally:  # whatever fails: a member whose heartbeats went on would keep its partitions from the others
             if self._group is not None and self._group.member is not None:
                 heartbeats.of_process().remove(self._group.member)
                 self._group.member = None

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -138,6 +139,22 @@ def test_a_listener_that_fails_gives_up_its_partitions_all_the_same(world: World
     assert has(a) == []
     run(world, a, b)
     assert sorted(has(a) + has(b)) == [0, 1]
+
+
+def test_a_consumer_whose_member_fails_to_leave_lets_go_of_it(world: World) -> None:
+    """Else the threads of the process would say for ever that it lives."""
+    a = member(world, "a", [])
+    run(world, a, ms=100)
+    former = a._coordinator._membership
+    beats = heartbeats.of_process()
+    with (
+        mock.patch.object(former, "leave", side_effect=ZeroDivisionError),
+        mock.patch.object(beats, "remove") as remove,
+        pytest.raises(ZeroDivisionError),
+    ):
+        a.close()
+    remove.assert_called_once_with(former)
+    assert a.assignment() == set()
 
 
 def test_who_was_silent_loses_all_and_its_commits_are_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:

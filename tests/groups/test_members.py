@@ -690,6 +690,19 @@ def spoil(path: Path, change: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
+def test_a_member_leaves_though_the_newest_entry_of_its_group_is_damaged(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, _ = two(group)
+    newest = max((group.world.path / "groups/g/journal").glob("*.json"))
+    newest.write_bytes(b"{")
+    a.member.leave()
+    assert f"member {a.member.member_id} could not leave: its session will end" in caplog.text
+    group.world.clock.advance(2 * BEAT_MS)
+    a.member.heartbeat()
+    assert not member_file(group, a.member.member_id).exists(), "nothing says that it lives"
+
+
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD)
 def test_a_joiner_whose_file_is_wrong_is_not_let_in_and_the_group_goes_on(
     group: Group, change: dict[str, Any], caplog: pytest.LogCaptureFixture

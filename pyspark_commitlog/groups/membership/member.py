@@ -14,6 +14,7 @@ from dataclasses import replace
 from pyspark_commitlog.errors import (
     CommitFailedError,
     ConflictError,
+    CorruptionError,
     FencedInstanceIdError,
     OutcomeUnknownError,
     StorageDeniedError,
@@ -233,9 +234,11 @@ class GroupMember:
     def leave(self) -> None:
         """Leave the group: others get the partitions at once. A static member only falls silent (KIP-345)."""
         with self._lock:
-            if not self._closed and self._profile.instance_id is None:
-                self._go()
-            self._closed, self._held = True, frozenset()
+            try:
+                if not self._closed and self._profile.instance_id is None:
+                    self._go()
+            finally:
+                self._closed, self._held = True, frozenset()
 
     # --- what it does ---------------------------------------------------------------------------------------
 
@@ -249,7 +252,7 @@ class GroupMember:
             self._files.delete(self._id)
             if row is not None:
                 self._put("leave", Seen(gone={self._id: row.joined}))
-        except (ConflictError, OutcomeUnknownError, StorageError) as error:
+        except (ConflictError, OutcomeUnknownError, StorageError, CorruptionError) as error:
             self._warn(f"group {self._handle.name!r}: member {self._id} could not leave: its session will end: {error}")
 
     def _work(self, *, polled: bool = False) -> None:
