@@ -382,6 +382,7 @@ class Consumer:
                 self._offsets.look()
             state = self._subscriptions.assigned[partition]
             if state.position is None:
+                self._metadata.check_damaged(partition.topic)
                 raise TopicChangedError(
                     f"topic {partition.topic!r} partition {partition.partition} has no position: the topic (id "
                     f"{state.topic_id}) was deleted, or made again with fewer partitions. Subscribe again"

@@ -11,7 +11,7 @@ from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_pla
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.errors import CorruptionError, UnknownTopicError
 from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.state import TopicState
@@ -27,8 +27,8 @@ _LEAST_AGE_MS = 60_000
 class ConsumerMetadata:
     """The topics that a consumer uses.
 
-    ``views`` holds what the poll under way has looked at already; ``seen`` the versions that the last one saw: another
-    one wakes the consumer.
+    ``views`` holds what the poll under way has looked at already, and ``damaged`` what it found of topics whose newest
+    entry can't be read; ``seen`` the versions that the last one saw: another one wakes the consumer.
 
     Args:
         root: the root, as the consumers of the process share it.
@@ -46,6 +46,7 @@ class ConsumerMetadata:
         self._listed: tuple[float, tuple[str, ...]] | None = None
         self._allowed = self._clock.monotonic()
         self.views: dict[str, View] = {}
+        self.damaged: dict[str, CorruptionError] = {}
         self.seen: dict[SharedTopic, str] = {}
 
     def topic(self, name: str) -> SharedTopic:
@@ -68,10 +69,10 @@ class ConsumerMetadata:
         return self.topic(topic).look(certain=certain)
 
     def live(self, topic: str) -> TopicState | None:
-        """Return what a topic is now; None where it is gone."""
+        """Return what a topic is now; None where it is gone, or can't be read."""
         try:
             return self.look(topic).topic
-        except UnknownTopicError:
+        except (UnknownTopicError, CorruptionError):
             return None
 
     def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
@@ -92,7 +93,7 @@ class ConsumerMetadata:
         return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
 
     def counts(self) -> dict[str, int]:
-        """Return the subscribed topics and how many partitions each has.
+        """Return the subscribed topics and how many partitions each has; as before where that can't be read.
 
         Raises:
             UnknownTopicError: a topic that was subscribed to by name was never there.
@@ -104,8 +105,12 @@ class ConsumerMetadata:
             try:
                 self.views[name] = self.look(name, certain=False)
                 counts[name] = self.views[name].topic.partitions
+            except CorruptionError as error:
+                self.damaged[name] = error
+                if before := self._subscriptions.count(name):
+                    counts[name] = before
             except UnknownTopicError:
-                before = sum(key.topic == name for key in self._subscriptions.assigned)
+                before = self._subscriptions.count(name)
                 if before and subscription.pattern is None:  # deleted: it may be made again
                     counts[name] = before
                 elif subscription.pattern is None:
@@ -127,6 +132,16 @@ class ConsumerMetadata:
         least = 0 if self._root.storage.can_append else _LEAST_AGE_MS
         return max(self._config.metadata_max_age_ms, least)
 
+    def check_damaged(self, *topics: str) -> None:
+        """Tell of one of some topics, or of all, that can't be read.
+
+        Raises:
+            CorruptionError: its newest entry is damaged.
+        """
+        for name in topics or self.damaged:
+            if name in self.damaged:
+                raise self.damaged[name]
+
     def check_access(self) -> None:
         """Ask now and then whether the principal may still read what it reads.
 
@@ -146,9 +161,14 @@ class ConsumerMetadata:
         """Have the next look list the topics that a pattern matches."""
         self._listed = None
 
+    def begin_looks(self) -> None:
+        """Forget what the poll before looked at."""
+        self.views.clear()
+        self.damaged.clear()
+
     def forget_looks(self) -> None:
         """Forget what polls looked at."""
-        self.views.clear()
+        self.begin_looks()
         self.seen = {}
 
     def let_go_of_others(self) -> None:

@@ -21,6 +21,7 @@ from pyspark_commitlog.consumer.partition_state import (
 )
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.errors import (
+    CorruptionError,
     LogTruncationError,
     OffsetOutOfRangeError,
     TopicChangedError,
@@ -74,6 +75,8 @@ class OffsetFetcher:
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return what is visible of the assigned topics, with every position brought into it.
 
+        Those whose newest entry can't be read are left out, and are in ``ConsumerMetadata.damaged`` then.
+
         Args:
             known: what was looked at just now.
             certain: see ``SharedTopic.look``.
@@ -89,8 +92,11 @@ class OffsetFetcher:
         for name in sorted(self._subscriptions.names()):
             try:
                 views[name] = (known or {}).get(name) or self._metadata.look(name, certain=certain)
+                self._metadata.damaged.pop(name, None)
             except UnknownTopicError as error:
                 self._gone(name, error)
+            except CorruptionError as error:  # the others go on: the caller may tell of it
+                self._metadata.damaged[name] = error
         moving = [
             (key, state)
             for key, state in self._subscriptions.assigned.items()
@@ -129,7 +135,7 @@ class OffsetFetcher:
             if state.lineage.sequence > view.topic.lineage.sequence:
                 try:
                     views[key.topic] = self._metadata.look(key.topic)
-                except UnknownTopicError:  # deleted meanwhile: the next look finds that
+                except (UnknownTopicError, CorruptionError):  # deleted, or damaged, meanwhile: the next look finds that
                     del views[key.topic]
 
     def _follow_history(self, views: Mapping[str, View]) -> None:

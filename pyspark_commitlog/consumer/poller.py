@@ -141,13 +141,16 @@ class Poller:
             self._guard.check_open()
             self._coordinator.check_subscribed()
             self._buffer.records.clear()
-            self._metadata.views.clear()
+            self._metadata.begin_looks()
             self._metadata.check_access()
             self._coordinator.follow_assignment()
             self._coordinator.auto_commit()
             views = self._offsets.look({} if request.certain else self._metadata.views, certain=request.certain)
             self._metadata.seen = self._metadata.versions(views)
-            return self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
+            taken = self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
+            if not taken.pieces:
+                self._metadata.check_damaged()
+            return taken
 
     def _hand_out(self, taken: Taken, request: PollRequest[_Rows]) -> _Rows:
         """Convert what was taken, then move on: what fails to be converted is there at the next poll."""
@@ -236,7 +239,9 @@ class Poller:
         """Return how many offsets lie between the position and the high watermark of each assigned partition."""
         with self._guard.lock:
             self._guard.check_open()
-            return self._subscriptions.lag(self._offsets.look())
+            views = self._offsets.look()
+            self._metadata.check_damaged()
+            return self._subscriptions.lag(views)
 
     def _go_back(self, begun: Mapping[TopicPartition, tuple[str | None, int]]) -> None:
         with self._guard.lock:

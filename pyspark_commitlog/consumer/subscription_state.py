@@ -52,6 +52,10 @@ class SubscriptionState:
         """Return the names of the topics that partitions are assigned of."""
         return {key.topic for key in self.assigned}
 
+    def count(self, name: str) -> int:
+        """Return how many partitions of a topic are assigned."""
+        return sum(key.topic == name for key in self.assigned)
+
     def add(
         self, partitions: Iterable[TopicPartition], late: Callable[[TopicPartition], bool], topic_ids: Mapping[str, str]
     ) -> None:

@@ -373,6 +373,33 @@ def test_damage_stops_its_partition_only_and_seek_goes_past_it(world: World) -> 
     assert values(drain(each)) == numbered(2 * stuck, 30)
 
 
+@pytest.mark.parametrize("settings", [{}, {"group_id": "g", "auto_commit_interval_ms": 0}])
+def test_a_topic_that_cannot_be_read_stops_no_other(world: World, settings: dict[str, Any]) -> None:
+    for name in "tu":
+        world.create(1, SMALL, name)
+        put(world, numbered(0, 3), name=name)
+    each = consumer(world, "t", "u", **settings)
+    assert len(drain(each)) == 6
+    put(world, numbered(3, 6), name="u")
+    newest = world.path / "topics/u/journal" / f"{world.entries('u')[-1]:020}.json"
+    whole = newest.read_bytes()
+    newest.write_bytes(b"{")
+    put(world, numbered(3, 6))
+    for more in (3, 6), (6, 9):
+        if more[0] > 3:
+            put(world, numbered(*more))
+        assert values(each.poll()) == numbered(*more)
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match=r"topics/u/journal/.*json"):
+                each.poll()
+    with pytest.raises(CorruptionError, match=r"topics/u/journal/.*json"):
+        each.lag()
+    with consumer(world, "t", "u", **{**settings, "group_id": None}) as new:
+        assert values(new.poll()) == numbered(0, 9)
+    newest.write_bytes(whole)
+    assert values(each.poll()) == numbered(3, 6)
+
+
 def test_a_partition_that_is_damaged_at_once_does_not_keep_the_first_place(world: World) -> None:
     """The error is told once, then the others are served: else they would wait for ever behind it."""
     world.create(2, SMALL)
