@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import (
     NonEmptyGroupError,
     OutcomeUnknownError,
 )
+from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.model import TopicPartition
@@ -302,3 +303,12 @@ def test_damage_of_a_topic_or_a_members_file_hides_nothing_else(group: Group) ->
         "groups/g/members/00000000-0000-4000-8000-000000000009.json",
         "topics/u/journal/00000000000000000001.json",
     ]
+
+
+def test_a_members_table_that_no_entry_names_yet_stops_no_maintenance(group: Group) -> None:
+    """Who puts many members writes their table first, and may be killed before the group's first entry."""
+    table = group.world.path / paths.group_side("g") / paths.side_name(1, group.world.storage().new_id(), "members")
+    table.parent.mkdir(parents=True)
+    table.write_bytes(b"{}")
+    group.world.log().groups.maintain("g")
+    assert table.exists(), "its entry may be about to come"

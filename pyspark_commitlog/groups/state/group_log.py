@@ -524,9 +524,9 @@ class GroupLog:
     def _collect_sides(self) -> None:
         """Delete the side files that no entry names any more: those made for entries before the oldest one's."""
         made = {name: paths.parse_side(name) for name in self.storage.names(self._sides)}
-        if not made:
+        sequences = self.journal.sequences() if made else []
+        if not sequences:  # none was put yet: what lies there may be of one that is about to be
             return
-        sequences = self.journal.sequences()
         try:
             oldest = self.journal.read(sequences[0])
         except FileNotFoundError:  # another collector is ahead of us
