@@ -337,7 +337,7 @@ class Groups:
         unnamed: list[str] = []
         for directory in self._storage.names(paths.GROUPS):
             name = paths.parse_group(directory)
-            if name is None or name not in self.list():
+            if name is None or not self.open(name).journal.sequences():  # one that was deleted has entries: they fence
                 unnamed.append(f"{paths.GROUPS}/{directory}")
                 continue
             home = f"{paths.GROUPS}/{directory}"

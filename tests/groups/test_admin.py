@@ -312,3 +312,11 @@ def test_a_members_table_that_no_entry_names_yet_stops_no_maintenance(group: Gro
     table.write_bytes(b"{}")
     group.world.log().groups.maintain("g")
     assert table.exists(), "its entry may be about to come"
+
+
+def test_a_deleted_group_is_no_stray(group: Group) -> None:
+    """The entry of its deletion keeps those who slept from bringing it back."""
+    group.world.log().groups.commit("g", {"t": {0: 1}})
+    group.world.log().groups.delete("g")
+    (group.world.path / "groups/never/journal").mkdir(parents=True)
+    assert group.world.log().groups.unnamed() == ("groups/never",)
