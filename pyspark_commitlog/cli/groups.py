@@ -6,7 +6,7 @@ Exit codes as of the other commands: 1 something is wrong with a group or the ro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +20,13 @@ from pyspark_commitlog.cli.shared import (
     Root,
     beside,
     complain,
+    complain_of,
     complete_group,
     opened,
     parse_instant,
     print_lines,
 )
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
@@ -128,13 +129,16 @@ def reset(
         )
         to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
-        for name in names if filed is None else filed:
+        partitions = _partitions(topic)
+        timestamp = None if to_datetime is None else to_milliseconds(to_datetime)
+
+        def move(name: str) -> None:
             moved = log.groups.reset(
                 name,
-                _partitions(topic),
+                partitions,
                 to if filed is None else filed[name],
                 offset=to_offset,
-                timestamp=None if to_datetime is None else to_milliseconds(to_datetime),
+                timestamp=timestamp,
                 duration=by_duration,
                 shift=shift_by,
                 dry_run=not execute,
@@ -148,12 +152,28 @@ def reset(
                     else moved_lines(name, moved, execute=execute)
                 )
 
+        _each(names if filed is None else filed, move, all_groups=all_groups)
+
 
 def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
     """Return the groups that a command is for: one, or all."""
     if (group is None) != all_groups:
         raise UsageError("give a group or --all-groups")
     return log.groups.list() if group is None else [group]
+
+
+def _each(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool) -> None:
+    """Do a command for one group, or for all: there the error of one stops no other."""
+    code = 0
+    for name in groups:
+        try:
+            act(name)
+        except (CommitLogError, OSError) as error:
+            if isinstance(error, BrokenPipeError) or not all_groups:
+                raise
+            code = max(code, complain_of(error, f"group {name}"))
+    if code:
+        raise typer.Exit(code)
 
 
 def to_milliseconds(text: str) -> int:
@@ -224,11 +244,14 @@ def delete(
 ) -> None:
     """Delete a group, or all, or offsets of some topics. At once: queries that run no longer commit there."""
     with opened(root) as log:
-        for group_name in _named(log, group, all_groups):
-            for name in topic or ():
-                log.groups.delete_offsets(group_name, name)
-            if not topic:
-                log.groups.delete(group_name)
-            done: dict[str, Any] = {"group": group_name, "deleted": topic or "all"}
+
+        def remove(name: str) -> None:
+            if topic:
+                log.groups.delete_offsets(name, topic)
+            else:
+                log.groups.delete(name)
+            done: dict[str, Any] = {"group": name, "deleted": topic or "all"}
             what = f"its offsets of {', '.join(topic)}" if topic else "the group"
-            typer.echo(json.dumps(done) if as_json else f"{group_name}: deleted {what}")
+            typer.echo(json.dumps(done) if as_json else f"{name}: deleted {what}")
+
+        _each(_named(log, group, all_groups), remove, all_groups=all_groups)

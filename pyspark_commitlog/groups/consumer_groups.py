@@ -278,28 +278,35 @@ class Groups:
         remove_silent(handle)
         handle.end()
 
-    def delete_offsets(self, group: str, topic: str) -> None:
-        """Delete a group's offsets of one topic, which may be gone; running queries can't undo it.
+    def delete_offsets(self, group: str, topics: str | Iterable[str]) -> None:
+        """Delete a group's offsets of one topic, or of several at once; running queries can't undo it.
+
+        Args:
+            group: the group.
+            topics: their names; they may be gone.
 
         Raises:
             UnknownGroupError: there is no such group.
-            UnknownTopicError: nothing of this topic is committed.
-            NonEmptyGroupError: a member that lives wants the topic.
+            UnknownTopicError: nothing of one of the topics is committed; nothing was deleted.
+            NonEmptyGroupError: a member that lives wants one of them.
         """
-        self._check([topic])
+        names = sorted({topics} if isinstance(topics, str) else set(topics))
+        self._check(names)
         handle, state = self._existing(group)
         now = self._storage.clock.now_ms()
-        if topic in state.members.topics:
+        if not state.members.topics.keys().isdisjoint(names):
             remove_silent(handle)
 
         def change(state: GroupState, slot: Slot) -> GroupState:
-            if topic in state.members.topics:
+            if not state.members.topics.keys().isdisjoint(names):
                 handle.refuse_members(state.members)
-            if topic not in state.names():
-                raise UnknownTopicError(f"group {group!r} has no offsets of topic {topic!r}")
-            topic_now = _live(handle, topic)
-            live = {} if topic_now is None else {topic_now.topic_id: topic_now.partitions}
-            return without_topic(state, topic, live, now, slot.write_id)
+            for name in names:
+                if name not in state.names():
+                    raise UnknownTopicError(f"group {group!r} has no offsets of topic {name!r}")
+                topic = _live(handle, name)
+                live = {} if topic is None else {topic.topic_id: topic.partitions}
+                state = without_topic(state, name, live, now, slot.write_id)
+            return state
 
         handle.change("delete-offsets", change)
 

@@ -266,6 +266,29 @@ def test_groups_are_deleted(root: str, log: Log) -> None:
     assert log.groups.list() == ()
 
 
+def test_offsets_of_several_topics_are_deleted_together_or_not_at_all(root: str, log: Log) -> None:
+    log.create_topic("u")
+    log.groups.commit("reports", {"u": {0: 0}})
+    given = "groups", "delete", root, "reports", "--topic", "orders", "--topic"
+    assert run(*given, "none", code=1)[1] == "error: group 'reports' has no offsets of topic 'none'\n"
+    assert offsets(log) == [3, None, 0]
+    assert run(*given, "u")[0] == ["reports: deleted its offsets of orders, u"]
+    assert log.groups.list() == ()
+
+
+def test_one_group_s_error_stops_no_other(root: str, log: Log) -> None:
+    log.create_topic("u")
+    log.groups.commit("a", {"u": {0: 0}})
+    log.delete_topic("u")
+    lines, told = run("groups", "reset", root, "--all-groups", "--all-topics", "--to-earliest", "--execute", code=2)
+    assert told.startswith("group a: error: group 'a' has no offsets of a topic that is there")
+    assert lines
+    assert offsets(log) == [0, 0]
+    lines, told = run("groups", "delete", root, "--all-groups", "--topic", "orders", code=1)
+    assert told == "group a: error: group 'a' has no offsets of topic 'orders'\n"
+    assert lines == ["reports: deleted its offsets of orders"]
+
+
 def test_verify_names_a_damaged_entry_of_a_group(root: str, log: Log) -> None:
     path = Path(root) / "groups/reports/journal" / f"{1:020d}.json"
     path.write_bytes(path.read_bytes().replace(b'"offsets":[3]', b'"offsets":[4]'))
