@@ -112,7 +112,7 @@ class Poller:
             except BaseException:
                 self._undo(taken)
                 raise
-            await self._wait(min(left, self._longest_wait))
+            await self._root.await_news(self._metadata.seen, min(left, self._longest_wait))
 
     @property
     def _longest_wait(self) -> float:
@@ -121,20 +121,6 @@ class Poller:
             return _JOIN_SECONDS
         busy = self._coordinator.has_group or (subscription is not None and subscription.pattern is not None)
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
-
-    async def _wait(self, seconds: float) -> None:
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(news.set)
-
-        forget = self._root.watch(self._metadata.seen, wake)
-        try:
-            await asyncio.wait_for(news.wait(), seconds)
-        except TimeoutError:
-            pass
-        finally:
-            forget()
 
     def _take(self, request: PollRequest[_Rows]) -> Taken:
         with self._guard.lock:

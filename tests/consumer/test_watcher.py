@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, Consumer
 from pyspark_commitlog.consumer.shared import watcher as module
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
@@ -273,3 +274,32 @@ def test_one_topic_s_trouble_of_whatever_kind_does_not_end_the_thread_of_all(
         put(root)
         assert woken.wait(LIMIT)
     assert [thread.name for thread in threading.enumerate()].count("commitlog-watcher") >= 1
+
+
+@pytest.mark.parametrize("way", ["poll", "apoll"])
+def test_a_root_that_hangs_keeps_no_consumer_of_another_waiting(
+    root: Path, watcher: Watcher, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """One thread looks for all roots of the process: while it does not come back, who waits looks itself."""
+    hangs, free, real = threading.Event(), threading.Event(), watcher.add
+    ill = opened(root.parent / "other")
+    monkeypatch.setattr(ill, "look", lambda **how: (hangs.set(), free.wait(LIMIT)))
+    monkeypatch.setattr(module, "_process", module._Process(watcher=watcher))
+    monkeypatch.setattr(module, "HELD_UP_SECONDS", 0.05)
+
+    def add(waiter: Waiter) -> None:
+        real(waiter)
+        if not put_once:
+            put_once.append(put(root))
+
+    put_once: list[None] = []
+    try:
+        with waiting(watcher, ill), Consumer(str(root), "t", auto_offset_reset="earliest") as consumer:
+            assert hangs.wait(LIMIT)
+            monkeypatch.setattr(watcher, "add", add)
+            began = time.monotonic()
+            found = consumer.poll(10) if way == "poll" else asyncio.run(consumer.apoll(10))
+            assert [record.value for record in found] == [b"x"]
+            assert time.monotonic() - began < 5
+    finally:
+        free.set()

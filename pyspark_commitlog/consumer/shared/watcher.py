@@ -3,11 +3,13 @@
 On local disks the system reports the next entry (``storage.events``). Where a user has no more of such watches the
 thread looks for its name, often after a commit and less often the longer nothing comes. Elsewhere each look is a
 request, and they are paced (``storage.pace``).
+While a look of it does not come back, as one at a root that hangs, consumers of others look themselves.
 docs/explanation/design/waking.md has what either costs.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from pyspark_commitlog.consumer.shared.shared_topic import RECHECK_SECONDS, Shar
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork, monotonic
 
 #: Pauses between two looks, in seconds: the first after news, and the longest.
 FIRST_PAUSE = 0.001
@@ -26,6 +28,8 @@ LONGEST_PAUSE = 0.02
 _GROWTH = 1.2
 #: The thread ends when nobody has waited for so long.
 _LINGER_SECONDS = 1.0
+#: A look that takes longer holds the thread up; consumers that wait ask so often whether one does.
+HELD_UP_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +55,18 @@ class Watcher:
         self._thread = WhileNeeded("commitlog-watcher", self._watch)
         self._lock = self._thread.lock
         self._stopped = Event()
+        self._under_way: tuple[str, float] | None = None
+
+    def is_held_up(self, topics: Iterable[SharedTopic]) -> bool:
+        """Return whether a look at another root than that of some topics does not come back: nobody is woken meanwhile.
+
+        Where it is their own there is nothing that they could look at.
+        """
+        under_way = self._under_way
+        if under_way is None:
+            return False
+        url, since = under_way
+        return monotonic() - since > HELD_UP_SECONDS and all(topic.storage.url != url for topic in topics)
 
     def add(self, waiter: Waiter) -> None:
         """Wake ``waiter`` when one of its topics is another than it has seen."""
@@ -105,6 +121,7 @@ class Watcher:
             news = self._look(topics)
             pause = next_pause(pause, news=news)
             del topics  # they go with the last consumer that reads them
+            self._under_way = None
             waited, changed = self._wait(events, min(pause if blind else RECHECK_SECONDS, self._until_due()))
             unseen = waited if everything else unseen + waited
             with self._lock:
@@ -139,7 +156,10 @@ class Watcher:
             return waiting, any(not topic.is_paced for topic in waiting)
         notified = [topic for topic, number in followed.items() if number in changed]
         new = [topic for topic in waiting if everything or not events.follows(followed.get(topic))]
-        numbers = {topic: topic.follow(events) for topic in new}
+        numbers = {}
+        for topic in new:
+            self._under_way = topic.storage.url, monotonic()
+            numbers[topic] = topic.follow(events)
         with self._lock:
             for topic in notified:
                 if not events.follows(followed[topic]):
@@ -158,7 +178,7 @@ class Watcher:
         """Look at topics; return whether there was news for somebody."""
         woken: list[Waiter] = []
         for topic in topics:
-            failed = False
+            failed, self._under_way = False, (topic.storage.url, monotonic())
             try:
                 topic.look(certain=False)
             except UnknownTopicError:  # not there yet, or deleted: that has a version of its own
@@ -226,15 +246,34 @@ class SharedRoot:
             return topic
 
     def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Wait for a change of one of the topics, at most so long."""
+        """Wait for a change of one of the topics, at most so long; shorter where nobody would wake it."""
         event = Event()
         waiter = Waiter(event.set, seen)
         watcher = _process.watcher
         watcher.add(waiter)
         try:
-            event.wait(seconds)
+            while not event.wait(min(seconds, HELD_UP_SECONDS)) and seconds > HELD_UP_SECONDS:
+                seconds -= HELD_UP_SECONDS
+                if watcher.is_held_up(seen):
+                    return
         finally:
             watcher.remove(waiter)
+
+    async def await_news(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
+        """Do as ``wait`` without blocking the event loop."""
+        loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.watcher
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        forget = self.watch(seen, wake)
+        try:
+            while not await _comes(news, min(seconds, HELD_UP_SECONDS)) and seconds > HELD_UP_SECONDS:
+                seconds -= HELD_UP_SECONDS
+                if watcher.is_held_up(seen):
+                    return
+        finally:
+            forget()
 
     def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
         """Have ``wake`` called, from another thread, at a change of one of the topics; return what ends that."""
@@ -242,3 +281,10 @@ class SharedRoot:
         watcher = _process.watcher
         watcher.add(waiter)
         return lambda: watcher.remove(waiter)
+
+
+async def _comes(event: asyncio.Event, seconds: float) -> bool:
+    """Return whether an event comes within a time."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
