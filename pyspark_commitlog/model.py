@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
+
+from pyspark_commitlog.errors import UsageError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return a whole number of any kind, such as NumPy's, as Python's.
+
+    Raises:
+        UsageError: it is none; names it.
+    """
+    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+        return index(value)
+    raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number")
 
 
 class TopicPartition(NamedTuple):

@@ -36,7 +36,7 @@ from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.model import Record, TopicPartition
+from pyspark_commitlog.model import Record, TopicPartition, whole_number
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR
 
@@ -335,6 +335,7 @@ class Consumer:
         Raises:
             UsageError: the partition is not assigned, or the offset is below 0.
         """
+        offset = whole_number("offset", offset)
         check_number("offset", offset, least=0)
         with self._guard.lock:
             self._check_assigned([partition])

@@ -20,7 +20,7 @@ from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.model import TopicPartition, whole_number
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -303,6 +303,7 @@ class ConsumerCoordinator:
     def _explicit(self, offsets: Mapping[TopicPartition, int] | None) -> Sequence[Position]:
         if offsets is None:
             return self._subscriptions.positions()
+        offsets = {key: whole_number("offset", offset) for key, offset in offsets.items()}
         assigned = self._subscriptions.assigned
         read = {key: assigned[key] for key in check_places(offsets) if key in assigned}
         ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}

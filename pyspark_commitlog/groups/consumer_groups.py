@@ -29,7 +29,7 @@ from pyspark_commitlog.groups.descriptions import (
 )
 from pyspark_commitlog.groups.membership.evict import remove_silent
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
-from pyspark_commitlog.groups.reset_target import Offsets, Target, Way, new_offset, target_of
+from pyspark_commitlog.groups.reset_target import Offsets, Target, Way, new_offset, target_of, whole_offsets
 from pyspark_commitlog.groups.state.group_log import Changed, GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.journal import Slot
@@ -183,6 +183,7 @@ class Groups:
             OutcomeUnknownError: commit again: what landed changes nothing the second time.
         """
         self._check(offsets)
+        offsets = whole_offsets(offsets)
         handle = self.open(group)
         ids = {name: handle.topic_state(name).topic_id for name in offsets}
         follows = handle.newest().generation if generation is None else generation

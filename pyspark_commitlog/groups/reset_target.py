@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.model import TopicPartition, whole_number
 
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -59,18 +59,30 @@ def target_of(
     if len(chosen) != 1:
         raise UsageError(f"give exactly one of {', '.join(given)}; given: {', '.join(chosen) or 'none'}")
     if isinstance(to, Mapping):
-        return Target(Way.EACH, each=to)
+        return Target(Way.EACH, each=whole_offsets(to))
     if to is not None:
         if to not in ("earliest", "latest", "current"):
             raise UsageError(f"to={to!r}: use earliest, latest, current, or topic -> partition -> offset")
         return Target(Way(to))
     if offset is not None:
-        return Target(Way.OFFSET, offset)
+        return Target(Way.OFFSET, whole_number("offset", offset))
     if shift is not None:
-        return Target(Way.SHIFT, shift)
+        return Target(Way.SHIFT, whole_number("shift", shift))
     if duration is not None:
         return Target(Way.TIMESTAMP, now_ms - duration_ms(duration))
     return Target(Way.TIMESTAMP, _ms(timestamp))
+
+
+def whole_offsets(offsets: Offsets) -> dict[str, dict[int, int]]:
+    """Return topic -> partition -> offset with Python's numbers.
+
+    Raises:
+        UsageError: one is no whole number.
+    """
+    return {
+        name: {whole_number("partition", p): whole_number("offset", offset) for p, offset in by_partition.items()}
+        for name, by_partition in offsets.items()
+    }
 
 
 def _ms(timestamp: int | datetime | None) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
@@ -14,6 +17,7 @@ from pyspark_commitlog.errors import (
     OffsetOutOfRangeError,
     StorageError,
     TopicChangedError,
+    UsageError,
 )
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.consumers import SMALL, at, consumer, damage_frame, drain, numbered, put, values
@@ -246,6 +250,41 @@ def test_a_group_that_was_deleted_is_begun_again_where_the_consumer_is(world: Wo
         world.clock.advance(INTERVAL_MS)
         assert each.poll() == []
     assert world.group_offsets() == [22, 20]
+
+
+def test_offsets_of_numpy_count_as_whole_numbers(world: World) -> None:
+    each, groups = consumer(world, group_id="g", enable_auto_commit=False), world.log().groups
+    each.assign([at(0)])
+    each.seek(at(0), np.int64(3))
+    assert each.position(at(0)) == 3
+    each.commit({at(0): np.int64(5)})
+    assert world.group_offsets() == [5, None]
+    groups.commit("g", {"t": {np.int64(1): np.int64(6)}})
+    assert world.group_offsets() == [5, 6]
+    groups.reset("g", "t", offset=np.int64(2), dry_run=False)
+    assert world.group_offsets() == [2, 2]
+    groups.reset("g", to={"t": {np.int64(0): np.int64(4)}}, dry_run=False)
+    assert world.group_offsets() == [4, 2]
+    groups.reset("g", "t", shift=np.int64(-1), dry_run=False)
+    assert world.group_offsets() == [3, 1]
+
+
+@pytest.mark.parametrize("bad", ["6", 7.0, True, None], ids=repr)
+def test_an_offset_that_is_no_whole_number_is_refused(world: World, bad: Any) -> None:
+    each, groups = consumer(world, group_id="g", enable_auto_commit=False), world.log().groups
+    each.assign([at(0)])
+    calls: list[Callable[[], object]] = [
+        lambda: each.seek(at(0), bad),
+        lambda: each.commit({at(0): bad}),
+        lambda: groups.commit("g", {"t": {0: bad}}),
+        lambda: groups.reset("g", to={"t": {0: bad}}, dry_run=False),
+    ]
+    if bad is not None:
+        calls += [lambda: groups.reset("g", "t", offset=bad), lambda: groups.reset("g", "t", shift=bad)]
+    for call in calls:
+        with pytest.raises(UsageError, match=re.escape(f"={bad!r} is not allowed: it takes a whole number")):
+            call()
+    assert world.group_offsets() == []
 
 
 class Told(ConsumerRebalanceListener):
