@@ -52,12 +52,14 @@ def test_the_last_id_again_changes_nothing(world: World, caplog: pytest.LogCaptu
 
 
 def test_the_last_id_with_other_rows_warns_with_both_counts(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """R6: the query is not deterministic, or two writes share a txnVersion: skipped, and said loudly."""
+    """R6: the query is not deterministic, two writes share a txnVersion, or a checkpoint was set back by one batch."""
     topic = world.create()
     append(topic, batch_of([b"a", b"b"]), writer=Transaction("w", 1))
     with caplog.at_level(logging.WARNING):
         assert append(topic, batch_of([b"a", b"b", b"c"]), writer=Transaction("w", 1)).skipped
     assert re.search(r"with 2 records \(checksum \w{16}\) and now has 3 \(checksum \w{16}\)", caplog.text)
+    assert "the checkpoint was set back to before that batch" in caplog.text
+    assert "commitlog checkpoint set" in caplog.text
     assert world.values() == [b"a", b"b"]
 
 

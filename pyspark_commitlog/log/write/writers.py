@@ -161,7 +161,10 @@ def judge(
         if (rows, checksum) != (row.rows, row.checksum):
             logger.warning(
                 "topic %r: %s %d was committed before with %d records (checksum %s) and now has %d (checksum %s); it "
-                "is not written again. Either the query is not deterministic, or two writes share one txnVersion",
+                "is not written again. Either the query is not deterministic, or two writes share one txnVersion, or "
+                "the checkpoint was set back to before that batch, by a restore or a power loss: then the topic lacks "
+                "what the batch has now and had not before. Stop the query, look which of its records are there, and "
+                "write the others under another txnAppId, or have the query go on at them (commitlog checkpoint set)",
                 topic, writer.writer_id, writer.version, row.rows, _hex(row.checksum), rows, _hex(checksum),
             )  # fmt: skip
         return Decision.SKIP
