@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.small_chunks import SmallChunks
@@ -39,6 +39,7 @@ def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | Non
 
     Raises:
         StorageError: nothing was published.
+        UnsupportedError: the topic was settled where files are appended to.
         OutcomeUnknownError: it may have been published; doing it again is safe.
     """
     done, marked = _run(topic, topic_id, budget_seconds)
@@ -61,6 +62,7 @@ def _run(
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
+    _refuse_appended(topic, before)
     limits = SliceLimits.of(topic.config(state))
     writer = ObjectWriter(topic.storage, topic.paths(topic_id), base.sequence, limits)
     run = _ObjectRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds), writer)
@@ -76,6 +78,20 @@ def _run(
     complete = now.others_from > stored.sequence
     done = Settled(published.sequence if published else None, run.moved if published else 0, complete, 0, failures)
     return done, before.marked
+
+
+def _refuse_appended(topic: TopicLog, before: SettleState) -> None:
+    """Refuse to settle on top of a segment that grows: no manifest names it, so nobody would find it any more.
+
+    Such a segment is made only where files are appended to: by those that see the directory as a local disk.
+    """
+    for partition, row in enumerate(before.partitions):
+        if row.active.length:
+            raise UnsupportedError(
+                f"topic {topic.name!r} in {topic.storage.url}: partition {partition} was settled where this directory "
+                "is a local disk; on this mount nothing can be appended, so nothing is settled, and all of it can be "
+                "read. Settle it on that disk, or copy the topic to a root of its own: `commitlog copy`"
+            )
 
 
 def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:
