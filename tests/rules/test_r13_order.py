@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from pyspark_commitlog.format.paths import parse_entry, side_name
+from pyspark_commitlog.format.paths import entry_name, parse_entry, side_name
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle
@@ -17,6 +17,7 @@ from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import at_call, on_path
 from tests.support.records import append, batch_of
+from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, failing, many
 
 
@@ -262,6 +263,30 @@ def test_tables_go_with_the_entry_that_named_them_last(world: World, monkeypatch
     assert collected.files > 8
     assert collect(world.handle(), topic_id, thorough=True).files == 1
     assert lost not in world.files("/side/")
+
+
+def test_a_collector_that_is_killed_leaves_no_entry_without_its_tables(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R13: `verify` would call that damage."""
+    from pyspark_commitlog.log import tables as side_tables
+
+    monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
+    topic = world.create(3)
+    topic_id = topic.newest()[1].topic_id
+    for _ in range(6):
+        append(topic, batch_of(many(3), partition=range(3)))
+    settle(topic, topic_id)
+    world.clock.advance(DELAY_MS)
+
+    def killed(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("delete", "before") and path == f"topics/t/journal/{entry_name(3)}":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(world.handle(killed), topic_id)
+    assert world.entries() == [3, 4, 5, 6, 7]
+    verify(world.handle())
 
 
 def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone(

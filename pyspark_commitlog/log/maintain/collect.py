@@ -194,7 +194,7 @@ def kept_from(topic: TopicLog, state: TopicState) -> int:
 def _collect_entries(
     topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int
 ) -> tuple[int, int, int]:
-    """Delete, for each entry in ascending order, its chunks and tables, then itself (rule R13).
+    """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
 
     A file that was put at a number collected before (the anchor rule) goes without these: its writer may have
     committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
@@ -221,14 +221,16 @@ def _collect_entries(
         stored = known.get(sequence)
         if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, seen):
             continue
+        tables = list[str]()
         if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
             for chunk in _readable_chunks(topic, state, stored):
                 topic.storage.delete(paths.chunk(chunk.name))
                 chunks += 1
-            for file in _own_tables(topic, stored, known.get(sequence + 1)):
-                topic.storage.delete(f"{paths.side}/{file}")
-                files += 1
+            tables = _own_tables(topic, stored, known.get(sequence + 1))
         topic.journal.delete(sequence)
+        for file in tables:  # last: an entry that stayed, as of a collector that was killed, would lack them
+            topic.storage.delete(f"{paths.side}/{file}")
+            files += 1
     return chunks, len(gone), files
 
 
