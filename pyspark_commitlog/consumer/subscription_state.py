@@ -29,7 +29,7 @@ class SubscriptionState:
         self.subscription: Subscription | None = None
         self.listener = ConsumerRebalanceListener()
         self.begun: dict[str, int] | None = None
-        self.reading: Mapping[TopicPartition, tuple[str | None, int]] = {}
+        self.reading: dict[TopicPartition, tuple[str | None, int]] = {}
         self._former: Mapping[TopicPartition, PartitionState] = {}
 
     def begin(

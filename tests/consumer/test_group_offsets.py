@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pyspark_commitlog import ConsumerRebalanceListener, TopicPartition
+from pyspark_commitlog.consumer.poller import Poller
 from pyspark_commitlog.errors import (
     CorruptionError,
     GroupResetError,
@@ -127,6 +128,30 @@ def test_what_to_arrow_has_read_is_committed_once_it_is_returned(world: World) -
     assert world.group_offsets() == [5, None]
     each.poll()
     assert world.group_offsets() == [20, None]
+
+
+def test_a_reset_within_to_arrow_stands_though_it_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had read before the reset is no place to go back to."""
+    put(world, numbered(20, 120))
+    each = consumer(world, group_id="g", fetch_max_bytes=1000)
+    each.assign([at(0)])
+    assert len(each.poll(max_records=10)) == 10
+    each.commit()
+    poll, polls = Poller.poll, list[int]()
+
+    def polled(*args: Any) -> Any:
+        polls.append(1)
+        if len(polls) > 1:
+            world.log().groups.reset("g", to={"t": {0: 3}}, dry_run=False)
+            with pytest.raises(GroupResetError):
+                each.commit()
+            raise CorruptionError("damaged")
+        return poll(*args)
+
+    monkeypatch.setattr(Poller, "poll", polled)
+    with pytest.raises(CorruptionError):
+        each.to_arrow()
+    assert (len(polls), each.position(at(0))) == (2, 3)
 
 
 def test_what_iteration_has_not_handed_over_is_not_committed(world: World) -> None:
