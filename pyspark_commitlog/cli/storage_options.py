@@ -56,7 +56,7 @@ def parse_storage_options(
                 raise UsageError(
                     f"--storage-option {name}: the environment has no {value.removeprefix(_FROM_ENVIRONMENT)}"
                 )
-            value = found
+            value = found.rstrip("\r\n")
         elif value.startswith(_FROM_FILE):
             value = content(value.removeprefix(_FROM_FILE)).rstrip("\r\n")
         elif _SECRET.search(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
+from pyspark_commitlog.storage.object_errors import without_values
 
 #: HDFS by its HTTP interface, whose atomic rename the door knows how to use (``storage.webhdfs``).
 WEBHDFS = "webhdfs"
@@ -29,14 +31,15 @@ _REFUSED |= {"arrow_hdfs": _REFUSED["hdfs"], "ssh": _REFUSED["sftp"], "https": _
 
 #: Where fsspec's own ways are that a filesystem has without more.
 _DEFAULTS = ("fsspec.spec", "fsspec.asyn")
+_LOGIN = re.compile(r"://\S*@")
 #: Spark's options and the command line have no more than text.
 _WORDS = {"true": True, "false": False}
 
 
 def refuse(root: str, why: str) -> UnsupportedError:
     """Return the error of a root whose filesystem can't hold a log."""
-    protocol = root.partition(":")[0]
-    return UnsupportedError(f"{protocol}:// is not supported by this version (root {root!r}): {INSTEAD}. {why}")
+    protocol, shown = root.partition(":")[0], _LOGIN.sub("://", root)
+    return UnsupportedError(f"{protocol}:// is not supported by this version (root {shown!r}): {INSTEAD}. {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class Filesystem:
             made = kind(**{**kind._get_kwargs_from_urls(self.url), **given, "skip_instance_cache": True})
         except (TypeError, ValueError) as error:
             names = ", ".join(sorted(self.options)) or "(none)"
-            line = str(error).partition("\n")[0][:200]
+            line = without_values(str(error).partition("\n")[0], self.options)[:200]
             raise UsageError(f"cannot open {self.url!r} with the storage options {names}: {line}") from None
         except ImportError as error:  # what the class itself needs
             raise refuse(self.url, f"fsspec says: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark_commitlog.errors import (
@@ -19,6 +19,8 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
+#: A piece of a text that may be one of a secret.
+_PIECE = re.compile(r"[\w+/=.-]{3,}")
 
 #: The addresses of the services that give a machine, or a container, the credentials of its role.
 _METADATA = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
@@ -78,6 +80,25 @@ def first_line(error: BaseException) -> str:
     line = _LOGIN.sub(r"\1", _QUERY.sub(r"\1", line))[:_WORDS]
     code = code_of(error)
     return f"{line} ({code})" if code else line
+
+
+def without_values(text: str, options: Mapping[str, object]) -> str:
+    """Return a library's words with nothing of the options' values in them (pure)."""
+    values = list(_texts(options))
+
+    def hidden(word: re.Match[str]) -> str:
+        return "…" if any(word[0] in value for value in values) else word[0]
+
+    return _PIECE.sub(hidden, text)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts in the values of options."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif value is not None:
+        yield str(value)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
+from pyspark_commitlog.storage.object_errors import without_values
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -64,6 +66,7 @@ _ENDPOINT_VARIABLES = (
     "AZURE_STORAGE_ENDPOINT",
     "AZURE_ENDPOINT",
 )
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 #: Options of fsspec's own caches and threads: nothing here has any.
 _IGNORED = frozenset(
@@ -113,10 +116,14 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
         inner = _from_json(nested, flat.pop(nested, None))
         if isinstance(inner, Mapping):
             flat |= inner
-    seconds = {
-        name: flat.pop(name, default) for name, default in (("connect_timeout", _CONNECT_SECONDS), ("timeout", None))
+    for name, value in flat.items():
+        _check_text(name, value)
+    given = {name: flat.pop(name, None) for name in ("connect_timeout", "timeout", "read_timeout")}
+    longest = "read_timeout" if given["timeout"] is None else "timeout"
+    http: dict[str, Any] = {
+        "connect_timeout": _seconds("connect_timeout", given["connect_timeout"], _CONNECT_SECONDS),
+        "timeout": _seconds(longest, given[longest], _REQUEST_SECONDS),
     }
-    seconds["timeout"] = seconds["timeout"] or flat.pop("read_timeout", None) or _REQUEST_SECONDS
     style = _from_json("s3", flat.pop("s3", None))
     if isinstance(style, Mapping) and style.get("addressing_style") == "virtual":
         flat["virtual_hosted_style_request"] = True
@@ -125,8 +132,30 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
         _name_gcs_token(store)
     if kind == "azure":
         store |= _connection(store.pop("connection_string", None))
-    http: dict[str, Any] = {name: timedelta(seconds=float(str(value))) for name, value in seconds.items()}
     return store, http | {"allow_http": True}
+
+
+def _check_text(name: str, value: object) -> None:
+    """Refuse text that can stand in no header and no URL: the library's client panics. A key as JSON may have lines.
+
+    Raises:
+        UsageError: names the option.
+    """
+    if isinstance(value, str) and not value.startswith("{") and _CONTROL.search(value):
+        raise UsageError(f"storage option {name}: a control character, a newline perhaps, is in it")
+
+
+def _seconds(name: str, value: object, otherwise: float) -> timedelta:
+    """Return a time that was given in seconds; ``otherwise`` where none was.
+
+    Raises:
+        UsageError: names the option.
+    """
+    with suppress(ValueError, OverflowError):
+        found = timedelta(seconds=otherwise if value is None else float(str(value)))
+        if found > timedelta():
+            return found
+    raise UsageError(f"storage option {name}: give seconds, more than 0")
 
 
 def _from_json(name: str, value: object) -> object:
@@ -150,6 +179,8 @@ def _name_gcs_token(store: dict[str, Any]) -> None:
         # the library's puts sign all the same, but for a key that says that there is nothing to sign with
         none = {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
         store |= {"skip_signature": True, "service_account_key": json.dumps(none)}
+    elif isinstance(token, str) and token.startswith("{"):
+        store["service_account_key"] = token
     elif isinstance(token, str) and token not in ("google_default", "cloud"):
         store["application_credentials"] = token
     elif isinstance(token, Mapping):
@@ -221,7 +252,9 @@ class Opener:
             )
         except (exceptions.BaseError, TypeError, ValueError) as error:
             names = ", ".join(sorted(self.options))
-            raise UsageError(f"cannot open {self.url!r} with the storage options {names}: {_why(error)}") from None
+            raise UsageError(
+                f"cannot open {self.url!r} with the storage options {names}: {_why(error, self.options)}"
+            ) from None
         return client
 
 
@@ -236,9 +269,9 @@ def _library_version(url: str, kind: str) -> str:
     return obstore.__version__
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, options: Mapping[str, object]) -> str:
     """Return the first line of what is wrong; of an unknown option its name, never a value."""
-    line = str(error).partition("\n")[0]
+    line = without_values(str(error).partition("\n")[0], options)
     return line if len(line) <= 200 else f"{line[:200]}…"
 
 

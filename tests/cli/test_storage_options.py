@@ -17,7 +17,7 @@ from tests.support.records import append, batch_of
 
 
 def parsed(*pairs: str) -> dict[str, object]:
-    return parse_storage_options(pairs, {"SECRET": "of-env"}.get, {"f": "of-file\n"}.__getitem__)
+    return parse_storage_options(pairs, {"SECRET": "of-env\n"}.get, {"f": "of-file\n"}.__getitem__)
 
 
 def test_a_value_is_given_or_comes_from_the_environment_or_a_file() -> None:

@@ -117,11 +117,22 @@ def test_a_url_holds_no_password_and_options_are_shown_nowhere(tmp_path: Path) -
     with pytest.raises(UsageError, match="webhdfs:// URLs hold no passwords") as raised:
         open_storage("webhdfs://user:s3cret@host:9870/x")
     assert "s3cret" not in str(raised.value)
+    with pytest.raises(UnsupportedError, match=r"root 'simplecache::ftp://host/x'") as refused:
+        open_storage("simplecache::ftp://user:s3cret@host/x")
+    assert "s3cret" not in str(refused.value)
     storage = open_storage(f"shelf://{tmp_path}", {"color": "s3cret", "nosuch": "s3cret"})
     assert "s3cret" not in repr(storage) + repr(vars(storage)) + storage.client
     made = Filesystem("webhdfs://host:1/x", {"port": "s3cret", "token": "s3cret", "user": "u"})
     with pytest.raises(UsageError, match="with the storage options port, token, user") as raised:
         made()
+    assert "s3cret" not in str(raised.value)
+
+
+def test_what_a_filesystem_says_of_a_value_shows_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shelf, "__init__", lambda self, color, **kwargs: int(color))
+    with pytest.raises(UsageError, match="color: invalid literal for int") as raised:
+        Filesystem(f"shelf://{tmp_path}", {"color": "s3cret"})()
+    assert "s3cret" not in str(raised.value)
 
 
 def test_options_go_to_the_filesystem_and_words_are_switches(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -377,6 +378,49 @@ def test_an_option_that_nobody_knows_is_named_without_its_value() -> None:
         storage.names("")
     assert "s3cr3t" not in str(raised.value)
     assert "0ther" not in str(raised.value)
+
+
+KEY_OF_GOOGLE = json.dumps({"type": "service_account", "private_key": "-----BEGIN\ns3cr3t-OF-KEY\n"}, indent=1)
+
+
+def test_a_key_of_google_is_taken_as_text_too() -> None:
+    """As `--storage-option token=@key.json` and Spark's options give it."""
+    store, _ = client_options("gcs", {"token": KEY_OF_GOOGLE})
+    assert store == {"service_account_key": KEY_OF_GOOGLE}
+    assert client_options("gcs", {"token": "/run/key.json"})[0] == {"application_credentials": "/run/key.json"}
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "told"),
+    [
+        ("gs://b/x", {"service_account_key": KEY_OF_GOOGLE}, "missing field"),
+        ("gs://b/x", {"application_credentials": KEY_OF_GOOGLE.replace("\n", "")}, "Unable to open"),
+        ("gs://b/x", {"service_account_key": '{"type": 1, "s3cr3t": 2}'}, "Unable to decode"),
+        ("s3://b/x", {"anon": "s3cr3t"}, "failed to parse"),
+        ("s3://b/x", {"client_kwargs": {"anon": "s3cr3t"}}, "failed to parse"),
+    ],
+)
+def test_what_the_library_says_of_a_value_shows_nothing_of_it(url: str, options: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError, match=told) as raised:
+        open_storage(url, options).names("")
+    assert "s3cr3t" not in str(raised.value)
+    assert "BEGIN" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["s3cr3t\n", "s3\x00cr3t", "s3\x7fcr3t"])
+@pytest.mark.parametrize("name", ["secret", "token", "endpoint_url"])
+def test_an_option_with_a_control_character_is_refused_by_its_name(name: str, value: str) -> None:
+    """The library would panic at the first request."""
+    with pytest.raises(UsageError, match=f"storage option {name}: a control character") as raised:
+        open_storage("s3://b/x", {"key": "K", name: value}).names("")
+    assert "cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["60s", "nan", "-1", "0", "1e300"])
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "read_timeout"])
+def test_a_time_that_is_no_number_of_seconds_is_refused(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"storage option {name}: give seconds, more than 0"):
+        open_storage("s3://b/x", {name: value}).names("")
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
