@@ -15,8 +15,8 @@ from pyspark_commitlog.errors import (
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
-#: What stands after a URL's path (signatures, tokens), and in front of its host.
-_QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
+#: What stands after a URL's path (signatures, tokens), with its host or without, and in front of its host.
+_QUERY = re.compile(r"\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
 #: A piece of a text that may be one of a secret.
@@ -77,7 +77,7 @@ def is_beyond_the_end(error: BaseException) -> bool:
 def first_line(error: BaseException) -> str:
     """Return what an error says, without what a URL has after its path, and without the store's page."""
     line = str(error).partition("\n")[0].partition("<?xml")[0].rstrip(": ")
-    line = _LOGIN.sub(r"\1", _QUERY.sub(r"\1", line))[:_WORDS]
+    line = _LOGIN.sub(r"\1", _QUERY.sub("", line))[:_WORDS]
     code = code_of(error)
     return f"{line} ({code})" if code else line
 

@@ -468,6 +468,19 @@ def test_an_error_has_no_signature_and_no_page_in_it() -> None:
     )
 
 
+@pytest.mark.parametrize("url", ["/webhdfs/v1/x", "http://u:p@h:9870/webhdfs/v1/x", "'h:9870/webhdfs/v1/x"])
+def test_an_error_has_no_token_in_it_however_a_url_is_told(url: str) -> None:
+    """A library of HTTP tells the path alone where a server can't be reached."""
+    error = OSError(
+        f"HTTPConnectionPool(host='h', port=9870): Max retries exceeded with url: {url}?op=GETFILESTATUS&delegation=s3cr3t "
+        "(Caused by NewConnectionError: refused)"
+    )
+    assert first_line(error) == (
+        f"HTTPConnectionPool(host='h', port=9870): Max retries exceeded with url: {url.replace('u:p@', '')} "
+        "(Caused by NewConnectionError: refused)"
+    )
+
+
 def test_what_the_store_refuses_is_told_by_what_was_tried(
     storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
