@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import SyncFailedError, UsageError
+from pyspark_commitlog.errors import SyncFailedError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
@@ -148,11 +148,17 @@ class LocalStorage(Storage):
         try:
             os.link(temporary, target)
         except OSError as error:
+            if _has_no_links(error, os.path.dirname(target)):
+                raise UnsupportedError(
+                    f"cannot write {path} under {self._root}: the filesystem has no hard links ({error.strerror}), on "
+                    "which every commit rests. Nothing was committed; use a local disk, NFS, or a bucket as s3://…, "
+                    "gs://… or az://…"
+                ) from error
             if error.errno in FULL | READ_ONLY:
                 raise explain_not_put(error, self._root, path) from error
             raise
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.unlink(temporary)
 
     def _write_temporary(self, target: str, data: bytes) -> str:
@@ -438,6 +444,13 @@ class LocalStorage(Storage):
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
         return random.random()
+
+
+def _has_no_links(error: OSError, directory: str) -> bool:
+    """Return whether a link failed as the filesystem knows none; some (FAT) say so by EPERM."""
+    if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+        return True
+    return error.errno == errno.EPERM and os.access(directory, os.W_OK)
 
 
 def _make(path: Path) -> None:
