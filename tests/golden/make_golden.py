@@ -146,7 +146,10 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     log.create_topic("golden", 3, CONFIG)
     maker = Maker(log.topic("golden"), clock)
     for number, codec in enumerate(("none", "lz4", "zstd") * 3):
-        log.alter_topic("golden", {"compression.type": codec})
+        if number:
+            log.alter_topic("golden", {"compression.type": codec})
+        else:
+            alter_nothing(log.topic("golden"))
         maker.write({0: 4 + number, 1: 2, 2: 9}, Transaction("query 1", number))
         clock.advance(1000)
     _, now = maker.topic.newest()
@@ -170,6 +173,17 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     write_at_append_time(log, maker)
     leave_rubbish(maker)
     return {str(partition): rows for partition, rows in sorted(maker.partitions.items())}
+
+
+def alter_nothing(topic: TopicLog) -> None:
+    """Put an entry that changes nothing, as ``alter_topic`` did once."""
+    _, before = topic.newest()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+        _, state = topic.newest_at(base, before.topic_id)
+        return Draft("alter", state.topic_id, {"state": state.to_json()}, result=None)
+
+    topic.journal.append(plan)
 
 
 def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
