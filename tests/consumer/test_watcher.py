@@ -303,3 +303,10 @@ def test_a_root_that_hangs_keeps_no_consumer_of_another_waiting(
             assert time.monotonic() - began < 5
     finally:
         free.set()
+
+
+def test_who_waits_for_the_root_that_hangs_goes_on_waiting(root: Path, watcher: Watcher) -> None:
+    """It would hang there itself, and in a task take a thread of the event loop's."""
+    watcher._under_way = opened(root).storage.url, time.monotonic() - 2 * module.HELD_UP_SECONDS
+    assert watcher.is_held_up([opened(root.parent / "other")])
+    assert not watcher.is_held_up([opened(root.parent / "other"), opened(root)])
