@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.journal.putting import JournalPutter
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.commit_queue import Turns
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.directory import RawDirectory
+from tests.support.records import append, batch_of
+from tests.support.world import World
 
 
 def opened(root: Path) -> Storage:
@@ -47,3 +55,73 @@ def test_it_goes_to_other_processes(tmp_path: Path) -> None:
 def test_limits_are_put_once(tmp_path: Path) -> None:
     storage = limited(LocalStorage(tmp_path))
     assert limited(storage) is storage
+
+
+# --- turns ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hang() -> Iterator[threading.Event]:
+    """What a call waits for that hangs; it goes on at the end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def leave_behind(storage: Storage, hang: threading.Event) -> None:
+    """Have a root hang: one of its calls is left behind."""
+    with pytest.raises(ReplicaNotAvailableError):
+        limited(storage).calls.run("a read of another file", hang.wait, 0.05)
+
+
+def comes(root: Path, directory: str) -> bool:
+    """Return whether the turn of a directory is free for another process."""
+    storage = LocalStorage(root)
+    storage._turns = Turns()
+    with storage.turn(directory, 0.01) as mine:
+        return mine
+
+
+def test_a_turn_is_given_back_while_the_root_hangs(tmp_path: Path, hang: threading.Event) -> None:
+    (tmp_path / "d").mkdir()
+    storage = limited(LocalStorage(tmp_path))
+    with storage.turn("d", 1) as mine:
+        assert mine
+        leave_behind(storage, hang)
+    assert comes(tmp_path, "d")
+
+
+def test_what_was_done_in_a_turn_is_done_though_the_turn_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    inner, give = LocalStorage(tmp_path), Turns.give
+
+    def fails(turns: Turns, fd: int) -> None:
+        give(turns, fd)
+        raise OSError("it is closed already")
+
+    monkeypatch.setattr(Turns, "give", fails)
+    with limited(inner).turn("d", 1) as mine:
+        assert mine
+
+
+def test_a_commit_that_landed_is_none_that_failed_though_its_root_hangs_from_then_on(
+    tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would say that nothing was put: a writer without an id would commit the same rows again."""
+    world, acknowledged = World(tmp_path / "root"), JournalPutter._acknowledged
+    world.create()
+    storage = limited(world.storage())
+
+    def then_hangs(*given: object) -> object:
+        stored = acknowledged(*given)  # type: ignore[arg-type]
+        leave_behind(storage, hang)
+        return stored
+
+    topic = TopicLog(storage, "t")
+    with monkeypatch.context() as patched:
+        patched.setattr(JournalPutter, "_acknowledged", then_hangs)
+        append(topic, batch_of([b"1"]))
+    assert world.values() == [b"1"]
+    assert comes(world.path, "topics/t/journal")
