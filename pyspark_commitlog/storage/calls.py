@@ -8,26 +8,39 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from threading import Condition
 from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.storage.commit_queue import Lines
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
 _Result = TypeVar("_Result")
 
-#: Calls of one root at a time; and as many that are made within those of other roots, which wait for nobody.
+#: Calls of one root at a time, of each kind.
 MOST_CALLS = 8
+#: Of these, those that may take longer than so many seconds: they leave places for looks and for puts.
+MOST_LONG_CALLS, _LONG_SECONDS = 6, 10.0
 #: How long a thread waits for a call before it ends.
 _IDLE_SECONDS = 5.0
 #: How often the one that waits for several steps looks whether one of them is late.
 _LOOK_SECONDS = 0.5
-#: How long several calls may wait until they begin.
+#: How long a call may wait until it begins; one that may take longer than this, as long as it may take.
 _BEGIN_SECONDS = 10.0
 #: How long after a call that was given up a root is tried again, although that has not returned.
 RETRY_SECONDS = 30.0
+
+
+class _Kind(Enum):
+    """What has places of its own: no kind waits for the calls of another."""
+
+    OWN = "a call"
+    WITHIN = "a call that is made within one of another root, and waits for nobody"
+    TURN = "a wait for others of this machine, which may themselves need a call to be done"
 
 
 class _Call:
@@ -41,9 +54,13 @@ class _Call:
         undo: Callable[[Any], object] | None = None,
         *,
         changes: bool = True,
+        seconds: float | None = None,
+        waits: bool = False,
     ) -> None:
         self.calls, self.what, self.act, self.undo, self.changes = calls, what, act, undo, changes
-        self.nested = _here() is not None
+        self.seconds = seconds
+        self.kind = _Kind.TURN if waits else _Kind.OWN if _here() is None else _Kind.WITHIN
+        self.is_long = not waits and seconds is not None and seconds > _LONG_SECONDS
         self.done = threading.Lock()
         self.done.acquire()
         self.until: float | None = None
@@ -83,7 +100,9 @@ class Calls:
     def __init__(self, url: str) -> None:
         self.url = url
         self._changed = Condition()
-        self._running = {False: 0, True: 0}
+        self._running, self._long = Counter[_Kind](), Counter[_Kind]()
+        #: Where those who want a turn stand in line, with no call.
+        self.lines = Lines()
         self._left: set[_Call] = set()
         self._late: set[_Call] = set()
         self._left_at = 0.0
@@ -118,7 +137,7 @@ class Calls:
         Args:
             what: it is, for the error.
             act: one call of the root.
-            seconds: how long it may take.
+            seconds: how long it may take, once it has begun.
             undo: what is done with a result that comes after its caller has left.
             changes: whether it may change what others read, so that it matters when it is done late.
 
@@ -128,21 +147,30 @@ class Calls:
         call = _here()
         if call is not None and call.calls is self:
             return call.step(what, act, seconds)
-        made = _Call(self, what, act, undo, changes=changes)
-        made.until = time.monotonic() + seconds
-        self._begin(made, made.until)
+        made = _Call(self, what, act, undo, changes=changes, seconds=seconds)
+        self._begin(made, max(seconds, _BEGIN_SECONDS))
         return cast(_Result, self._wait(made))
 
-    def begin(
-        self, what: str, act: Callable[[], _Result], *, changes: bool = True, seconds: float = _BEGIN_SECONDS
-    ) -> Callable[[], _Result]:
+    def wait(
+        self, what: str, act: Callable[[], _Result], seconds: float, undo: Callable[[_Result], object]
+    ) -> _Result | None:
+        """Do as ``run`` what waits for others, and takes no place of what they may need; None where many do already."""
+        call = _here()
+        if call is not None and call.calls is self:
+            return call.step(what, act, seconds)
+        made = _Call(self, what, act, undo, changes=False, seconds=seconds, waits=True)
+        if not self._placed(made, 0.0):
+            return None
+        self._give(made)
+        return cast(_Result, self._wait(made))
+
+    def begin(self, what: str, act: Callable[[], _Result], *, changes: bool = True) -> Callable[[], _Result]:
         """Have several calls of the root begun, each of which has a limit; return what waits for them.
 
         Args:
             what: they are, for the error.
             act: makes them. Within another call of several each of them is one of its own.
             changes: as of ``run``.
-            seconds: how long they may wait until they begin.
 
         Raises, here or there:
             ReplicaNotAvailableError: as ``run``. Nothing more is done then.
@@ -150,7 +178,7 @@ class Calls:
         if _here() is not None:
             return act
         made = _Call(self, what, act, changes=changes)
-        self._begin(made, time.monotonic() + seconds)
+        self._begin(made, _BEGIN_SECONDS)
         return lambda: cast(_Result, self._wait(made))
 
     def late(self) -> frozenset[_Call]:
@@ -180,22 +208,50 @@ class Calls:
 
     # --- the caller --------------------------------------------------------------------------------------
 
-    def _begin(self, call: _Call, until: float) -> None:
+    def _begin(self, call: _Call, patience: float) -> None:
+        if not self._placed(call, patience):
+            raise self.hangs(f"one of {MOST_CALLS} calls before {call.what}")
+        self._give(call)
+
+    def _placed(self, call: _Call, patience: float) -> bool:
+        """Wait for a call's place; return whether it has one. Its limit begins with that.
+
+        Raises:
+            ReplicaNotAvailableError: the root hangs, or is found to meanwhile.
+        """
+        until = time.monotonic() + patience
         with self._changed:
             if self._left:
                 now = time.monotonic()
                 if now - self._left_at < RETRY_SECONDS:
                     raise self.hangs(next(iter(self._left)).what)
                 self._left_at = now  # this one tries it
-            while self._running[call.nested] >= MOST_CALLS:
+            seen = self._left_at
+            while not self._has_place(call):
                 if not self._changed.wait(max(0.0, until - time.monotonic())):
-                    raise self.hangs(f"one of {MOST_CALLS} calls before {call.what}")
-            self._running[call.nested] += 1
+                    return False
+                if self._left and self._left_at != seen:
+                    raise self.hangs(next(iter(self._left)).what)
+            self._count(call, 1)
+            call.until = None if call.seconds is None else time.monotonic() + call.seconds
+            return True
+
+    def _has_place(self, call: _Call) -> bool:
+        if call.is_long and self._long[call.kind] >= MOST_LONG_CALLS:
+            return False
+        return self._running[call.kind] < MOST_CALLS
+
+    def _count(self, call: _Call, one: int) -> None:
+        self._running[call.kind] += one
+        self._long[call.kind] += one if call.is_long else 0
+
+    def _give(self, call: _Call) -> None:
+        """Have a call made that has its place."""
         if _idle.give(call):
             return
         with self._changed:
             if self._left:  # the caller's own thread could not be given up: it does not try the root again
-                self._running[call.nested] -= 1
+                self._count(call, -1)
                 self._changed.notify_all()
                 raise self.hangs(next(iter(self._left)).what)
         _make(call)
@@ -229,6 +285,7 @@ class Calls:
             if hangs:
                 self._left.add(call)
                 self._left_at = time.monotonic()
+                self._changed.notify_all()  # those who wait for a place fail now, too
             return True
 
     # --- the threads -------------------------------------------------------------------------------------
@@ -237,7 +294,7 @@ class Calls:
         """Take that a call was made: a result that nobody waits for is undone."""
         with self._changed:
             call.act = _nothing
-            self._running[call.nested] -= 1
+            self._count(call, -1)
             self._left.discard(call)
             left = call.left
             self._changed.notify_all()
@@ -347,6 +404,7 @@ def _begin_again() -> None:
     _lock = threading.Lock()
     for calls in _known.values():
         calls._changed = Condition()  # for those that wait for a call of the parent's
+        calls.lines.begin_again()  # for those that end a turn of the parent's
     _known.clear()
     _making.clear()
     _idle = _Idle()

@@ -50,11 +50,40 @@ _ASK_SECONDS = 0.02
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
+class Place:
     """A caller's place among those of this process that want the turn of a directory; ``fd`` holds the turn."""
 
     directory: str
     fd: int | None = None
+
+
+class Lines:
+    """Where callers of this process stand in line, in their own threads: the first for a directory alone goes on."""
+
+    def __init__(self) -> None:
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget all that wait: a forked child has none of them, and nobody lets go of a lock that one of them held."""
+        self._queues: dict[str, list[Place]] = {}
+        self._changed = Condition()
+
+    def enter(self, place: Place, seconds: float) -> bool:
+        """Wait to be the first; return whether that came in time. Whatever happens, ``leave`` ends it."""
+        with self._changed:
+            queue = self._queues.setdefault(place.directory, [])
+            queue.append(place)
+            return self._changed.wait_for(lambda: queue[0] is place, seconds)
+
+    def leave(self, place: Place) -> None:
+        """Let the next one go on; nothing, where the place was left, or forgotten, before."""
+        with self._changed:
+            queue = self._queues.get(place.directory, [])
+            if place in queue:
+                queue.remove(place)
+            if not queue:
+                self._queues.pop(place.directory, None)
+            self._changed.notify_all()
 
 
 class Turns:
@@ -67,9 +96,9 @@ class Turns:
         self._left_behind: dict[str, _Waiter] = {}
         self._in_vain: dict[str, float] = {}
         self._waiting: set[_Waiter] = set()
-        self._queues: dict[str, list[_Place]] = {}
-        self._taken: dict[int, _Place] = {}
-        self._changed = Condition()
+        self._lines = Lines()
+        self._taken: dict[int, Place] = {}
+        self._lock = Lock()
 
     def take(self, directory: str, seconds: float) -> int | None:
         """Return the descriptor that holds the lock, or None: not in time, or the system has no such lock.
@@ -78,21 +107,18 @@ class Turns:
         """
         if self._is_in_vain(directory):
             return None
-        until, me = time.monotonic() + seconds, _Place(directory)
+        until, me = time.monotonic() + seconds, Place(directory)
         try:
-            with self._changed:
-                queue = self._queues.setdefault(directory, [])
-                queue.append(me)
-                if not self._changed.wait_for(lambda: queue[0] is me, seconds):
-                    return None
+            if not self._lines.enter(me, seconds):
+                return None
             me.fd = self._ask(directory, max(0.0, until - time.monotonic()))
             if me.fd is not None:
-                with self._changed:
+                with self._lock:
                     self._taken[me.fd] = me
             return me.fd
         finally:
             if me.fd is None:
-                self._leave(me)
+                self._lines.leave(me)
 
     def _is_in_vain(self, directory: str) -> bool:
         left = self._left_behind.get(directory)
@@ -102,15 +128,6 @@ class Turns:
             self._left_behind.pop(directory, None)
         since = self._in_vain.get(directory)
         return since is not None and time.monotonic() - since < _PATIENCE_SECONDS
-
-    def _leave(self, place: _Place) -> None:
-        with self._changed:
-            queue = self._queues.get(place.directory, [])
-            if place in queue:
-                queue.remove(place)
-            if not queue:
-                self._queues.pop(place.directory, None)
-            self._changed.notify_all()
 
     def _ask(self, directory: str, seconds: float) -> int | None:
         """Ask the system for the turn; only the first of a queue does."""
@@ -160,7 +177,7 @@ class Turns:
                 _close(fd)
         if held:
             return fd
-        with self._changed:
+        with self._lock:
             self._in_vain[directory] = time.monotonic()
             if len(self._in_vain) > _REMEMBERED:
                 del self._in_vain[next(iter(self._in_vain))]
@@ -176,12 +193,12 @@ class Turns:
                 fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
             try:
-                with self._changed:  # before the number can be another file's
+                with self._lock:  # before the number can be another file's
                     self._taken.pop(fd, None)
                 with suppress(OSError):
                     _close(fd)
             finally:
-                self._leave(place)
+                self._lines.leave(place)
 
 
 _process = Turns()

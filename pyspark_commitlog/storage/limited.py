@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
+from pyspark_commitlog.storage.commit_queue import Place
+from pyspark_commitlog.storage.process import monotonic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +120,7 @@ class LimitedStorage(Storage):
 
     def several(self, act: Callable[[], _Result]) -> _Result:
         """Make them one call, in which each has its limit."""
-        return self.calls.begin("several looks", act, changes=False, seconds=LOOK_SECONDS)()
+        return self.calls.begin("several looks", act, changes=False)()
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -187,16 +189,32 @@ class LimitedStorage(Storage):
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
-        """As the inner one; it is given back by the caller itself, which waits for nothing there.
+        """As the inner one; callers of this process stand in line, and the first alone makes a call that waits.
 
-        What was done in it is done. If its end failed, as calls of a root do that hangs, that would read as if not.
+        It is given back by the caller itself, which waits for nothing there. What was done in it is done: if its end
+        failed, as calls of a root do that hangs, that would read as if not.
         """
+        place, until, lines = Place(directory), monotonic() + seconds, self.calls.lines
+        try:
+            if lines.enter(place, seconds):
+                with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:
+                    yield came
+            else:
+                yield False
+        finally:
+            lines.leave(place)
+
+    @contextmanager
+    def _turn_of_process(self, directory: str, seconds: float) -> Iterator[bool]:
         turn = self._inner.turn(directory, seconds)
 
         def leave(_: bool = False) -> None:
             turn.__exit__(None, None, None)
 
-        came = self._look(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
+        came = self.calls.wait(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
+        if came is None:
+            yield False
+            return
         try:
             yield came
         finally:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.journal.putting import JournalPutter
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.calls import MOST_CALLS
 from pyspark_commitlog.storage.commit_queue import Turns
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local import LocalStorage
@@ -74,12 +78,46 @@ def leave_behind(storage: Storage, hang: threading.Event) -> None:
         limited(storage).calls.run("a read of another file", hang.wait, 0.05)
 
 
-def comes(root: Path, directory: str) -> bool:
-    """Return whether the turn of a directory is free for another process."""
+def of_another_process(root: Path) -> LocalStorage:
+    """Return a door to a root that takes its turns for itself: those of one process stand in one line."""
     storage = LocalStorage(root)
     storage._turns = Turns()
-    with storage.turn(directory, 0.01) as mine:
+    return storage
+
+
+def comes(root: Path, directory: str) -> bool:
+    """Return whether the turn of a directory is free for another process."""
+    with of_another_process(root).turn(directory, 0.01) as mine:
         return mine
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def taking(storage: Storage, directories: list[str], took: list[bool]) -> list[threading.Thread]:
+    """Have a thread wait for the turn of each directory."""
+
+    def wait(directory: str) -> None:
+        with storage.turn(directory, 60) as mine:
+            took.append(mine)
+
+    threads = [threading.Thread(target=wait, args=(directory,)) for directory in directories]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def waits(thread: threading.Thread) -> bool:
+    """Return whether a thread waits for a turn."""
+    frame, names = sys._current_frames().get(thread.ident or 0), list[str]()
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return "turn" in names and ("wait" in names or "_wait" in names)
 
 
 def test_a_turn_is_given_back_while_the_root_hangs(tmp_path: Path, hang: threading.Event) -> None:
@@ -89,6 +127,36 @@ def test_a_turn_is_given_back_while_the_root_hangs(tmp_path: Path, hang: threadi
         assert mine
         leave_behind(storage, hang)
     assert comes(tmp_path, "d")
+
+
+def test_those_who_wait_for_a_turn_take_no_place_of_the_calls_of_the_one_who_has_it(tmp_path: Path) -> None:
+    """More threads than a root has places append to one journal: the holder's looks failed as those of one that hangs."""
+    (tmp_path / "d").mkdir()
+    storage, took = limited(LocalStorage(tmp_path)), list[bool]()
+    with storage.turn("d", 60) as mine:
+        assert mine
+        threads = taking(storage, ["d"] * (MOST_CALLS + 4), took)
+        until(lambda: all(waits(thread) for thread in threads))
+        assert storage.names("d") == []
+    for thread in threads:
+        thread.join(60)
+    assert took == [True] * len(threads)
+
+
+def test_turns_that_other_processes_have_take_no_place_of_other_calls(tmp_path: Path) -> None:
+    """Of more than a few nobody waits for: safety does not rest on them."""
+    directories = [f"d{number}" for number in range(MOST_CALLS + 1)]
+    storage, other, took = limited(LocalStorage(tmp_path)), of_another_process(tmp_path), list[bool]()
+    with ExitStack() as held:
+        for directory in directories:
+            (tmp_path / directory).mkdir()
+            assert held.enter_context(other.turn(directory, 60))
+        threads = taking(storage, directories, took)
+        until(lambda: took == [False] and sum(waits(thread) for thread in threads) == MOST_CALLS)
+        assert storage.names("d0") == []
+    for thread in threads:
+        thread.join(60)
+    assert sorted(took) == [False] + [True] * MOST_CALLS
 
 
 def test_what_was_done_in_a_turn_is_done_though_the_turn_ends_with_an_error(

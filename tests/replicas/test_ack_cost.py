@@ -65,13 +65,13 @@ def test_a_commit_asks_the_roots_little(roots: Replicated, monkeypatch: pytest.M
     topic = roots.create(config={})
     for value in (b"1", b"2"):
         roots.write(value, hw_later=True, topic=topic)
-    staged, asked, begin = stage(topic, batch_of([b"3"]), everywhere=True), list[str](), Calls._begin
+    staged, asked, begin = stage(topic, batch_of([b"3"]), everywhere=True), list[str](), Calls._give
 
     def counted(self: Calls, *args: Any) -> None:
         asked.append(Path(self.url).name)
         begin(self, *args)
 
-    monkeypatch.setattr(Calls, "_begin", counted)
+    monkeypatch.setattr(Calls, "_give", counted)
     commit(topic, staged.topic_id, [staged], hw_later=True)
     assert Counter(asked) == {"m": 5, "b": 1, "c": 1}, "a turn, the base, the put, its anchor, the newest entry"
 
@@ -80,7 +80,7 @@ def test_a_small_send_asks_no_root_before_it_is_decided(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was the newest a moment ago will do to stage, and who is in sync matters where there is a chunk."""
-    asked, begin, decide = list[str](), Calls._begin, Places.decide
+    asked, begin, decide = list[str](), Calls._give, Places.decide
 
     def counted(self: Calls, *args: Any) -> None:
         asked.append(Path(self.url).name)
@@ -94,7 +94,7 @@ def test_a_small_send_asks_no_root_before_it_is_decided(
         for _ in range(2):
             producer.send("t", b"1").result(30)
         before = list[int]()
-        monkeypatch.setattr(Calls, "_begin", counted)
+        monkeypatch.setattr(Calls, "_give", counted)
         monkeypatch.setattr(Places, "decide", decided)
         producer.send("t", b"2").result(30)
         assert before[0] == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +22,7 @@ from pyspark_commitlog.replicas import synced
 from pyspark_commitlog.replicas.lag import Lag
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module
-from pyspark_commitlog.storage.calls import MOST_CALLS, Calls
+from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local import LocalStorage
 
@@ -86,12 +88,92 @@ def test_what_hangs_takes_a_few_threads_of_its_own(hang: threading.Event) -> Non
     asking = [threading.Thread(target=ask) for _ in range(3 * MOST_CALLS)]
     for thread in asking:
         thread.start()
-    until(lambda: calls._running[False] == MOST_CALLS)
+    until(lambda: sum(calls._running.values()) == MOST_CALLS)
     assert other.run("a look", lambda: 1, 10) == 1, "another root has threads"
     for thread in asking:
         thread.join(10)
     assert len(failed) == len(asking)
-    assert calls._running[False] == MOST_CALLS, "the others were never begun"
+    assert sum(calls._running.values()) == MOST_CALLS, "the others were never begun"
+
+
+def held(calls: Calls, hang: threading.Event, seconds: float, count: int = MOST_CALLS) -> list[threading.Thread]:
+    """Have so many calls made that return with ``hang``, or are given up when their time is over."""
+
+    def ask() -> None:
+        with contextlib.suppress(ReplicaNotAvailableError):
+            calls.run("a call that takes long", hang.wait, seconds)
+
+    asking = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in asking:
+        thread.start()
+    return asking
+
+
+def is_waiting(thread: threading.Thread, where: str) -> bool:
+    """Return whether a thread waits for a condition, in a function of this name."""
+    frame, names = sys._current_frames().get(thread.ident or 0), list[str]()
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return where in names and "wait" in names
+
+
+def test_the_limit_of_a_call_begins_when_it_has_its_place(
+    hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight others of a healthy disk take their time before it: that is not the disk's trouble."""
+    calls, later, go_on, came = Calls("root"), [0.0], threading.Event(), list[object]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + later[0]))
+    asking = held(calls, hang, 9)
+    until(lambda: sum(calls._running.values()) == MOST_CALLS)
+
+    def look() -> None:
+        try:
+            came.append(calls.run("a look", lambda: go_on.wait(30), 4))
+        except ReplicaNotAvailableError as error:
+            came.append(error)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    until(lambda: is_waiting(looking, "run"))
+    later[0] = 5.0
+    hang.set()
+    for thread in asking:
+        thread.join(30)
+    until(lambda: bool(came) or sum(calls._running.values()) == 1)
+    go_on.set()
+    looking.join(30)
+    assert came == [True]
+
+
+def test_those_who_wait_for_a_place_fail_when_a_call_is_left_behind(hang: threading.Event) -> None:
+    calls, began = Calls("root"), time.monotonic()
+    waits = [calls.begin("steps", hang.wait) for _ in range(MOST_CALLS - 1)]
+    (asking,) = held(calls, hang, 0.5, 1)
+    until(lambda: sum(calls._running.values()) == MOST_CALLS)
+    with pytest.raises(ReplicaNotAvailableError, match="hangs: a call that takes long"):
+        calls.run("another", lambda: 1, 60)
+    assert time.monotonic() - began < 30
+    hang.set()
+    asking.join(10)
+    assert all(wait() for wait in waits)
+
+
+def test_calls_that_may_take_long_leave_places_for_looks(hang: threading.Event) -> None:
+    """As read-ahead makes, with more threads than a root has places."""
+    calls = Calls("root")
+    asking = held(calls, hang, 30)
+    until(
+        lambda: (
+            sum(calls._running.values()) == MOST_LONG_CALLS
+            and sum(is_waiting(each, "_placed") for each in asking) == MOST_CALLS - MOST_LONG_CALLS
+        )
+    )
+    assert calls.run("a look", lambda: 1, 4) == 1
+    hang.set()
+    for thread in asking:
+        thread.join(10)
+    assert sum(calls._running.values()) == sum(calls._long.values()) == 0
 
 
 def test_a_result_that_comes_late_is_undone(hang: threading.Event) -> None:
@@ -135,9 +217,9 @@ def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
 ) -> None:
     storage, begun, begin = limited(LocalStorage(tmp_path)), list[str](), Calls._begin
 
-    def counted(self: Calls, call: module._Call, until: float) -> None:
+    def counted(self: Calls, call: module._Call, patience: float) -> None:
         begun.append(call.what)
-        begin(self, call, until)
+        begin(self, call, patience)
 
     monkeypatch.setattr(Calls, "_begin", counted)
     assert storage.several(lambda: (storage.exists("a"), storage.names(""))) == (False, [])
@@ -329,3 +411,24 @@ def test_a_forked_child_leaves_a_call_that_its_parent_began(hang: threading.Even
     finally:
         forked.set()
         holding.join()
+
+
+def test_a_forked_child_ends_a_turn_of_its_parent(tmp_path: Path) -> None:
+    storage, held, forked = limited(LocalStorage(tmp_path)), threading.Event(), threading.Event()
+    turn, lines = storage.turn("", 10), storage.calls.lines
+    assert turn.__enter__()
+
+    def hold() -> None:
+        with lines._changed:
+            held.set()
+            forked.wait(60)
+
+    holding = threading.Thread(target=hold)  # as one that stands in line
+    holding.start()
+    assert held.wait(10)
+    try:
+        in_a_child(lambda: turn.__exit__(None, None, None))
+    finally:
+        forked.set()
+        holding.join()
+        turn.__exit__(None, None, None)
