@@ -10,6 +10,7 @@ from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
     OutcomeUnknownError,
+    ReplicaNotAvailableError,
     StorageDeniedError,
     StorageFullError,
     SyncFailedError,
@@ -26,6 +27,11 @@ from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
 _AMBIGUOUS_TRIES = 5
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
+#: Where looks are requests a store that is busy refuses them for seconds. So there a put has as many tries as every
+#: other request, and as long pauses; and none after so many seconds: a server that hangs takes long for each.
+_PATIENT_TRIES = 8
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_LONGEST_TRYING = 90.0
 #: And how often a writer that goes on and on learns the time of one of its entries.
 _DATE_SECONDS = 60.0
 
@@ -103,9 +109,9 @@ class JournalPutter(JournalReader):
 
     def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
         """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""
-        path, ambiguous, first = self._path(entry.sequence), False, self._moment()
-        for attempt in range(_AMBIGUOUS_TRIES):
-            began = self._moment() if attempt else first
+        path, tries, ambiguous, first = self._path(entry.sequence), 0, False, self._moment()
+        while True:
+            began = self._moment() if tries else first
             try:
                 reply = self._storage.put_if_absent(path, data)
             except FileExistsError:
@@ -120,16 +126,31 @@ class JournalPutter(JournalReader):
                     raise self._unknown(slot_of(entry), entry.kind, str(error)) from error
                 raise
             except OSError as error:
-                ambiguous, last = True, error
-                self._back_off(attempt)
+                tries, ambiguous = tries + 1, True
+                if not self._pauses(tries, error, first):
+                    why = f"{tries} tries failed, the last with {error}"
+                    raise self._unknown(slot_of(entry), entry.kind, why) from error
             else:
                 with self._landed(entry, True):
                     if base is None or reply is None or began is None:
                         return self._confirm(base, entry, first)
                     return self._confirm_reply(base, entry, reply, began, ambiguous)
-        raise self._unknown(
-            slot_of(entry), entry.kind, f"{_AMBIGUOUS_TRIES} tries failed, the last with {last}"
-        ) from last
+
+    def _pauses(self, tries: int, error: OSError, first: Moment | None) -> bool:
+        """Wait before a put is tried again; return False where it is not.
+
+        However late that is, it counts by the anchor alone, as the first try does.
+        """
+        clock = self._storage.clock
+        if first is None or isinstance(error, ReplicaNotAvailableError):  # a root that hangs was waited for
+            if tries < _AMBIGUOUS_TRIES:
+                self._back_off(tries - 1)
+                return True
+            return False
+        if tries >= _PATIENT_TRIES or first.seconds_until(Moment.now(clock)) > _LONGEST_TRYING:
+            return False
+        clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) * (0.5 + self._storage.jitter() / 2))
+        return True
 
     @contextmanager
     def _landed(self, entry: Entry, possible: bool) -> Iterator[None]:

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_commitlog.anchor import TICK_MS
 from pyspark_commitlog.config import MIN_DELAY_MS
-from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, TopicChangedError
+from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableError, StorageError, TopicChangedError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
@@ -21,6 +21,8 @@ from tests.support.counted import CountedStorage
 from tests.support.world import once, raising
 
 _FRESH_MS = MIN_DELAY_MS // 2
+#: How often a put is tried whose outcome is not known.
+TRIES = 8
 
 
 class SleepyClock(ManualClock):
@@ -550,8 +552,80 @@ def counting(value: str) -> Callable[[Stored | None, Slot], Draft[str] | Unchang
     return plan
 
 
+@pytest.mark.parametrize("done", ["before", "after"])
+@pytest.mark.parametrize("seconds", [1, 8])
+def test_a_put_outlives_a_store_that_is_busy_for_seconds(either: Bucket, done: str, seconds: int) -> None:
+    """As every other request does: a query would end after its whole batch was staged."""
+    put(either.journal(), "first")
+    over = either.clock.monotonic() + seconds
+
+    def busy(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and moment == done and either.clock.monotonic() < over:
+            raise StorageError("503 Slow Down")
+
+    stored = put(either.journal(hook=busy), "second")
+    assert stored is not None
+    assert either.values() == ["first", "second"]
+
+
+def test_a_store_that_stays_busy_is_asked_a_few_times_and_one_that_hangs_fewer(bucket: Bucket) -> None:
+    put(bucket.journal(), "first")
+    for answers_after, times, most in (0, TRIES, 20), (60, 2, 130):
+        puts, began = 0, bucket.clock.monotonic()
+
+        def busy(operation: str, path: str, moment: str, after: float = answers_after) -> None:
+            nonlocal puts
+            if operation == "put_if_absent" and moment == "before":
+                puts += 1
+                bucket.clock.sleep(after)
+                raise StorageError("no answer")
+
+        with pytest.raises(OutcomeUnknownError, match=f"{times} tries failed"):
+            put(bucket.journal(hook=busy), "second")
+        assert puts == times
+        assert bucket.clock.monotonic() - began < most
+
+
+def test_a_root_that_hangs_is_not_waited_for_between_the_tries_of_a_put(bucket: Bucket) -> None:
+    """Each of them took its limit, or found that another call has."""
+    put(bucket.journal(), "first")
+    hook, began = (
+        on_path("j/", "put_if_absent", raising(ReplicaNotAvailableError("hangs")), times=99),
+        bucket.clock.monotonic(),
+    )
+    with pytest.raises(OutcomeUnknownError, match="5 tries failed"):
+        put(bucket.journal(hook=hook), "second")
+    assert bucket.clock.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_late_try_at_a_number_that_was_collected_meanwhile_counts_no_second_time(
+    either: Bucket, landed: bool
+) -> None:
+    """The tries take longer than the delay after which entries go, and what was seen before them holds."""
+    put(either.journal(), "first")
+    tries = 0
+
+    def busy(operation: str, path: str, moment: str) -> None:
+        nonlocal tries
+        if operation != "put_if_absent" or moment != ("after" if landed and not tries else "before"):
+            return
+        tries += 1
+        if tries == 5:
+            either.live()
+        if tries < 6:
+            raise StorageError("503 Slow Down")
+
+    with pytest.raises(OutcomeUnknownError, match="are collected already"):
+        put(either.journal(hook=busy), "second")
+    assert tries == 6
+    assert either.numbers()[0] == 2, "the late try was taken, and nobody goes by it"
+    assert either.numbers()[1] > 3
+    assert "second" not in either.values()
+
+
 def losing(first: str) -> Hook:
-    """Return a hook that loses the replies to five puts: the first one ``before`` it is done, or ``after`` that."""
+    """Return a hook that loses the replies to all tries of a put: the first ``before`` it is done, or ``after`` that."""
     puts = 0
 
     def hook(operation: str, path: str, moment: str) -> None:
@@ -559,7 +633,7 @@ def losing(first: str) -> Hook:
         if operation != "put_if_absent":
             return
         puts += moment == "before"
-        if puts <= 5 and moment == (first if puts == 1 else "before"):
+        if puts <= TRIES and moment == (first if puts == 1 else "before"):
             raise io_error()
 
     return hook
@@ -567,7 +641,7 @@ def losing(first: str) -> Hook:
 
 @pytest.mark.parametrize("first", ["before", "after"])
 def test_what_carries_its_own_precondition_is_planned_again_after_doubt(bucket: Bucket, first: str) -> None:
-    """O2, O9: five replies are lost: the newest entry shows whether it landed."""
+    """O2, O9: all replies are lost: the newest entry shows whether it landed."""
     put(bucket.journal(), "first")
     stored, result = bucket.journal(hook=losing(first)).append(counting("once"), repeatable=True)
     assert (stored is None, result) == ((False, "put") if first == "before" else (True, "is there"))
@@ -588,7 +662,7 @@ def test_what_is_planned_again_lands_once_though_its_first_draft_is_late(bucket:
 
     class Late(CountedStorage):
         def put_if_absent(self, path: str, data: bytes) -> object:  # type: ignore[override]
-            if len(sent) < 5:
+            if len(sent) < TRIES:
                 sent.append((path, data))
                 raise io_error()
             return super().put_if_absent(path, data)
