@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -94,10 +95,12 @@ class LocalStorage(Storage):
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """The kind of mount and the system, where it is not a local disk."""
+        """The kind of mount, what is mounted, and the system, where it is not a local disk."""
         if self._client is None:
             kind, system = mount_type(self._root), os.uname()
-            self._client = "" if kind in _LOCAL_TYPES else f"mount {kind}, {system.sysname} {system.release}"
+            source = hashlib.sha256(mount_source(self._root).encode()).hexdigest()[:16]  # it may have a password in it
+            mount = f"mount {kind}, source {source}, {system.sysname} {system.release}"
+            self._client = "" if kind in _LOCAL_TYPES else mount
         return self._client
 
     def place(self) -> object:
@@ -481,15 +484,25 @@ def _file_info(stat: os.stat_result) -> FileInfo:
 
 def mount_type(path: Path) -> str:
     """Return the type of the filesystem that holds ``path``; ``apfs`` where the system does not say (macOS)."""
+    return _mount(path)[0]
+
+
+def mount_source(path: Path) -> str:
+    """Return what is mounted where ``path`` is, a server's export for one; empty where the system does not say."""
+    return _mount(path)[1]
+
+
+def _mount(path: Path) -> tuple[str, str]:
+    """Return the type and the source of the mount that holds ``path``."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except FileNotFoundError:
-        return "apfs"
+        return "apfs", ""
     real = os.path.realpath(path)
-    best, kind = "", "unknown"
+    best, kind, source = "", "unknown", ""
     for line in lines:
         left, _, right = line.partition(" - ")
         point = left.split()[4].replace("\\040", " ")
         if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, right.split()[0]
-    return kind
+            best, (kind, source) = point, right.split(" ")[:2]
+    return kind, source

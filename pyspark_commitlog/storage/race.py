@@ -17,6 +17,7 @@ from threading import Barrier, BrokenBarrierError, Lock
 
 from pyspark_commitlog.errors import StorageError, UnsupportedError
 from pyspark_commitlog.storage.base import NotPutError, Storage
+from pyspark_commitlog.storage.process import after_fork
 
 DIRECTORY = "probes"
 WRITERS = 16
@@ -26,9 +27,10 @@ _WAIT_SECONDS = 60
 #: Rounds without any clear winner, as of a store that is busy, that are run again.
 _AGAIN = 5
 
-#: What this process has seen: clients that are safe, so that a new root on the same store needs no race of its own, and
-#: roots that have the record of theirs.
-_seen: set[str | tuple[str, str]] = set()
+#: What this process has seen: clients that are safe, with the device of a mount, so that a new root on the same store
+#: needs no race of its own; and roots that have the record of theirs. Two mounts of one kind may be of two servers, and
+#: look alike: a record does not name the device, which is another one on each machine.
+_seen: set[tuple[object, str]] = set()
 _SEEN_AT_MOST = 4096
 _one_at_a_time = Lock()
 
@@ -126,14 +128,15 @@ def check_store(storage: Storage) -> None:
         if storage.exists(path):
             _seen.add((storage.url, client))
             return
-        if client not in _seen:
+        store = (storage.device(), client)
+        if store not in _seen:
             home = f"{DIRECTORY}/{storage.new_id()}"
             fault = fault_of(race(storage, home)) or storage.fault(home)
             if fault is not None:
                 raise UnsupportedError(
                     f"{storage.url} can't hold a commit log: {fault}, so that commits would be lost. {storage.remedy}"
                 )
-            _seen.add(client)
+            _seen.add(store)
         record = {"client": client, "writers": WRITERS, "rounds": ROUNDS, "safe": True}
         storage.write_once(path, (json.dumps(record) + "\n").encode())
         _seen.add((storage.url, client))
@@ -142,3 +145,12 @@ def check_store(storage: Storage) -> None:
 def _body(writer: int) -> bytes:
     """Return what a writer puts: of one length, and all through its own."""
     return b"%08d" % writer * (_BODY_BYTES // 8)
+
+
+def _begin_again() -> None:
+    """In a forked child nobody lets go of a lock that another thread held: that one races for seconds."""
+    global _one_at_a_time
+    _one_at_a_time = Lock()
+
+
+after_fork(_begin_again)

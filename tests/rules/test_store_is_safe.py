@@ -13,7 +13,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import ConfigError, StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.storage import FileInfo, race
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local import LocalStorage, mount_source, mount_type
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
 from tests.support.records import append, batch_of
@@ -166,6 +166,37 @@ def test_a_mount_that_is_no_local_disk_is_tried(tmp_path: Path, monkeypatch: pyt
     log.create_topic("t")
     (record,) = (tmp_path / "safe" / DIRECTORY).iterdir()
     assert json.loads(record.read_text())["client"].startswith(f"mount nfs4-{tmp_path.name}, ")
+
+
+def test_two_mounts_that_look_alike_are_tried_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one kind, and of one source by name: another server may be behind each."""
+    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"fuse-{tmp_path.name}")
+    monkeypatch.setattr(LocalStorage, "device", lambda storage: storage.url)
+    safe, careless = LocalStorage(tmp_path / "safe"), CarelessMount(tmp_path / "careless")
+    CommitLog.on(safe).create_topic("t")
+    assert careless.client == safe.client
+    with pytest.raises(UnsupportedError, match=r"can't hold a commit log: \d+ of 16 puts"):
+        CommitLog.on(careless).create_topic("t")
+
+
+def test_a_root_that_is_mounted_from_another_server_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_source", lambda path: "server:/export")
+    first = LocalStorage(tmp_path)
+    CommitLog.on(first).create_topic("t")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_source", lambda path: "//user:s3cr3t@other/share")
+    other = CarelessMount(tmp_path)
+    assert other.client != first.client
+    assert "s3cr3t" not in other.client
+    with pytest.raises(UnsupportedError, match=r"can't hold a commit log: \d+ of 16 puts"):
+        CommitLog.on(other).create_topic("u")
+
+
+def test_the_source_of_a_mount_is_what_the_system_says(tmp_path: Path) -> None:
+    kind, source = mount_type(tmp_path), mount_source(tmp_path)
+    assert f" - {kind} {source} " in Path("/proc/self/mountinfo").read_text()
 
 
 def test_another_endpoint_is_another_store(monkeypatch: pytest.MonkeyPatch) -> None:

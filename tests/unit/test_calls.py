@@ -22,6 +22,7 @@ from pyspark_commitlog.replicas import synced
 from pyspark_commitlog.replicas.lag import Lag
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module
+from pyspark_commitlog.storage import race
 from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local import LocalStorage
@@ -379,8 +380,12 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(tmp_
         assert roots.listed()
         assert lag.seconds("root", 1.0) == Lag.of("a unit").seconds("root", 1.0) == 0
         assert not synced.has(storage, "file", storage.info("file"))
+        race.check_store(tried)
 
-    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, synced._lock
+    tried = LocalStorage(tmp_path)
+    tried._client = "a mount that another root has tried"
+    race._seen.add((tried.device(), tried.client))
+    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, synced._lock, race._one_at_a_time
     with contextlib.ExitStack() as held:
         for lock in locks:
             held.enter_context(lock)
