@@ -12,6 +12,7 @@ from pyspark_commitlog.errors import (
     StorageReadOnlyError,
     StorageUnreadableError,
 )
+from pyspark_commitlog.storage.base import NotPutError
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
@@ -69,6 +70,16 @@ def lacks_credentials(error: BaseException) -> bool:
     return _METADATA.search(str(error)) is not None
 
 
+def was_not_sent(error: BaseException) -> bool:
+    """Return whether the request was never sent, and may be next time: the machine's own service did not answer it."""
+    return lacks_credentials(error) and is_passing(error)
+
+
+def _fails_to_give(error: BaseException) -> bool:
+    """Return whether the machine's own service fails that is there, or may be: without a role nothing listens."""
+    return status_of(error) in _PASSING or "timed out" in str(error)
+
+
 def is_beyond_the_end(error: BaseException) -> bool:
     """Return whether a range begins after the last byte of the object."""
     return status_of(error) == 416 or "StartTooLarge" in str(error)
@@ -102,8 +113,11 @@ def _texts(value: object) -> Iterator[str]:
 
 
 @contextmanager
-def explained(url: str, action: str) -> Iterator[None]:
-    """Raise the errors of ``storage.base`` in place of the library's; "not found" and "exists" stay what they are."""
+def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
+    """Raise the errors of ``storage.base`` in place of the library's; "not found" and "exists" stay what they are.
+
+    ``worked``: as of ``explain``.
+    """
     from obstore import exceptions as theirs
 
     try:
@@ -115,11 +129,14 @@ def explained(url: str, action: str) -> Iterator[None]:
             raise no_bucket(url, action) from None
         raise FileNotFoundError(f"{url}: cannot {action}: it is not there") from None
     except (theirs.BaseError, OSError) as error:  # what writes an upload raises bare ones
-        raise explain(error, url, action) from None
+        raise explain(error, url, action, worked=worked) from None
 
 
-def explain(error: Exception, url: str, action: str) -> StorageError:
-    """Return our error for one of the library's: what was asked, where, and what to do next."""
+def explain(error: Exception, url: str, action: str, *, worked: bool = False) -> StorageError:
+    """Return our error for one of the library's: what was asked, where, and what to do next.
+
+    ``worked``: this client has had an answer before, so that the machine has credentials, or had them.
+    """
     from obstore import exceptions as theirs
 
     where, reading = f"{url}: cannot {action}", action.startswith(("read ", "list "))
@@ -127,6 +144,12 @@ def explain(error: Exception, url: str, action: str) -> StorageError:
         return no_bucket(url, action)
     refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
     denied = StorageUnreadableError if reading else StorageReadOnlyError
+    if lacks_credentials(error) and (worked or _fails_to_give(error)):
+        return (NotPutError if action.startswith("write ") else StorageError)(
+            f"{where}: the service of this machine that gives credentials fails: {first_line(error)}. Try again; where "
+            "the machine has no role, give credentials as storage options or in the environment "
+            "(docs/how-to/object-stores.md)"
+        )
     if lacks_credentials(error):
         return denied(
             f"{where}: no credentials were given, and this machine has no role to get some by. Give them as storage "

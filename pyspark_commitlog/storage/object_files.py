@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from awscrt.checksums import crc32c
-
-from pyspark_commitlog.storage.object_errors import explained
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -19,18 +18,31 @@ _PARTS_AT_ONCE = 4
 
 
 class ObjectOutputFile:
-    """See ``storage.base.OutputFile``. Memory: the parts that are being sent, and one that fills."""
+    """See ``storage.base.OutputFile``. Memory: the parts that are being sent, and one that fills.
 
-    def __init__(self, client: ObjectStore, name: str, url: str, count: Callable[[str, int], None]) -> None:
+    Args:
+        client: of the store.
+        name: of the object.
+        explained: raises our errors in place of the library's, within what it returns for an action.
+        count: counts requests, by verb.
+    """
+
+    def __init__(
+        self,
+        client: ObjectStore,
+        name: str,
+        explained: Callable[[str], AbstractContextManager[None]],
+        count: Callable[[str, int], None],
+    ) -> None:
         import obstore
 
-        self._name, self._url, self._count = name, url, count
+        self._name, self._explained, self._count = name, explained, count
         self._writer: Any = obstore.open_writer(client, name, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         self._length = self._crc = 0
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
         """Append pieces; parts are sent while the caller goes on."""
-        with explained(self._url, f"write {self._name}"):
+        with self._explained(f"write {self._name}"):
             for piece in pieces:
                 data = pa.py_buffer(piece)
                 self._crc = crc32c(data, self._crc)
@@ -39,7 +51,7 @@ class ObjectOutputFile:
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """See ``OutputFile.close``; always durable."""
-        with explained(self._url, f"write {self._name}"):
+        with self._explained(f"write {self._name}"):
             self._writer.close()
         parts = -(-self._length // PART_BYTES)
         self._count("PUT", max(1, parts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +34,7 @@ from pyspark_commitlog.storage.object_errors import (
     is_passing,
     no_bucket,
     says_taken,
+    was_not_sent,
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
 from pyspark_commitlog.storage.object_options import KINDS, Opener, parse_url
@@ -87,6 +88,7 @@ class ObjectStorage(WriteOnceStorage):
         self._opener = Opener(self.url, dict(options or {}))
         self.peer_options = Options(options or {})
         self._clients: dict[bool, ObjectStore] = {}
+        self._worked = False
         self._forget_time()
         self._counting = Lock()
         #: Requests made, by verb (GET, HEAD, PUT, POST, LIST, DELETE); a repeated one counts again.
@@ -138,8 +140,27 @@ class ObjectStorage(WriteOnceStorage):
         with self._counting:
             self.requests[verb] += times
 
-    def _repeated(self, verb: str, act: Callable[[ObjectStore], _Result]) -> _Result:
-        """Make a request that may be repeated until it is answered: pauses double, are drawn by chance, and end."""
+    def _explained(self, action: str) -> AbstractContextManager[None]:
+        """Raise our errors in place of the library's."""
+        return explained(self.url, action, worked=self._worked)
+
+    def _repeated(
+        self, verb: str, act: Callable[[ObjectStore], _Result], again: Callable[[BaseException], bool] = is_passing
+    ) -> _Result:
+        """Make a request until it is answered, or fails otherwise: pauses double, are drawn by chance, and end.
+
+        Args:
+            verb: of the request.
+            act: makes it.
+            again: whether it may be repeated after an error.
+        """
+        result = self._tried(verb, act, again)
+        self._worked = True
+        return result
+
+    def _tried(
+        self, verb: str, act: Callable[[ObjectStore], _Result], again: Callable[[BaseException], bool]
+    ) -> _Result:
         from obstore import exceptions as theirs
 
         client, began = self._client(), self.clock.monotonic()
@@ -148,7 +169,7 @@ class ObjectStorage(WriteOnceStorage):
             try:
                 return act(client)
             except theirs.GenericError as error:
-                if not is_passing(error) or self.clock.monotonic() - began > _LONGEST_TRYING:
+                if not again(error) or self.clock.monotonic() - began > _LONGEST_TRYING:
                     raise
             self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
         self._count(verb)
@@ -167,23 +188,29 @@ class ObjectStorage(WriteOnceStorage):
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """See ``Storage.put_if_absent``: one conditional request; "exists" only where the store says so."""
+        """See ``Storage.put_if_absent``: one conditional request; "exists" only where the store says so.
+
+        Where this machine's own service gave no credentials nothing was sent, so that is tried again.
+        """
         import obstore
         from obstore import exceptions as theirs
 
         name, action = self._object(path), f"write {path}"
-        client, began = self._client(), self.clock.monotonic()
-        self._count("PUT")
+        began = self.clock.monotonic()
         try:
-            result = obstore.put(client, name, data, mode="create", use_multipart=False)
+            result = self._repeated(
+                "PUT",
+                lambda client: obstore.put(client, name, data, mode="create", use_multipart=False),
+                was_not_sent,
+            )
         except theirs.AlreadyExistsError as error:
             if says_taken(error):
                 raise FileExistsError(f"{self.url}/{path} exists") from None
-            raise explain(error, self.url, action) from None
+            raise explain(error, self.url, action, worked=self._worked) from None
         except FileNotFoundError:
             raise NotPutError(str(no_bucket(self.url, action))) from None
         except theirs.BaseError as error:
-            raise explain(error, self.url, action) from None
+            raise explain(error, self.url, action, worked=self._worked) from None
         self._time.put(path, began)
         version, e_tag = result["version"], result["e_tag"]
         return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
@@ -196,13 +223,13 @@ class ObjectStorage(WriteOnceStorage):
             write_whole(self.create(path), data)
             return
         name, began = self._object(path), self.clock.monotonic()
-        with explained(self.url, f"write {path}"):
+        with self._explained(f"write {path}"):
             self._repeated("PUT", lambda client: obstore.put(client, name, data, use_multipart=False))
         self._time.put(path, began)
 
     def create(self, path: str) -> ObjectOutputFile:
         """See ``Storage.create``: an upload in parts once there is more than one."""
-        return ObjectOutputFile(self._client(retries=True), self._object(path), self.url, self._count)
+        return ObjectOutputFile(self._client(retries=True), self._object(path), self._explained, self._count)
 
     def open_append(self, path: str) -> AppendFile:
         """Refuse: nothing is appended here (``can_append``)."""
@@ -240,7 +267,7 @@ class ObjectStorage(WriteOnceStorage):
                 raise theirs.GenericError(f"Error performing GET: {len(data)} bytes of {last - first} came")
             return data, self._info(path, got.meta)
 
-        with explained(self.url, f"read {path}"):
+        with self._explained(f"read {path}"):
             try:
                 return self._repeated("GET", get)
             except theirs.GenericError as error:
@@ -256,7 +283,7 @@ class ObjectStorage(WriteOnceStorage):
         import obstore
 
         name = self._object(path)
-        with explained(self.url, f"read {path}"):
+        with self._explained(f"read {path}"):
             return self._info(path, self._repeated("HEAD", lambda client: obstore.head(client, name)))
 
     def _info(self, path: str, meta: Any) -> FileInfo:
@@ -273,7 +300,7 @@ class ObjectStorage(WriteOnceStorage):
         import obstore
 
         prefix = self._path(directory)
-        with explained(self.url, f"list {directory}"):
+        with self._explained(f"list {directory}"):
             listed = self._repeated(
                 "LIST", lambda client: obstore.list_with_delimiter(client, f"{prefix}/" if prefix else None)
             )
@@ -290,7 +317,7 @@ class ObjectStorage(WriteOnceStorage):
         import obstore
 
         name = self._path(path)
-        with suppress(FileNotFoundError), explained(self.url, f"delete {path}"):
+        with suppress(FileNotFoundError), self._explained(f"delete {path}"):
             self._repeated("DELETE", lambda client: obstore.delete(client, name))
 
     def delete_tree(self, directory: str) -> None:
@@ -305,7 +332,7 @@ class ObjectStorage(WriteOnceStorage):
             listing = obstore.list(client, f"{prefix}/", chunk_size=_PAGE)
             return [[one["path"] for one in page] for page in listing]
 
-        with explained(self.url, f"delete {directory}"):
+        with self._explained(f"delete {directory}"):
             for paths in self._repeated("LIST", pages):
                 self._count("POST" if self._kind == "s3" else "DELETE")
                 with suppress(FileNotFoundError):

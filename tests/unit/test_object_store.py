@@ -22,6 +22,7 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
+from pyspark_commitlog.producer.delivery import is_retriable
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.storage import NotPutError, object_options, open_storage
@@ -114,12 +115,49 @@ def test_a_server_that_hangs_is_not_asked_eight_times(
 
 def test_a_machine_without_credentials_is_told_so(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - HTTP error: x"
-    failing(monkeypatch, "put", theirs.GenericError(text))
+    failing(monkeypatch, "put", theirs.GenericError(text), times=9)
     failing(monkeypatch, "get", theirs.GenericError(text), times=9)
     with pytest.raises(StorageReadOnlyError, match="no credentials were given, and this machine has no role"):
         storage.put_if_absent("d/1", b"1")
     with pytest.raises(StorageUnreadableError, match="no credentials were given"):
         storage.read("d/1")
+
+
+ROLE = (
+    "Generic S3 error: Error performing GET http://169.254.169.254/latest/meta-data/iam/security-credentials/ in 1ms - "
+)
+FAILS = "Server returned non-2xx status code: 503 Service Unavailable: "
+
+
+@pytest.mark.parametrize("why", [FAILS, "HTTP error: operation timed out", "HTTP error: error sending request"])
+def test_a_put_outlives_a_hiccup_of_the_service_that_gives_credentials(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Nothing was sent. It is asked some minutes before what it gave has expired."""
+    failing(monkeypatch, "put", theirs.GenericError(ROLE + why), times=3)
+    assert storage.put_if_absent("d/1", b"1") is not None
+    assert storage.requests == {"PUT": 4}
+
+
+@pytest.mark.parametrize(
+    ("why", "worked"), [(FAILS, False), ("HTTP error: operation timed out", False), ("HTTP error: x", True)]
+)
+def test_a_machine_that_has_a_role_is_not_told_that_it_has_none(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, why: str, worked: bool
+) -> None:
+    """The same may succeed later, so that a producer goes on trying."""
+    if worked:
+        storage.put_if_absent("d/0", b"0")
+    failing(monkeypatch, "put", theirs.GenericError(ROLE + why), times=99)
+    failing(monkeypatch, "get", theirs.GenericError(ROLE + why), times=99)
+    for act, kind in (
+        (lambda: storage.put_if_absent("d/1", b"1"), NotPutError),
+        (lambda: storage.read("d/0"), StorageError),
+    ):
+        with pytest.raises(StorageError, match="the service of this machine that gives credentials fails: ") as raised:
+            act()
+        assert type(raised.value) is kind
+        assert is_retriable(raised.value)
 
 
 def test_no_answer_is_asked_for_again_but_a_refusal_is_not(
