@@ -198,8 +198,11 @@ class LimitedStorage(Storage):
         try:
             if lines.enter(place, seconds):
                 with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:
+                    if not came:
+                        lines.leave(place)  # where there are no turns nobody waits for one
                     yield came
             else:
+                lines.leave(place)
                 yield False
         finally:
             lines.leave(place)

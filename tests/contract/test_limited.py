@@ -143,6 +143,16 @@ def test_those_who_wait_for_a_turn_take_no_place_of_the_calls_of_the_one_who_has
     assert took == [True] * len(threads)
 
 
+def test_where_there_are_no_turns_nobody_stands_in_line(tmp_path: Path) -> None:
+    """As in a bucket: those who come meanwhile put, too."""
+    inner = LocalStorage(tmp_path)
+    inner._can_append = False
+    storage, began = limited(inner), time.monotonic()
+    with storage.turn("", 60) as mine, storage.turn("", 60) as second:
+        assert (mine, second) == (False, False)
+    assert time.monotonic() - began < 30
+
+
 def test_turns_that_other_processes_have_take_no_place_of_other_calls(tmp_path: Path) -> None:
     """Of more than a few nobody waits for: safety does not rest on them."""
     directories = [f"d{number}" for number in range(MOST_CALLS + 1)]
