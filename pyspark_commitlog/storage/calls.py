@@ -16,7 +16,7 @@ from threading import Condition
 from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.storage.commit_queue import Lines
+from pyspark_commitlog.storage.lines import Lines
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
 _Result = TypeVar("_Result")

@@ -11,9 +11,9 @@ import fcntl
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from threading import Condition, Event, Lock
+from threading import Event, Lock
 
+from pyspark_commitlog.storage.lines import Lines, Place
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
 #: Descriptors that hold, or wait for, a turn.
@@ -47,43 +47,6 @@ _REMEMBERED = 256
 _WAITERS = 4
 #: How often a turn is asked for where there is no thread to wait for it.
 _ASK_SECONDS = 0.02
-
-
-@dataclass(eq=False, slots=True)
-class Place:
-    """A caller's place among those of this process that want the turn of a directory; ``fd`` holds the turn."""
-
-    directory: str
-    fd: int | None = None
-
-
-class Lines:
-    """Where callers of this process stand in line, in their own threads: the first for a directory alone goes on."""
-
-    def __init__(self) -> None:
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """Forget all that wait: a forked child has none of them, and nobody lets go of a lock that one of them held."""
-        self._queues: dict[str, list[Place]] = {}
-        self._changed = Condition()
-
-    def enter(self, place: Place, seconds: float) -> bool:
-        """Wait to be the first; return whether that came in time. Whatever happens, ``leave`` ends it."""
-        with self._changed:
-            queue = self._queues.setdefault(place.directory, [])
-            queue.append(place)
-            return self._changed.wait_for(lambda: queue[0] is place, seconds)
-
-    def leave(self, place: Place) -> None:
-        """Let the next one go on; nothing, where the place was left, or forgotten, before."""
-        with self._changed:
-            queue = self._queues.get(place.directory, [])
-            if place in queue:
-                queue.remove(place)
-            if not queue:
-                self._queues.pop(place.directory, None)
-            self._changed.notify_all()
 
 
 class Turns:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
-from pyspark_commitlog.storage.commit_queue import Place
+from pyspark_commitlog.storage.lines import Place
 from pyspark_commitlog.storage.process import monotonic
 
 if TYPE_CHECKING:
