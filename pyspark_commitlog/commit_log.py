@@ -50,10 +50,10 @@ from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.replicas.making import make_roots
 from pyspark_commitlog.replicas.replicating import catch_up
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot
-from pyspark_commitlog.root import REPLICAS, UNSAFE_SINGLE_WRITER, Root
+from pyspark_commitlog.root import REPLICAS, Root
 from pyspark_commitlog.storage import NotPutError, Storage, open_peer
 
 if TYPE_CHECKING:

@@ -17,15 +17,13 @@ from pyspark_commitlog.format.entry import check_seal, check_version
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.replicas.deciders import Deciders
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
 
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.state.group_log import GroupLog
 
-#: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
-UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
 #: A member of the marker: the root is one of several, which ``replicas/journal`` lists.
 REPLICAS = "replicas"
 #: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
@@ -98,7 +96,7 @@ class Root:
                 "%s was made with %s=true: a second process that writes destroys what the first one committed",
                 self._storage.url, UNSAFE_SINGLE_WRITER,
             )  # fmt: skip
-        self._unsafe = marker.get(UNSAFE_SINGLE_WRITER) is True
+        self._unsafe = self._storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
         self._is_one_of_several = marker.get(REPLICAS) is True
         if self._is_one_of_several:
             Roots.of(self._storage)  # what is put at this root is decided with others

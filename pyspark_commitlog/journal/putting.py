@@ -49,7 +49,21 @@ def _lineage(base: Stored | None, slot: Slot) -> Lineage:
 class JournalPutter(JournalReader):
     """What a ``Journal`` does to put one entry at one number."""
 
+    _is_tried = False
+
+    def _try_store(self) -> None:
+        """Refuse a store that takes two puts of one name, once for each handle; see ``storage.race``.
+
+        Here, as what is opened on the way may be another root than the one that the user named.
+        """
+        if not self._is_tried and self._storage.client and not self._storage.single_writer:
+            from pyspark_commitlog.storage.race import check_store
+
+            check_store(self._storage)
+        self._is_tried = True
+
     def _attempt(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Stored | None:
+        self._try_store()
         entry = self._composed(base, slot, draft)
         self._write_sides(slot, draft)
         data = codec.encode(entry, draft.inline)

@@ -34,6 +34,8 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.process import after_fork
 
+#: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
+UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
 #: Roots that may belong together.
 MAX_ROOTS = 16
 #: More than the marker of any format version takes.
@@ -435,7 +437,7 @@ def check_identity(storage: Storage, address: Address) -> None:
 
 
 def root_id(storage: Storage) -> str:
-    """Return the id in a root's marker.
+    """Return the id in a root's marker, and note at its door whether that says that one process alone may write.
 
     Raises:
         FileNotFoundError: there is no root.
@@ -446,6 +448,7 @@ def root_id(storage: Storage) -> str:
     marker = checked_json(data, dict[str, object], where)
     check_version(marker, where)
     check_seal(data, where)
+    storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
     return str(marker["rootId"])
 
 

@@ -163,6 +163,8 @@ class Storage(ABC):
     peer_options: Options | None = None
     #: The roots that belong together with this one, as this process knows them (``replicas.roots``).
     together: object = None
+    #: Whether the root's marker says that one process alone may write: the store is not tried then.
+    single_writer: bool = False
 
     def several(self, act: Callable[[], _Result]) -> _Result:
         """Return, or raise, what looks that follow one another come to: one call, where each of them has its price.

@@ -11,7 +11,10 @@ import obstore
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.errors import ConfigError, StorageError, UnsupportedError, UsageError
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.errors import CommitLogError, ConfigError, StorageError, UnsupportedError, UsageError
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.replicas.roots import root_id
 from pyspark_commitlog.storage import FileInfo, race
 from pyspark_commitlog.storage.local import LocalStorage, mount_source, mount_type
 from pyspark_commitlog.storage.object_store import ObjectStorage
@@ -95,6 +98,49 @@ def test_another_version_of_the_client_is_tried_before_it_writes(monkeypatch: py
     again = Tried(first.url, first.client)
     CommitLog.on(again).create_topic("u")
     assert again.races == 0, "the record is in the root"
+
+
+def test_a_store_is_tried_before_a_groups_offsets_are_put_by_another_client() -> None:
+    first = Tried()
+    CommitLog.on(first).create_topic("t")
+    newer = Careless(first.url)
+    with pytest.raises(UnsupportedError, match="can't hold a commit log"):
+        CommitLog.on(newer).groups.commit("g", {"t": {0: 0}})
+    assert CommitLog.on(first).groups.list() == ()
+
+
+def test_a_root_beside_the_one_that_is_opened_is_tried_before_it_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an update, as of a root in a bucket: a commit is decided at the metadata root."""
+    client = LocalStorage.client.fget  # type: ignore[attr-defined]
+    log = CommitLog.create_root([str(tmp_path / "a")], [str(tmp_path / "m")])
+    log.create_topic("t")
+    append(log.topic("t"), batch_of([b"1"]))
+    newer = f"newer {tmp_path.name}"
+    monkeypatch.setattr(
+        LocalStorage, "client", property(lambda storage: newer if storage.url.endswith("/m") else client(storage))
+    )
+    again = CommitLog(str(tmp_path / "a"))
+    append(again.topic("t", Operation.WRITE), batch_of([b"2"]))
+    (record,) = (tmp_path / "m" / DIRECTORY).iterdir()
+    assert json.loads(record.read_text())["client"] == newer
+    record.unlink()
+    monkeypatch.setattr(race, "_seen", set())  # as in another process
+    monkeypatch.setattr(LocalStorage, "put_if_absent", CarelessMount.put_if_absent)
+    with pytest.raises(CommitLogError, match=r"can't hold a commit log: \d+ of 16 puts"):
+        append(CommitLog(str(tmp_path / "a")).topic("t", Operation.WRITE), batch_of([b"3"]))
+
+
+def test_a_root_beside_the_one_that_is_opened_is_not_tried_where_one_process_alone_may_write(tmp_path: Path) -> None:
+    storage = Careless()
+    CommitLog.on(storage).create_topic("t", 1, {"unsafe.single.writer": True})
+    other = Careless(storage.url)
+    assert root_id(other)
+    assert other.single_writer
+    other.races = 0
+    append(TopicLog(other, "t"), batch_of([b"a"]))
+    assert not other.names(DIRECTORY)
 
 
 def test_one_process_alone_may_write_where_that_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
