@@ -49,6 +49,8 @@ def _lineage(base: Stored | None, slot: Slot) -> Lineage:
 class JournalPutter(JournalReader):
     """What a ``Journal`` does to put one entry at one number."""
 
+    #: Whether a put is tried for seconds where the store is busy; not where a majority may go on without it.
+    is_patient = True
     _is_tried = False
 
     def _try_store(self) -> None:
@@ -156,12 +158,13 @@ class JournalPutter(JournalReader):
         However late that is, it counts by the anchor alone, as the first try does.
         """
         clock = self._storage.clock
-        if first is None or isinstance(error, ReplicaNotAvailableError):  # a root that hangs was waited for
+        hangs = isinstance(error, ReplicaNotAvailableError)  # it was waited for
+        if first is None or hangs or not self.is_patient:
             if tries < _AMBIGUOUS_TRIES:
                 self._back_off(tries - 1)
                 return True
             return False
-        if tries >= _PATIENT_TRIES or first.seconds_until(Moment.now(clock)) > _LONGEST_TRYING:
+        if tries >= _PATIENT_TRIES or clock.monotonic() - first.monotonic > _LONGEST_TRYING:
             return False
         clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) * (0.5 + self._storage.jitter() / 2))
         return True

@@ -61,6 +61,7 @@ class Acceptor:
     def __init__(self, root: str, storage: Storage, directory: str) -> None:
         self.root, self._storage, self._directory = root, storage, directory
         self._journal = Journal(storage, directory, "acceptor", no_sides, _check_record)
+        self._journal.is_patient = False  # the others wait for each seat, and need a majority alone
 
     def read(self) -> Register:
         """Return the register, synced: what is counted does not go with the power.

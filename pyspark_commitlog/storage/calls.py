@@ -151,6 +151,14 @@ class Calls:
         self._begin(made, max(seconds, _BEGIN_SECONDS))
         return cast(_Result, self._wait(made))
 
+    def check(self) -> None:
+        """Raise what a call would that began now, where the root is known to hang: for those that wait first."""
+        if _here() is not None:
+            return
+        with self._changed:
+            if self._left and time.monotonic() - self._left_at < RETRY_SECONDS:
+                raise self.hangs(next(iter(self._left)).what)
+
     def wait(
         self, what: str, act: Callable[[], _Result], seconds: float, undo: Callable[[_Result], object]
     ) -> _Result | None:

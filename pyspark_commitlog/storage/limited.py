@@ -195,6 +195,7 @@ class LimitedStorage(Storage):
         failed, as calls of a root do that hangs, that would read as if not.
         """
         place, until, lines = Place(directory), monotonic() + seconds, self.calls.lines
+        self.calls.check()  # the one who has the turn may be the one that hangs
         try:
             if lines.enter(place, seconds):
                 with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:
@@ -205,7 +206,11 @@ class LimitedStorage(Storage):
                 lines.leave(place)
                 yield False
         finally:
-            lines.leave(place)
+            try:
+                lines.leave(place)
+            except BaseException:  # Ctrl-C before it was done
+                lines.leave(place)
+                raise
 
     @contextmanager
     def _turn_of_process(self, directory: str, seconds: float) -> Iterator[bool]:

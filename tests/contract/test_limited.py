@@ -129,6 +129,16 @@ def test_a_turn_is_given_back_while_the_root_hangs(tmp_path: Path, hang: threadi
     assert comes(tmp_path, "d")
 
 
+def test_nobody_waits_for_a_turn_at_a_root_that_hangs(tmp_path: Path, hang: threading.Event) -> None:
+    """The one who has it may be the one that hangs."""
+    (tmp_path / "d").mkdir()
+    storage = limited(LocalStorage(tmp_path))
+    with storage.turn("d", 1):
+        leave_behind(storage, hang)
+        with pytest.raises(ReplicaNotAvailableError, match="hangs"), storage.turn("d", 10**6):
+            raise AssertionError("it has a turn")
+
+
 def test_those_who_wait_for_a_turn_take_no_place_of_the_calls_of_the_one_who_has_it(tmp_path: Path) -> None:
     """More threads than a root has places append to one journal: the holder's looks failed as those of one that hangs."""
     (tmp_path / "d").mkdir()

@@ -568,6 +568,17 @@ def test_a_put_outlives_a_store_that_is_busy_for_seconds(either: Bucket, done: s
     assert either.values() == ["first", "second"]
 
 
+def test_a_journal_that_others_can_do_without_is_not_waited_for(bucket: Bucket) -> None:
+    """As of one of three roots that decide: with two of them a commit goes on."""
+    put(bucket.journal(), "first")
+    hook = on_path("j/", "put_if_absent", raising(StorageError("503 Slow Down")), times=99)
+    journal, began = bucket.journal(hook=hook), bucket.clock.monotonic()
+    journal.is_patient = False
+    with pytest.raises(OutcomeUnknownError, match="5 tries failed"):
+        put(journal, "second")
+    assert bucket.clock.monotonic() - began < 1
+
+
 def test_a_store_that_stays_busy_is_asked_a_few_times_and_one_that_hangs_fewer(bucket: Bucket) -> None:
     put(bucket.journal(), "first")
     for answers_after, times, most in (0, TRIES, 20), (60, 2, 130):
