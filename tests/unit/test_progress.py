@@ -87,7 +87,8 @@ def test_a_partition_that_an_older_copy_lacks_is_told_with_its_offsets() -> None
 def test_a_partition_that_is_no_longer_asked_for_is_told_as_such_also_where_an_older_copy_lacks_it() -> None:
     losses: list[Loss] = []
     unread(at(t=[2, 9]), {"t": state((0, 4))}, by_partition('{"t": [0]}'), losses.append, unknown)
-    assert ["the query does not read this partition any more" in loss.what for loss in losses] == [True]
+    unread(at(t=[2, 9]), {"t": state((0, 4), (0, 9))}, by_partition('{"t": [1]}'), losses.append, unknown)
+    assert ["the query does not read this partition any more" in loss.what for loss in losses] == [True, True]
 
 
 def test_a_topic_made_again_starts_at_its_log_start() -> None:

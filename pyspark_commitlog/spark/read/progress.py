@@ -112,7 +112,7 @@ def unread(
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
             report(_made_again(place, _unread(place, offset, former, over), None))
-        elif place not in ends and place.topic in states and _takes(selection, place):
+        elif place not in ends and place.topic in states and _lacks(states[place.topic], selection, place):
             _start(begin, place, states[place.topic], report, over, restored.get(place.topic))
         elif place not in ends:
             report(_dropped(place, offset, selection))
@@ -199,8 +199,10 @@ def _bounds(state: TopicState, partition: int) -> tuple[int, int]:
     return (state.log_start[partition], state.log_end[partition]) if partition < state.partitions else (0, 0)
 
 
-def _takes(selection: TopicSelection, place: TopicPartition) -> bool:
-    return place.partition in selection.partitions(place.topic, place.partition + 1)
+def _lacks(state: TopicState, selection: TopicSelection, place: TopicPartition) -> bool:
+    """Return whether a partition is read, and the topic has none of that number."""
+    lacks = place.partition >= state.partitions
+    return lacks and place.partition in selection.partitions(place.topic, place.partition + 1)
 
 
 def _start(
