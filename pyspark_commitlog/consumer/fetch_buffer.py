@@ -58,8 +58,6 @@ class FetchBuffer:
         What moves a position calls it first: a record that is handed over later would put the position back.
         """
         self.records = deque(r for r in self.records if TopicPartition(r.topic, r.partition) not in partitions)
-        for key in partitions:  # a call that reads up and fails goes back no further than to here
-            self._subscriptions.reading.pop(key, None)
 
     def drop_rest(self) -> None:
         """Drop the rest of a frame of a partition that is not assigned any more."""

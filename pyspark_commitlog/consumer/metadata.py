@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
@@ -116,7 +117,7 @@ class ConsumerMetadata:
                 elif subscription.pattern is None:
                     raise
         if self._subscriptions.begun is None:
-            self._subscriptions.begun = dict(counts)
+            self._subscriptions.begun = dict.fromkeys(self.damaged, MAX_PARTITIONS) | counts
         return counts
 
     def _matching(self, pattern: re.Pattern[str] | None) -> tuple[str, ...]:

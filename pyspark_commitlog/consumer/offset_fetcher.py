@@ -188,6 +188,8 @@ class OffsetFetcher:
         position = reset_position(self._config.reset, low, high) if end is None else max(low, min(end, high))
         log.warning("%s: the consumer goes on at %s", what, position)
         state.position = position
+        if position is not None and (begun := self._subscriptions.reading.get(key)):
+            self._subscriptions.reading[key] = begun[0], min(begun[1], position)
 
     def _tell_passed(
         self, key: TopicPartition, state: PartitionState, view: View, refused: list[LogTruncationError]

@@ -155,4 +155,5 @@ class SubscriptionState:
                     group_id, key.topic, key.partition, committed, state.position,
                 )  # fmt: skip
                 forget([key])
+                self.reading.pop(key, None)  # a call that reads up and fails goes back no further than to here
                 state.position, state.lineage = committed, group.lineage(state.topic_id)

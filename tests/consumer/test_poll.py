@@ -400,6 +400,23 @@ def test_a_topic_that_cannot_be_read_stops_no_other(world: World, settings: dict
     assert values(each.poll()) == numbered(3, 6)
 
 
+def test_a_topic_that_cannot_be_read_at_first_begins_by_auto_offset_reset(world: World) -> None:
+    """It did not come up later, as a topic would that is read from its start."""
+    for name in "tu":
+        world.create(1, SMALL, name)
+        put(world, numbered(0, 3), name=name)
+    newest = world.path / "topics/u/journal" / f"{world.entries('u')[-1]:020}.json"
+    whole = newest.read_bytes()
+    newest.write_bytes(b"{")
+    each = consumer(world, "t", "u", auto_offset_reset="latest")
+    with pytest.raises(CorruptionError, match="topics/u/journal"):
+        each.poll()
+    newest.write_bytes(whole)
+    assert each.poll() == []
+    put(world, numbered(3, 6), name="u")
+    assert values(each.poll()) == numbered(3, 6)
+
+
 def test_a_partition_that_is_damaged_at_once_does_not_keep_the_first_place(world: World) -> None:
     """The error is told once, then the others are served: else they would wait for ever behind it."""
     world.create(2, SMALL)
