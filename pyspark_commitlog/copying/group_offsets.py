@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.errors import UnknownTopicError, as_reported
+from pyspark_commitlog.errors import CommitLogError, as_reported
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
@@ -60,14 +60,20 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[G
             failures.append(as_reported(error))
     states = _states(topics) if groups else {}  # after the groups: to an older state they would look parted
     ids = {name: state.topic_id for name, state in states.items()}
-    return [offsets_of(handle.name, _of_histories(handle, state, states), ids) for handle, state in groups], failures
+    found = list[GroupOffsets]()
+    for handle, state in groups:
+        try:
+            found.append(offsets_of(handle.name, _of_histories(handle, state, states), ids))
+        except Exception as error:  # noqa: BLE001 as above
+            failures.append(as_reported(error))
+    return found, failures
 
 
 def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:
-    """Return what topics are now; one that is gone fails where it is copied."""
+    """Return what topics are now; one that is gone, or damaged, fails where it is copied."""
     states = {}
     for name, topic in topics.items():
-        with suppress(UnknownTopicError):
+        with suppress(CommitLogError, OSError):
             states[name] = topic.newest_durable()[1]
     return states
 

@@ -126,6 +126,17 @@ def test_a_group_that_can_not_be_copied_stops_no_other(locals_: Pair) -> None:
     assert locals_.there.log().groups.describe("h").partitions[0].topic == "t"
 
 
+def test_a_topic_that_is_damaged_stops_neither_groups_nor_topics(locals_: Pair) -> None:
+    commit(locals_, 1)
+    other_group(locals_)
+    newest = max((locals_.source.path / "topics/t/journal").iterdir())
+    newest.write_bytes(b"{}")
+    with pytest.raises(CorruptionError, match="topics/t/journal"):
+        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+    assert locals_.there.log().topics() == ["u"]
+    assert locals_.there.group_offsets("h") == [1]
+
+
 def test_an_offset_that_is_reset_meanwhile_does_not_count_as_copied(locals_: Pair) -> None:
     commit(locals_, 1)
     locals_.copy(groups=True)
