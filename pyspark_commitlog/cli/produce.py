@@ -217,7 +217,7 @@ def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callabl
             yield from _parsed(lines, first, form)
             first, allowed = first + len(lines), _READ_BYTES
         if len(gathered.rest) > allowed:
-            allowed = longest(first)
+            allowed = longest(first) + len(end) - 1  # a part of its end may be there
         if len(gathered.rest) > allowed:
             raise InvalidRecordError(
                 f"line {first}: it was not sent: its end does not come within {allowed} bytes, and the topic takes "

@@ -98,13 +98,13 @@ def describe(
             description = each.ask(log.describe, name)
             if description is None:
                 continue
-            if description.damaged:
-                each.found_faults()
             replication = description.replication
             if under_replicated and (replication is None or not replication.is_under_replicated):
                 continue
             if unavailable and (replication is None or not replication.is_unavailable):
                 continue
+            if description.damaged:
+                each.found_faults()
             print_lines(
                 [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
             )
@@ -199,7 +199,7 @@ def _change(log: CommitLog, topic: str, changed: dict[str, object], partitions: 
                 typer.echo(f"root {root} has not caught up, `commitlog replicate` goes on: {why}", err=True)
     except Exception:
         if done:
-            complain(f"{topic}: {', '.join(done)}; the rest of what was asked for was not done")
+            complain(f"{topic}: {', '.join(done)}; what comes next failed")
         raise
 
 

@@ -195,7 +195,7 @@ class LimitedStorage(Storage):
         failed, as calls of a root do that hangs, that would read as if not.
         """
         place, until, lines = Place(directory), monotonic() + seconds, self.calls.lines
-        self.calls.check()  # the one who has the turn may be the one that hangs
+        self.calls.check()  # what holds the turn may be what hangs
         try:
             if lines.enter(place, seconds):
                 with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:

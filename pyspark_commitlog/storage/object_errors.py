@@ -20,6 +20,8 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _QUERY = re.compile(r"\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
+#: Values of fewer characters than this may be parts of words.
+_LEAST_HIDDEN = 3
 #: A piece of a text that may be one of a secret.
 _PIECE = re.compile(r"[\w+/=.-]{3,}")
 
@@ -96,6 +98,9 @@ def first_line(error: BaseException) -> str:
 def without_values(text: str, options: Mapping[str, object]) -> str:
     """Return a library's words with nothing of the options' values in them (pure)."""
     values = list(_texts(options))
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= _LEAST_HIDDEN:
+            text = text.replace(value, "…")
 
     def hidden(word: re.Match[str]) -> str:
         return "…" if any(word[0] in value for value in values) else word[0]
