@@ -196,7 +196,7 @@ def outside(option: str, place: TopicPartition, low: int, high: int, asked: int)
 
 def _bounds(state: TopicState, partition: int) -> tuple[int, int]:
     """Return log start offset and high watermark; a partition that an older copy of the root lacks has nothing."""
-    return (state.log_start[partition], state.log_end[partition]) if partition < state.partitions else (0, 0)
+    return (state.log_start[partition], state.log_end[partition]) if partition < len(state.log_end) else (0, 0)
 
 
 def _lacks(state: TopicState, selection: TopicSelection, place: TopicPartition) -> bool:
@@ -213,7 +213,9 @@ def _start(
     ended: Ended,
     restored: Parted | None,
 ) -> int:
-    low, high = _bounds(state, place.partition)
+    # as ``_bounds``, without a call for each partition of each poll
+    there, at = place.partition < len(state.log_end), place.partition
+    low, high = (state.log_start[at], state.log_end[at]) if there else (0, 0)
     former = begin.topic_ids.get(place.topic)
     if former is None:
         return low
