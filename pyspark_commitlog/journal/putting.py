@@ -166,7 +166,7 @@ class JournalPutter(JournalReader):
             return False
         if tries >= _PATIENT_TRIES or clock.monotonic() - first.monotonic > _LONGEST_TRYING:
             return False
-        clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries) * (0.5 + self._storage.jitter() / 2))
+        self._storage.pause(tries, _FIRST_PAUSE, _LONGEST_PAUSE)
         return True
 
     @contextmanager

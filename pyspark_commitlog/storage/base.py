@@ -356,6 +356,16 @@ class Storage(ABC):
     def jitter(self) -> float:
         """Return a random number in [0, 1), for backoff."""
 
+    def pause(self, tries: int, first: float, longest: float) -> None:
+        """Wait before a request is tried again, twice as long as the time before, and not when others do.
+
+        Args:
+            tries: how many there were.
+            first: a half of the longest wait after the first try, seconds.
+            longest: that no wait is longer than, seconds.
+        """
+        self.clock.sleep(min(longest, first * 2**tries) * (0.5 + self.jitter() / 2))
+
     def exists(self, path: str) -> bool:
         """Return whether a file is there."""
         try:

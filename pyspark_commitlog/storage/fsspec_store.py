@@ -139,7 +139,7 @@ class FsspecStorage(WriteOnceStorage):
             except (FileNotFoundError, FileExistsError, StorageReadOnlyError, StorageUnreadableError):
                 raise
             except StorageError:
-                self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
+                self.pause(done, _FIRST_PAUSE, _LONGEST_PAUSE)
         with self._using(action) as instance:
             return act(instance)
 

@@ -171,7 +171,7 @@ class ObjectStorage(WriteOnceStorage):
             except theirs.GenericError as error:
                 if not again(error) or self.clock.monotonic() - began > _LONGEST_TRYING:
                     raise
-            self.clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**done) * (0.5 + self.jitter() / 2))
+            self.pause(done, _FIRST_PAUSE, _LONGEST_PAUSE)
         self._count(verb)
         return act(client)
 
