@@ -18,7 +18,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, Shape, Whole, check
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.replicas import ballots
-from pyspark_commitlog.replicas.ballots import Ballot, Register, Value
+from pyspark_commitlog.replicas.ballots import NO_BALLOT, Ballot, Register, Value
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.storage import Storage
 
@@ -92,20 +92,25 @@ class Acceptor:
         """
         return self._change("promise", lambda register: ballots.promise(register, ballot), None)
 
-    def accept(self, ballot: Ballot, value: Value, data: bytes, *, ended: bool = False) -> Register:
+    def accept(
+        self, ballot: Ballot, value: Value, data: bytes, *, ahead: Ballot = NO_BALLOT, ended: bool = False
+    ) -> Register:
         """Accept an entry; return the register as it is then.
 
         Args:
             ballot: under which.
             value: the entry.
             data: its file.
+            ahead: the ballot that is promised with it, if any.
             ended: whether it is the last one that this set decides.
 
         Raises:
             RefusedBallotError: a higher ballot was promised.
             CommitLogError, OSError: it may have accepted or not.
         """
-        return self._change("accept", lambda register: ballots.accept(register, ballot, value, ended=ended), data)
+        return self._change(
+            "accept", lambda register: ballots.accept(register, ballot, value, ahead=ahead, ended=ended), data
+        )
 
     def _change(self, kind: str, change: Callable[[Register], Register | None], data: bytes | None) -> Register:
         def plan(base: Stored | None, slot: Slot) -> Draft[Register] | Unchanged[Register]:

@@ -50,9 +50,11 @@ def promise(register: Register, ballot: Ballot) -> Register | None:
     return replace(register, promised=ballot) if ballot > register.promised else None
 
 
-def accept(register: Register, ballot: Ballot, value: Value, *, ended: bool = False) -> Register | None:
-    """Return the register that has accepted a value; None where a higher ballot was promised."""
-    return Register(ballot, ballot, value, ended) if ballot >= register.promised else None
+def accept(
+    register: Register, ballot: Ballot, value: Value, *, ahead: Ballot = NO_BALLOT, ended: bool = False
+) -> Register | None:
+    """Return the register that has accepted a value, and promised ``ahead``; None where a higher one was promised."""
+    return Register(max(ballot, ahead), ballot, value, ended) if ballot >= register.promised else None
 
 
 def majority(many: int) -> int:
@@ -74,6 +76,11 @@ def decided(registers: Sequence[Register], many: int) -> Register | None:
         if sum(other.accepted == register.accepted for other in registers) >= majority(many):
             return register
     return None
+
+
+def following(ballot: Ballot, attempt: str) -> Ballot:
+    """Return the ballot of an attempt that follows another ballot: its accepts promise it."""
+    return Ballot(ballot.number + 1, attempt)
 
 
 def above(registers: Iterable[Register], attempt: str) -> Ballot:

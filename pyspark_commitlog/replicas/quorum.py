@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -23,11 +23,11 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Appended, Draft, Plan, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import RefusedBallotError
-from pyspark_commitlog.replicas.ballots import NO_VALUE, Ballot, Register, Value
+from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replicas.learning import Replica, bring
 from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
 from pyspark_commitlog.replicas.unit import Unit
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import after_fork, share_out
 
 _TRIES = 200
 #: How often what is decided may be collected while it is read.
@@ -37,6 +37,31 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
 #: What was sent and may be decided yet: number -> write id -> what it comes to.
 Sent = dict[int, dict[str, Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A ballot that all seats have promised as they accepted the entry before it.
+
+    It carries one value: it counts in the process that it was promised to, and is used once.
+    """
+
+    ballot: Ballot
+    value: Value
+    promised: dict[str, Register]
+    process: object
+
+
+#: Stands for this process: a forked child has another one.
+_process = object()
+
+
+def _begin_again() -> None:
+    global _process
+    _process = object()
+
+
+after_fork(_begin_again)
 
 
 @contextmanager
@@ -85,6 +110,7 @@ class Quorum(SeatedJournal):
     ) -> None:
         super().__init__(seats, unit, check, is_last, many)
         self._former = before
+        self._ahead: _Ahead | None = None
 
     # --- the head ----------------------------------------------------------------------------------------
 
@@ -159,9 +185,7 @@ class Quorum(SeatedJournal):
 
     def _begin(self, value: Value, data: bytes) -> bool:
         """Have an entry of the set before be decided here, or what one has accepted here; return whether it is."""
-        shown = self._ask(lambda seat: seat.acceptor.read())
-        ballot = ballots.above(shown.values(), self._storage.new_id())
-        promised = self._promised(ballot)
+        ballot, promised = self._prepared()
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
@@ -188,11 +212,21 @@ class Quorum(SeatedJournal):
         return shown if len(shown) >= ballots.majority(self._many) else None
 
     def _accepted(
-        self, ballot: Ballot, value: Value, data: bytes, promised: dict[str, Register], *, ended: bool = False
+        self,
+        ballot: Ballot,
+        value: Value,
+        data: bytes,
+        promised: dict[str, Register],
+        *,
+        ahead: Ballot = NO_BALLOT,
+        ended: bool = False,
     ) -> bool:
         """Have those that promised accept an entry; return whether they are a majority: it is decided then.
 
         Each has learned the entry before it first: what its register held is in its ``journal/``.
+
+        Args:
+            ahead: a ballot that they promise with it. It is kept for the next entry where all seats have.
         """
         entry = self._decoded(data, value)
 
@@ -201,9 +235,11 @@ class Quorum(SeatedJournal):
                 self._catch_up(seat.replica, entry.prev, until=entry.sequence)
             for needed in self._unit.files.tables(entry):
                 bring(needed, seat.replica.storage, self._storages())
-            return seat.acceptor.accept(ballot, value, data, ended=ended)
+            return seat.acceptor.accept(ballot, value, data, ahead=ahead, ended=ended)
 
         shown = self._ask(one, of=promised, least=0)
+        if ahead > ballot and len(shown) == self._many:
+            self._ahead = _Ahead(ahead, value, shown, _process)
         return len(shown) >= ballots.majority(self._many)
 
     def _ask(
@@ -244,12 +280,21 @@ class Quorum(SeatedJournal):
 
     # --- learning ----------------------------------------------------------------------------------------
 
-    def _learned(self, value: Value) -> Stored:
-        """Have the seats learn what is decided; return it as the first that can has it, which is first from now on."""
-        there, failures = list[Seat](), list[str]()
+    def _learned(self, value: Value, following: tuple[Entry, bytes] | None = None) -> Stored:
+        """Have the seats learn what is decided; return it as the first that can has it, which is first from now on.
+
+        Args:
+            following: the entry, and its file, where it was decided just now: seats that lack it alone learn it at the
+                same time.
+        """
+        learned, failed = self._learning(*following) if following is not None else (set[str](), dict[str, str]())
+        there, failures = list[Seat](), list(failed.values())
         for seat in self.seats:
+            if seat.acceptor.root in failed:
+                continue
             try:
-                self._catch_up(seat.replica, value.write_id, until=value.number + 1)
+                if seat.acceptor.root not in learned:
+                    self._catch_up(seat.replica, value.write_id, until=value.number + 1)
                 there.append(seat)
             except (CommitLogError, OSError) as error:
                 failures.append(str(error))
@@ -260,6 +305,20 @@ class Quorum(SeatedJournal):
             self._storage = there[0].replica.storage
             self.forget()
         return self.read(value.number)
+
+    def _learning(self, entry: Entry, data: bytes) -> tuple[set[str], dict[str, str]]:
+        """Have the seats learn an entry, those that lack it alone; return which have, and why which failed."""
+        learned, failed = set[str](), dict[str, str]()
+
+        def one(seat: Seat) -> None:
+            try:
+                if self._takes(seat.replica, entry, data):
+                    learned.add(seat.acceptor.root)
+            except (CommitLogError, OSError) as error:
+                failed[seat.acceptor.root] = str(error)
+
+        share_out(one, self.seats, self._many)
+        return learned, failed
 
     def trim(self) -> None:
         """Remove all entries but the newest two at each root that answers, of a unit whose entries say all there is."""
@@ -308,7 +367,7 @@ class Quorum(SeatedJournal):
                 )
             self._write_sides(slot, answer)
             if self._decide(base, entry, data, own, answer.result):
-                stored = self._learned(Value(entry.sequence, entry.write_id))
+                stored = self._learned(Value(entry.sequence, entry.write_id), (entry, data))
                 own.clear()
                 return Appended(stored, answer.result)
             pause = self._pause(pause)
@@ -320,10 +379,8 @@ class Quorum(SeatedJournal):
         One that goes on from there and that an acceptor took alone, as its writer died, is decided first: while
         that acceptor answers nothing else may be.
         """
-        shown = self._ask(lambda seat: seat.acceptor.read())
-        ballot = ballots.above(shown.values(), self._storage.new_id())
-        promised = self._promised(ballot)
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
+        ballot, promised = self._taken_ahead(expected) or self._prepared()
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
@@ -333,7 +390,21 @@ class Quorum(SeatedJournal):
                 self._accepted(ballot, highest.value, data, promised, ended=highest.ended)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
-        return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised)
+        ahead = ballots.following(ballot, self._storage.new_id())
+        return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised, ahead=ahead)
+
+    def _prepared(self) -> tuple[Ballot, dict[str, Register] | None]:
+        """Return a ballot above all that seats have promised, and those that promise it; see ``_promised``."""
+        shown = self._ask(lambda seat: seat.acceptor.read())
+        ballot = ballots.above(shown.values(), self._storage.new_id())
+        return ballot, self._promised(ballot)
+
+    def _taken_ahead(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
+        """Return the ballot that all seats promised as they accepted the base, once; None where there is none."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.process is not _process or ahead.value != base:
+            return None
+        return ahead.ballot, ahead.promised
 
     def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
         """Return what was decided of what was sent; forget what was lost: another entry has its number."""

@@ -79,6 +79,20 @@ class SeatedJournal(Journal):
                 f"{replica.storage.url}/{self._directory}: entry {last.sequence} is another than was decided"
             )
 
+    def _takes(self, replica: Replica, entry: Entry, data: bytes) -> bool:
+        """Have a root learn a decided entry, where it has all before it; return whether it had.
+
+        Raises:
+            CommitLogError, OSError: it does not answer, or holds something else.
+        """
+        last = replica.learned()
+        if last is None or (last.entry.following, last.entry.write_id) != (entry.sequence, entry.prev):
+            return False
+        for needed in self._unit.files.tables(entry):
+            bring(needed, replica.storage, self._storages())
+        put_bytes(replica, self._unit, entry, data)
+        return True
+
     def _last_of(self, replica: Replica) -> Stored | None:
         """Return the entry after which a root goes on: the newest that it has learned, or the last before a gap.
 

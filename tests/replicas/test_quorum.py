@@ -281,11 +281,15 @@ class KilledError(BaseException):
 
 
 class Chaos:
-    """Proposers that fail, are killed, and get in each other's way, at any request to a metadata root."""
+    """Proposers that fail, are killed, and get in each other's way, at any request to a metadata root.
 
-    def __init__(self, roots: Replicated, seed: int) -> None:
+    ``going_on``: half of those that are not killed propose again, with what they know.
+    """
+
+    def __init__(self, roots: Replicated, seed: int, *, going_on: bool = False) -> None:
         self.roots, self.random, self.depth, self.made = roots, Random(seed), 0, 0
         self.done, self.unknown, self.failed = list[str](), list[str](), list[str]()
+        self.going_on, self.resting = going_on, list[Places]()
 
     def hook(self, operation: str, path: str, moment: str) -> None:
         if operation != "put_if_absent" or "t/" not in path:
@@ -301,13 +305,15 @@ class Chaos:
     def propose(self) -> None:
         self.made += 1
         name, self.depth = f"e{self.made}", self.depth + 1
-        places = self.roots.order(self.random.choice("abc")).places
+        goes_on = self.going_on and self.resting and self.random.random() < 0.5
+        places: Places | None = self.resting.pop(0) if goes_on else self.roots.order(self.random.choice("abc")).places
 
         def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
             assert base is not None
             return without_append(name, base, state_of(base.entry), name)
 
         try:
+            assert places is not None
             assert places.decide(plan).result == name
             self.done.append(name)
         except OutcomeUnknownError:
@@ -315,11 +321,13 @@ class Chaos:
         except (CommitLogError, OSError):
             self.failed.append(name)
         except KilledError:
+            places = None
             self.unknown.append(name)
             if self.depth > 1 and self.random.random() < 0.5:
                 raise
         finally:
             self.depth -= 1
+            self.resting.extend([places] if places else [])
 
 
 def touch(roots: Replicated, kind: str) -> None:
@@ -343,7 +351,19 @@ SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range
 def test_whatever_fails_there_is_one_chain_and_every_answer_is_true(
     roots: Replicated, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chaos = Chaos(roots, seed)
+    play(Chaos(roots, seed), monkeypatch)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_fails_writers_that_go_on_keep_to_one_chain(
+    roots: Replicated, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(Chaos(roots, seed, going_on=True), monkeypatch)
+
+
+def play(chaos: Chaos, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have proposers meet six times; all that they were told is true of the one chain that there is then."""
+    roots = chaos.roots
     monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])  # in their order
     monkeypatch.setattr(LocalStorage, "new_id", lambda _: str(UUID(int=chaos.random.getrandbits(128), version=4)))
     roots.create()
