@@ -67,14 +67,15 @@ class JournalPutter(JournalReader):
     def _attempt(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Stored | None:
         self._try_store()
         entry = self._composed(base, slot, draft)
-        self._write_sides(slot, draft)
+        self.write_sides(slot, draft)
         data = codec.encode(entry, draft.inline)
         stored = self._put(base, self._as_read(data, slot), data)
         if stored is not None:
             own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
         return stored
 
-    def _write_sides(self, slot: Slot, draft: Draft[object]) -> None:
+    def write_sides(self, slot: Slot, draft: Draft[object]) -> None:
+        """Write what an entry names, before it is put."""
         for kind, table in draft.sides.items():
             name = paths.side_name(slot.sequence, slot.write_id, kind)
             self._storage.write_once(self._sides(draft.topic_id, name), table)

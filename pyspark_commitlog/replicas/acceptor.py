@@ -78,10 +78,13 @@ class Acceptor:
         self._refuse_copy(stored)
         return _register(stored)
 
-    def data(self) -> bytes:
-        """Return the file of the entry that was accepted last."""
+    def held(self) -> tuple[Register, bytes]:
+        """Return the register, and the file of the entry that it holds, of one record; see ``read``."""
         stored = self._journal.newest()
-        return b"" if stored is None else self._journal.inline(stored.entry)
+        if stored is None:
+            return Register(), b""
+        self._journal.assure(stored)
+        return _register(stored), self._journal.inline(stored.entry)
 
     def promise(self, ballot: Ballot) -> Register:
         """Promise to accept nothing below a ballot; return the register as it is then.

@@ -115,7 +115,7 @@ class Order:
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
 
         self.places.decided()  # raises where the root is not the one that it was
-        decider.storage.make_directory(self._unit.directory)
+        self.places.make_directory()
         appended = self.places.decide(created)
         for root, error in self.pusher.push().failed.items():
             logger.warning("%s: root %s has not learned it yet: %s", self._unit.directory, root, error)

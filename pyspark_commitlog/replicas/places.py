@@ -93,6 +93,12 @@ class Places:
         listed = self.roots.listed()
         return self._by_majority(listed) if len(listed.metadata) > 1 else self.at(listed.metadata[0].id)
 
+    def make_directory(self) -> None:
+        """Make a new unit's directory at the metadata root; several make it as they accept the first entry."""
+        decider = self.decider()
+        if not isinstance(decider.journal, Quorum):
+            decider.storage.make_directory(self.unit.directory)
+
     def _by_majority(self, listed: Listed) -> Replica:
         """Return the unit at several metadata roots, of which a majority answers."""
         if self._quorum_of is None or listed.decided_by(self._quorum_of) != listed:

@@ -169,7 +169,7 @@ class Quorum(SeatedJournal):
                 if highest.value == NO_VALUE:
                     return highest
                 last = replace(highest, ended=end or highest.ended)
-                if self._accepted(ballot, last.value, self._data(highest, promised), promised, ended=last.ended):
+                if self._again(ballot, last, promised):
                     return last
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
@@ -190,8 +190,8 @@ class Quorum(SeatedJournal):
             return False
         highest = ballots.highest(promised.values())
         if highest.value != NO_VALUE:
-            value, data = highest.value, self._data(highest, promised)
-        return self._accepted(ballot, value, data, promised, ended=highest.ended)
+            return self._again(ballot, highest, promised)
+        return self._accepted(ballot, value, data, promised)
 
     def teach(self, replica: Replica, newest: Stored) -> None:
         """Have a root that is no seat learn all up to a decided entry.
@@ -271,12 +271,26 @@ class Quorum(SeatedJournal):
             )
         return shown
 
-    def _data(self, register: Register, among: dict[str, Register]) -> bytes:
-        """Return the file of the entry that a register has accepted."""
+    def _again(self, ballot: Ballot, register: Register, promised: dict[str, Register]) -> bool:
+        """Have the entry of a register that promised accepted once more; False where those that had it have gone on.
+
+        Raises:
+            CommitLogError, OSError: one that had it does not answer any more.
+        """
+        failures = list[Exception]()
         for seat in self.seats:
-            if among.get(seat.acceptor.root, Register()).accepted == register.accepted:
-                return seat.acceptor.data()
-        raise AssertionError("it is one of them")
+            if promised.get(seat.acceptor.root, Register()).accepted != register.accepted:
+                continue
+            try:
+                now, data = seat.acceptor.held()
+            except (CommitLogError, OSError) as error:  # another may have it
+                failures.append(error)
+                continue
+            if now.value == register.value:
+                return self._accepted(ballot, register.value, data, promised, ended=register.ended)
+        if failures:
+            raise failures[0]
+        return False
 
     # --- learning ----------------------------------------------------------------------------------------
 
@@ -365,7 +379,7 @@ class Quorum(SeatedJournal):
                     f"{self._directory}: an entry of {len(data)} bytes, at most {codec.MAX_INLINE_BYTES} are decided "
                     "by several metadata roots: set inline.max.bytes lower"
                 )
-            self._write_sides(slot, answer)
+            self.write_sides(slot, answer)
             if self._decide(base, entry, data, own, answer.result):
                 stored = self._learned(Value(entry.sequence, entry.write_id), (entry, data))
                 own.clear()
@@ -386,8 +400,7 @@ class Quorum(SeatedJournal):
         highest = ballots.highest(promised.values())
         if highest.value != expected or highest.ended:  # nothing follows here what has ended this set
             if highest.value.number > expected.number or highest.ended:
-                data = self._data(highest, promised)
-                self._accepted(ballot, highest.value, data, promised, ended=highest.ended)
+                self._again(ballot, highest, promised)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
         ahead = ballots.following(ballot, self._storage.new_id())

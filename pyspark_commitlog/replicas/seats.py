@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.format import entry as codec
 from pyspark_commitlog.format.entry import Entry, Json
-from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import Value
 from pyspark_commitlog.replicas.entries import state_of
@@ -174,11 +174,10 @@ class SeatedJournal(Journal):
                     entry = journal.read(number).entry
                     data = journal.bytes_of(entry)
                 except FileNotFoundError:
-                    value = seat.acceptor.read().value
-                    if value != Value(number, write_id):
+                    register, data = seat.acceptor.held()
+                    if register.value != Value(number, write_id):
                         continue
-                    data = seat.acceptor.data()
-                    entry = self._decoded(data, value)
+                    entry = self._decoded(data, register.value)
                     if not entry.prev:  # no base says that these decide it
                         self._check_last()
                 yield entry, data
@@ -189,6 +188,18 @@ class SeatedJournal(Journal):
         if entry.write_id != value.write_id:
             raise ReplicaNotAvailableError(f"{where}: others went on meanwhile")
         return entry
+
+    def write_sides(self, slot: Slot, draft: Draft[object]) -> None:
+        """Write what an entry names to the first seat that takes it: the others get it as they accept the entry."""
+        failures = list[Exception]()
+        for seat in self.seats:
+            try:
+                seat.replica.journal.write_sides(slot, draft)
+            except (CommitLogError, OSError) as error:
+                failures.append(error)
+            else:
+                return
+        raise failures[0]
 
     def _storages(self) -> list[Storage]:
         return [seat.replica.storage for seat in self.seats]

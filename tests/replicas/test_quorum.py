@@ -9,6 +9,8 @@ The interleavings that it has to survive, each at every request of a proposer (t
 4. A metadata root is away, and comes back with an old register and journal.
 5. A metadata root is restored from a copy: it has forgotten what it accepted, and does not count.
 6. A disk that is not mounted is an empty directory: it has accepted nothing, and does not count.
+7. Others go on while a proposer waits for the last promise: what it was shown is in no register any more.
+8. The metadata root that is listed first takes no writes.
 """
 
 from __future__ import annotations
@@ -20,17 +22,22 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.replicas import quorum
 from pyspark_commitlog.replicas.acceptor import Acceptor
+from pyspark_commitlog.replicas.ballots import Ballot, Register
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.quorum import Quorum
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import Hook
-from tests.support.replicas import Replicated, no_device
+from tests.support.records import stage
+from tests.support.replicas import Replicated, commit_offset, no_device
 
 
 @pytest.fixture
@@ -249,6 +256,59 @@ def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accept
     roots.take_away("n")
     roots.give_back("m")
     assert chain(roots.order("a").places)[before][0] == "e1"
+
+
+def test_what_others_went_on_from_while_one_waited_for_a_promise_is_not_damage(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the head before e1, is shown e1 as it prepares, and finds what follows e1 in all registers."""
+    roots.create()
+    roots.write(b"0")
+    places, others = roots.order("a").places, iter(["e1", "e2"])
+    prepared, promised = Quorum._prepared, Quorum._promised
+
+    def prepare(self: Quorum) -> tuple[Ballot, dict[str, Register] | None]:
+        if self is places._quorum and (kind := next(others, None)) == "e1":
+            touch(roots, kind)
+        return prepared(self)
+
+    def promise(self: Quorum, ballot: Ballot) -> dict[str, Register] | None:
+        shown = promised(self, ballot)
+        if self is places._quorum and (kind := next(others, None)) == "e2":
+            touch(roots, kind)
+        return shown
+
+    monkeypatch.setattr(Quorum, "_prepared", prepare)
+    monkeypatch.setattr(Quorum, "_promised", promise)
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
+        assert base is not None
+        return without_append("e3", base, state_of(base.entry), "e3")
+
+    assert places.decide(plan).result == "e3"
+    assert [kind for kind, _ in chain(roots.order("a").places)][-3:] == ["e1", "e2", "e3"]
+
+
+@pytest.mark.parametrize("full", "mno")
+def test_a_metadata_root_that_takes_nothing_keeps_nobody_from_what_is_new_or_large(
+    roots: Replicated, full: str
+) -> None:
+    topic = roots.create(partitions=1500)
+    keys = pa.record_batch({"key": [b"%d" % n for n in range(3000)], "value": [b"v"] * 3000})
+    staged = stage(topic, keys, everywhere=True)
+
+    def no_space(operation: str, path: str, moment: str) -> None:
+        if operation in ("put_if_absent", "write_once", "make_directory"):
+            raise OSError(errno.ENOSPC, "injected")
+
+    roots.hooks[full] = no_space
+    sequence = commit(topic, staged.topic_id, [staged]).sequence
+    there = {each.suffix for each in (roots.path / "a" / "topics" / "t").rglob(f"{sequence:020d}.*")}
+    assert there > {".json"}, "else no table was written"
+    commit_offset(roots, 1, roots.log("a").group("g"))
+    roots.log("b").create_topic("u", 1)
+    roots.hooks.clear()
+    assert roots.write(b"1", topic=roots.topic("b", "u")).sequence == 2
 
 
 def test_when_all_metadata_is_lost_it_goes_on_by_hand(roots: Replicated) -> None:
