@@ -180,10 +180,13 @@ class TopicLog:
         return self.placed(writing=True) if self.journal.is_replicated else self
 
     def creates_chunks(self, state: TopicState, *, acks_all: bool) -> Callable[[str], OutputFile]:
-        """Return what makes a chunk: here, or with acks=all at every replica that is in sync."""
-        if not state.is_replicated or not acks_all:
+        """Return what makes a chunk: here, or with acks=all at every replica that is in sync.
+
+        Of one with replicas it remembers that it is durable: the commit does not sync it again.
+        """
+        if not state.is_replicated:
             return self.storage.create
-        storages = self.journal.order().places.staged_at()
+        storages = self.journal.order().places.staged_at() if acks_all else [self.storage]
         return lambda path: StagedOutput(path, storages)
 
     # --- logical -----------------------------------------------------------------------------------------

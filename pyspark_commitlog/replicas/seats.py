@@ -50,6 +50,10 @@ class SeatedJournal(Journal):
         """The metadata root that is read by number."""
         return self.seats[0].replica
 
+    def assure(self, stored: Stored) -> None:
+        """Make an entry durable at the root that is read; see ``Journal.assure``. What it has learned is so."""
+        self.first.journal.assure(stored)
+
     def _check_last(self) -> None:
         if not self._is_last():
             raise MovedError
