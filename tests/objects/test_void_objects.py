@@ -111,6 +111,36 @@ def test_a_lost_shared_object_is_given_up_whole(settled: ObjectWorld, number: in
     assert found.offset == (9 if number == 2 else 8)
 
 
+LATEST = [2000, 5000, 8000]  # ms; those of the records are in µs
+
+
+@pytest.mark.parametrize(("number", "latest"), [(0, [LATEST[1], *LATEST[1:]]), (1, [LATEST[0], LATEST[0], LATEST[2]])])
+def test_what_stands_for_a_lost_object_is_as_old_as_its_neighbours(
+    settled: ObjectWorld, number: int, latest: list[int]
+) -> None:
+    """Of now it would hold retention up for as long again; nobody can read what it held."""
+    file_of(settled, segments(settled)[number]).unlink()
+    handles._footers.clear()
+    settled.log().void("t")
+    assert [each.max_timestamp for each in segments(settled)] == latest
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_slice_that_is_lost_whole_is_as_old_as_before_it(settled: ObjectWorld, number: int) -> None:
+    for frame in range(3):
+        strike(settled, segments(settled)[number], frame)
+    settled.log().void("t")
+    latest = [each.max_timestamp for each in segments(settled)]
+    assert latest == [*LATEST[:number], LATEST[max(number - 1, 0)], *LATEST[number + 1 :]]
+
+
+def test_an_own_object_that_is_lost_is_as_old_as_it_was(settled: ObjectWorld) -> None:
+    own(settled)
+    file_of(settled, segments(settled, 1)[0]).unlink()
+    settled.log().void("t")
+    assert [each.max_timestamp for each in segments(settled, 1)] == LATEST[1:]
+
+
 def test_several_lost_objects_and_one_between(settled: ObjectWorld) -> None:
     first, _, last = segments(settled)
     for each in (first, last):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import pyarrow as pa
 
@@ -215,7 +216,10 @@ class Salvage:
         left = self._remaining.of_segment(partition, piece, piece.end_offset, lost)
         directory = SegmentDir(self._topic.storage, self._paths, partition)
         base, end, number = piece.base_offset, piece.end_offset, self._base.sequence
-        return tuple(rewrite_frames(directory, base, end, left, self._rules(), number=number, latest_ms=latest_ms))
+        written = rewrite_frames(
+            directory, base, end, left, self._rules(), number=number, latest_ms=latest_ms, lost_ms=piece.max_timestamp
+        )
+        return tuple(written)
 
     def _rules(self) -> Rules:
         now_ms = self._topic.storage.clock.now_ms()
@@ -231,7 +235,7 @@ class Salvage:
                 needed = max(start, min(end, self._state.log_start[partition])), end
                 self._check_given_up(unit, partition, needed, lost, unit.why)
                 left = self._remaining.of_gap(partition, *needed) if needed[0] < end else ()
-                self._fill(writer, partition, start, end, left)
+                self._fill(writer, unit, partition, (start, end), left, self._after_ms(unit, partition))
             written = writer.finish(max(shared.tier for shared in unit.objects))
         except BaseException:
             writer.discard()
@@ -256,11 +260,11 @@ class Salvage:
     ) -> None:
         segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
         if piece.end_offset <= self._state.log_start[partition]:  # nobody needs it, and it may be damaged
-            self._fill(writer, partition, piece.base_offset, piece.end_offset, ())
+            self._fill(writer, unit, partition, (piece.base_offset, piece.end_offset), (), piece.max_timestamp)
             return
         if _is_hit((piece.base_offset, piece.end_offset), ranges := lost.get(partition, ())):
             left = self._remaining.of_segment(partition, segment, piece.end_offset, ranges)
-            self._fill(writer, partition, piece.base_offset, piece.end_offset, left)
+            self._fill(writer, unit, partition, (piece.base_offset, piece.end_offset), left, piece.max_timestamp)
             return
         storage, path, end = self._topic.storage, self._paths.object(unit.objects[0].name), at + piece.length
         starts = range(at, end, WINDOW_BYTES)
@@ -271,9 +275,25 @@ class Salvage:
         except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
             self._check_given_up(unit, partition, (piece.base_offset, piece.end_offset), lost, str(error))
 
-    def _fill(self, writer: ObjectWriter, partition: int, start: int, end: int, left: Iterable[Timed]) -> None:
-        into = writer.slice(partition, start)
-        fill_slice(into, end, left, self._rules(), self._state.topic_id, partition, NO_TIMESTAMP)
+    def _fill(
+        self, writer: ObjectWriter, unit: Unit, partition: int, offsets: Range, left: Iterable[Timed], lost_ms: int
+    ) -> None:
+        into, latest_ms = writer.slice(partition, offsets[0]), self._before_ms(unit, partition)
+        fill_slice(into, offsets[1], left, self._rules(), self._state.topic_id, partition, latest_ms, lost_ms)
+
+    def _before_ms(self, unit: Unit, partition: int) -> int:
+        """Return the largest timestamp of what precedes a unit in a partition; -1 where nothing is known of it."""
+        known = [piece.max_timestamp for piece in self._own[partition]]
+        for other in takewhile(lambda other: other is not unit, self._units):
+            known += [piece.max_timestamp for _, piece in other.slices if piece.partition == partition]
+        return max(known, default=NO_TIMESTAMP)
+
+    def _after_ms(self, unit: Unit, partition: int) -> int:
+        """Return the largest timestamp of what follows a unit in a partition first; -1 where nothing is known of it."""
+        units = iter(self._units)
+        any(other is unit for other in units)  # up to that
+        following = (piece for other in units for _, piece in other.slices if piece.partition == partition)
+        return next((piece.max_timestamp for piece in following), NO_TIMESTAMP)
 
 
 def _is_hit(offsets: Range, lost: Sequence[Range]) -> bool:

@@ -137,14 +137,21 @@ def rewritten_row(
         if any(overlap(offsets, (segment.base_offset, end)) for offsets in lost):
             left = remaining.of_segment(partition, segment, end, lost)
             latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
-            base_offset = segment.base_offset
-            sealed += rewrite_frames(directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms)
+            base_offset, lost_ms = segment.base_offset, largest_of(segment)
+            sealed += rewrite_frames(
+                directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms, lost_ms=lost_ms
+            )
             active = Active(IndexState(row.end_offset)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
     leaves = topic.leaves(state.topic_id, row.manifest)
     manifest = write_manifest(topic.storage, paths, partition, number, sealed, leaves)
     return replace(row, active=active, manifest=manifest)
+
+
+def largest_of(segment: Active | Sealed) -> int:
+    """Return the largest timestamp of a segment as published, ms; -1 where it has none (pure)."""
+    return segment.index.max_timestamp if isinstance(segment, Active) else segment.max_timestamp
 
 
 def segments_of(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:

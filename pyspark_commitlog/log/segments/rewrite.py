@@ -130,12 +130,18 @@ def rewrite_frames(
     *,
     number: int,
     latest_ms: int,
+    lost_ms: int = codec.NO_TIMESTAMP,
 ) -> list[Sealed]:
     """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset).
 
     With each frame comes a timestamp (ms) that none of its records is before; None: nobody knows.
+
+    Args:
+        directory, base_offset, end_offset, frames, rules, number: where, which offsets, what, how.
+        latest_ms: the largest timestamp before them, if any.
+        lost_ms: the largest that their segment had, if known: it stays as old as it was where no frame is left.
     """
-    output = _Output(directory, number, base_offset, end_offset, rules, latest_ms)
+    output = _Output(directory, number, base_offset, end_offset, rules, latest_ms, lost_ms)
     try:
         for frame, least_ms in frames:
             output.copy(frame, least_ms)
@@ -153,10 +159,11 @@ def fill_slice(
     topic_id: str,
     partition: int,
     latest_ms: int,
+    lost_ms: int,
 ) -> None:
     """Write these frames, as they are, to a slice that covers the offsets up to ``end_offset``, and finish it.
 
-    ``frames`` and ``latest_ms`` as in ``rewrite_frames``.
+    ``frames``, ``latest_ms`` and ``lost_ms`` as in ``rewrite_frames``.
     """
 
     def cover(end: int, at_ms: int, epoch: int) -> None:
@@ -173,8 +180,12 @@ def fill_slice(
         epoch = frame.leader_epoch
         into.append(stamped(frame, least_ms))
         latest_ms = max(latest_ms, frame.max_timestamp)
-    cover(end_offset, latest_ms if latest_ms >= 0 else rules.now_ms, epoch or 0)
+    cover(end_offset, _first_known(latest_ms, lost_ms, rules.now_ms), epoch or 0)
     into.finish()
+
+
+def _first_known(*timestamps: int) -> int:
+    return next(ms for ms in timestamps if ms >= 0)
 
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
@@ -207,8 +218,8 @@ class _Output:
 
     A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
     a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
-    never look further. Where nothing is before, it has that of the first frame taken; without any, the clock's. So
-    with leader epochs, which never go down; without any frame it is 0.
+    never look further. Where nothing is before, it has that of the first frame taken; without any, ``lost_ms``, or
+    the clock's. So with leader epochs, which never go down; without any frame it is 0.
     """
 
     directory: SegmentDir
@@ -217,6 +228,7 @@ class _Output:
     end_offset: int
     rules: Rules
     latest_ms: int
+    lost_ms: int = codec.NO_TIMESTAMP
     _first_ms: int = codec.NO_TIMESTAMP
     _epoch: int | None = None
     _held: list[FrameRows] = field(default_factory=list)
@@ -313,7 +325,7 @@ class _Output:
             data = encode_rows(held, self.covered, last_offset, topic_id, partition, codec_name)
             least_ms = min(earliest_of(rows.batch) for rows in held)
         else:
-            least_ms = at_ms = next(ms for ms in (self.latest_ms, self._first_ms, self.rules.now_ms) if ms >= 0)
+            least_ms = at_ms = _first_known(self.latest_ms, self._first_ms, self.lost_ms, self.rules.now_ms)
             rows = last_offset - self.covered + 1
             data = empty_frame(
                 topic_id, partition, codec_name, self.covered, rows, at_ms, leader_epoch=self._epoch or 0
