@@ -48,6 +48,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
+from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.making import make_roots
 from pyspark_commitlog.replicas.replicating import catch_up
 from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
@@ -301,10 +302,10 @@ class CommitLog(ReplicatedRoot):
         decider = order.places.decider()
         base = order.places.decided()
         self._refuse_existing(topic, base)
-        data = Roots.of(self._storage).listed().data
-        if any(address.id == decider.id for address in data):  # it learns by the put
+        roots = Roots.of(self._storage)
+        if any(address.id == decider.id for address in roots.listed().data):  # it learns by the put
             make_home(decider.storage, topic.paths(topic_id), partitions)
-        order.create(plan, factor, len(decider.storage.names(paths.TOPICS)))
+        order.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
         if base is not None and not base.entry.features:
             catch_up(order, TopicSegments(topic.name), {}, lambda: False)  # what fails is logged: `replicate` goes on
 

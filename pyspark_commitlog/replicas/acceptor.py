@@ -59,7 +59,7 @@ class Acceptor:
     """
 
     def __init__(self, root: str, storage: Storage, directory: str) -> None:
-        self.root, self._storage, self._directory = root, storage, directory
+        self.root, self._storage, self.directory = root, storage, directory
         self._journal = Journal(storage, directory, "acceptor", no_sides, _check_record)
         self._journal.is_patient = False  # the others wait for each seat, and need a majority alone
 
@@ -135,11 +135,11 @@ class Acceptor:
 
         if self._journal.newest() is None:
             self._check()
-            self._storage.make_directory(self._directory)
+            self._storage.make_directory(self.directory)
         found = self._journal.append(plan)
         self._journal.trim()
         if found.stored is None:
-            raise OutcomeUnknownError(f"{self._storage.url}/{self._directory}: it is not known what was put")
+            raise OutcomeUnknownError(f"{self._storage.url}/{self.directory}: it is not known what was put")
         return found.result
 
     def _check(self) -> None:
@@ -147,7 +147,7 @@ class Acceptor:
         check_identity(self._storage, Address(self.root, self._storage.url))
 
     def _identity(self, sequence: int) -> str:
-        return str(self._storage.info(f"{self._directory}/{paths.entry_name(sequence)}").identity)
+        return str(self._storage.info(f"{self.directory}/{paths.entry_name(sequence)}").identity)
 
     def _refuse_copy(self, stored: Stored) -> None:
         before = stored.entry.body["before"]
@@ -161,7 +161,7 @@ class Acceptor:
             found = "nothing"
         if found != before:
             raise ReplicaNotAvailableError(
-                f"{self._storage.url}/{self._directory}: record {stored.sequence} was put after another file "
+                f"{self._storage.url}/{self.directory}: record {stored.sequence} was put after another file "
                 f"{stored.sequence - 1} than is there: the root was restored from a copy, and may have forgotten what "
                 "it accepted. It does not count; recover from the others"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -23,11 +23,12 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Appended, Draft, Plan, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import RefusedBallotError
+from pyspark_commitlog.replicas.ahead import Ahead, Where, keep, take
 from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replicas.learning import Replica, bring
 from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
 from pyspark_commitlog.replicas.unit import Unit
-from pyspark_commitlog.storage.process import after_fork, share_out
+from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 200
 #: How often what is decided may be collected while it is read.
@@ -37,31 +38,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
 #: What was sent and may be decided yet: number -> write id -> what it comes to.
 Sent = dict[int, dict[str, Result]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """A ballot that all seats have promised as they accepted the entry before it.
-
-    It carries one value: it counts in the process that it was promised to, and is used once.
-    """
-
-    ballot: Ballot
-    value: Value
-    promised: dict[str, Register]
-    process: object
-
-
-#: Stands for this process: a forked child has another one.
-_process = object()
-
-
-def _begin_again() -> None:
-    global _process
-    _process = object()
-
-
-after_fork(_begin_again)
 
 
 @contextmanager
@@ -110,7 +86,6 @@ class Quorum(SeatedJournal):
     ) -> None:
         super().__init__(seats, unit, check, is_last, many)
         self._former = before
-        self._ahead: _Ahead | None = None
 
     # --- the head ----------------------------------------------------------------------------------------
 
@@ -239,7 +214,7 @@ class Quorum(SeatedJournal):
 
         shown = self._ask(one, of=promised, least=0)
         if ahead > ballot and len(shown) == self._many:
-            self._ahead = _Ahead(ahead, value, shown, _process)
+            keep(self._register(), Ahead(ahead, value, shown))
         return len(shown) >= ballots.majority(self._many)
 
     def _ask(
@@ -394,7 +369,7 @@ class Quorum(SeatedJournal):
         that acceptor answers nothing else may be.
         """
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
-        ballot, promised = self._taken_ahead(expected) or self._prepared()
+        ballot, promised = self._taken(expected) or self._prepared()
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
@@ -412,12 +387,15 @@ class Quorum(SeatedJournal):
         ballot = ballots.above(shown.values(), self._storage.new_id())
         return ballot, self._promised(ballot)
 
-    def _taken_ahead(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
+    def _taken(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
         """Return the ballot that all seats promised as they accepted the base, once; None where there is none."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead.process is not _process or ahead.value != base:
-            return None
-        return ahead.ballot, ahead.promised
+        ahead = take(self._register(), base)
+        return None if ahead is None else (ahead.ballot, dict(ahead.promised))
+
+    def _register(self) -> Where:
+        """Return what is one register to all handles of this process."""
+        seats = frozenset((seat.acceptor.root, seat.replica.storage.url) for seat in self.seats)
+        return self.seats[0].acceptor.directory, seats
 
     def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
         """Return what was decided of what was sent; forget what was lost: another entry has its number."""

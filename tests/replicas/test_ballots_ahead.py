@@ -15,6 +15,7 @@ A ballot carries one value. The interleavings that this has to survive:
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -24,7 +25,8 @@ import pytest
 
 from pyspark_commitlog.errors import OutcomeUnknownError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replicas import quorum
+from pyspark_commitlog.replicas import ahead, quorum
+from pyspark_commitlog.replicas.ballots import Ballot, Value
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.testing.faults import Hook
@@ -36,6 +38,7 @@ from tests.support.syscalls import synced
 def roots(tmp_path: Path) -> Replicated:
     made = Replicated(tmp_path, metadata="mno")
     made.create()
+    ahead.forget()  # another process made it
     return made
 
 
@@ -95,6 +98,17 @@ def test_a_writer_alone_takes_one_round_for_each_entry(roots: Replicated) -> Non
     assert puts.taken() == TWO_ROUNDS, "the first has to be prepared"
     for kind in ("e2", "e3"):
         touch(places, kind)
+        assert puts.taken() == ONE_ROUND
+    assert kinds(roots) == ["e1", "e2", "e3"]
+
+
+def test_handles_of_a_process_share_what_was_promised(roots: Replicated) -> None:
+    """Spark's sink opens a topic for each batch; a producer has another handle for the high watermark."""
+    puts = Puts(roots)
+    touch(roots.order().places, "e1")
+    puts.taken()
+    for kind, root in (("e2", "a"), ("e3", "b")):
+        touch(roots.order(root).places, kind)
         assert puts.taken() == ONE_ROUND
     assert kinds(roots) == ["e1", "e2", "e3"]
 
@@ -168,7 +182,11 @@ def test_a_metadata_root_that_lacks_more_learns_all_of_it(roots: Replicated, in_
 def test_who_prepares_in_between_goes_first(roots: Replicated) -> None:
     writer, other, puts = roots.order().places, roots.order("b").places, Puts(roots)
     touch(writer, "e1")
+    kept = dict(ahead._kept.of)
+    ahead.forget()  # in another process there are none
     touch(other, "e2")
+    ahead._kept.of.clear()
+    ahead._kept.of.update(kept)
     puts.taken()
     began = roots.clock.monotonic()
     touch(writer, "e3")
@@ -216,9 +234,34 @@ def test_a_forked_child_prepares_a_ballot_of_its_own(roots: Replicated) -> None:
     for kind in ("e1", "e2"):
         touch(places, kind)
     puts.taken()
-    quorum._begin_again()  # as `os.fork` calls it in the child
+    ahead.forget()  # as `os.fork` calls it in the child
     touch(places, "e3")
     assert puts.taken() == TWO_ROUNDS
+
+
+def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> None:
+    touch(roots.order().places, "e1")
+    assert ahead._kept.of
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, b"%d" % len(ahead._kept.of))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"0"
+    os.close(read)
+    os.close(write)
+
+
+def test_what_is_kept_of_units_is_bounded() -> None:
+    ahead.forget()
+    for unit in range(3000):
+        ahead.keep((f"topics/{unit}", frozenset()), ahead.Ahead(Ballot(1, "b"), Value(1, "w"), {}))
+    assert len(ahead._kept.of) == 1024
+    assert ahead.take(("topics/0", frozenset()), Value(1, "w")) is None
+    assert ahead.take(("topics/2999", frozenset()), Value(1, "w")) is not None
+    assert ahead.take(("topics/2999", frozenset()), Value(1, "w")) is None, "it is gone"
+    ahead.forget()
 
 
 def test_what_one_seat_did_not_confirm_is_prepared(roots: Replicated, in_order: None) -> None:
