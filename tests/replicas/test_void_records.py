@@ -11,13 +11,18 @@ Interleavings:
 7. The void record was compacted away itself, a tombstone: nothing shows that it was there.
 8. Without append a round was cut off after it had dropped what the void record superseded.
 9. Nobody else has the topic, or all others have the same fault: what is void goes, the rest is lost, and said.
+10. Without append the election is learned, and what is void dropped, between two steps of a round of compaction.
+11. Or the round publishes between two steps of what drops it; or a settler does, which had not learned of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -25,11 +30,15 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
+from pyspark_commitlog.log.maintain import compact as compaction
+from pyspark_commitlog.log.maintain import mend
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.objects.salvage import publish
 from pyspark_commitlog.log.settle_state import Active, SettledPartition
 from pyspark_commitlog.log.state import Lost, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.repairing import drop_void_records
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
@@ -42,12 +51,13 @@ from tests.support.replicas import (
     cut_off_after_a_piece,
     elect,
     faults,
+    once_at,
     segment,
     settle_at,
     settled_rows,
     void_here,
 )
-from tests.support.world import World
+from tests.support.world import World, once
 
 LARGE = Random(0).randbytes(20_000)
 
@@ -262,10 +272,12 @@ def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
     assert roots.values("a") == roots.values("b")
 
 
-def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(
-    fast_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roots = Replicated(fast_path, unknown="a")
+def with_pieces(path: Path) -> Replicated:
+    """Have ``a``, where nothing can be appended, settle objects that a round takes one by one.
+
+    The third has what supersedes the record of the first: of it and what follows no other root has anything.
+    """
+    roots = Replicated(path, unknown="a")
     roots.create(config={**CONFIG, "replica.lag.time.max.ms": 1000, **COMPACTED, "segment.bytes": 30_000})
 
     def write(key: bytes, value: bytes) -> None:
@@ -279,18 +291,115 @@ def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(
         roots.order().pusher.shrink(roots.id_of(root), "test")
     for key, value in ((b"key", b"void"), (b"y", b"y"), (b"z", b"z")):
         write(key, value)
-    cut_off_after_a_piece(roots, "a", monkeypatch)
+    return roots
+
+
+def lose(roots: Replicated) -> None:
+    """Have an unclean election make void what only ``a`` has, which comes back and learns of it."""
     roots.take_away("a")
     roots.log("b").elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b")
     roots.give_back("a")
     for root in "bc":
         roots.log(root).replicate("t")
+
+
+def compact_with(roots: Replicated, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Compact at ``a``; act when a round has read what it compacts, and is about to publish its first piece."""
+    published, first = compaction.publish_piece, once(act)
+
+    def piece(*args: Any) -> bool:
+        first()
+        return published(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "publish_piece", piece)
+        compact_at(roots, "a")
+
+
+def put_later(monkeypatch: pytest.MonkeyPatch, roots: Replicated) -> Callable[[], bool]:
+    """Have a process at ``a`` drop what is void, up to where it publishes; return what does the rest."""
+    put: list[Callable[[], bool]] = []
+
+    def later(*args: Any) -> bool:
+        put.append(partial(publish, *args))
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mend, "publish", later)
+        assert drop_void_records(roots.storage("a"), "t").ranges
+    return put[0]
+
+
+def is_whole_again(roots: Replicated) -> bool:
+    """Maintain all roots; return whether ``a`` shows what another root does, and has nothing void."""
+    for root in "abc":
+        roots.log(root).maintain("t")
+    return shown(roots, "a") == shown(roots, "b") and void_here(roots, "a") == set() and not faults(roots, "a")
+
+
+def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = with_pieces(fast_path)
+    cut_off_after_a_piece(roots, "a", monkeypatch)
+    lose(roots)
     roots.log("a").maintain("t")
     assert not faults(roots, "a")
     assert void_here(roots, "a") == set()
     assert shown(roots, "a") == shown(roots, "b")
     assert shown(roots, "a")[0] == b"living"
+
+
+def test_a_round_that_has_read_a_void_record_is_given_up(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the keys; what is void is dropped before it publishes. Nothing would say what it dropped."""
+    roots = with_pieces(fast_path)
+
+    def dropped() -> None:
+        lose(roots)
+        assert drop_void_records(roots.storage("a"), "t").ranges
+
+    compact_with(roots, monkeypatch, dropped)
+    assert is_whole_again(roots)
+    assert shown(roots, "a")[0] == b"living"
+
+
+def test_what_a_round_publishes_while_what_is_void_is_dropped_is_not_forgotten(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round asks for what is void, that is learned, what drops it looks, and the round publishes what it lacks."""
+    roots, put = with_pieces(fast_path), list[Callable[[], bool]]()
+
+    def looked() -> None:
+        lose(roots)
+        put.append(put_later(monkeypatch, roots))
+
+    def asked() -> None:
+        roots.hooks["a"] = once_at("put_if_absent", "/settle/", looked)
+
+    compact_with(roots, monkeypatch, asked)
+    assert shown(roots, "a")[0] != b"living"
+    assert not put[0]()
+    assert is_whole_again(roots)
+    assert shown(roots, "a")[0] == b"living"
+
+
+def test_what_is_settled_while_what_is_void_is_dropped_does_not_count_as_free_of_it(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A settler that has not learned of the election settles a void record after what drops them has looked."""
+    roots, put = with_pieces(fast_path), list[Callable[[], bool]]()
+    write_key(roots, b"void, too", b"last")
+
+    def looked() -> None:
+        lose(roots)
+        put.append(put_later(monkeypatch, roots))
+
+    roots.hooks["a"] = once_at("put_if_absent", "/settle/", looked)
+    settle_at(roots, "a")
+    assert 5 in void_here(roots, "a")
+    assert not put[0]()
+    assert is_whole_again(roots)
 
 
 @pytest.mark.parametrize("unknown", ["", "a"])

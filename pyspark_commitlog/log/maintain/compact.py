@@ -261,18 +261,18 @@ def _compact_pieces(
     topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
 ) -> Compacted | None:
     """Do a round without a lock: each piece is published when it is made; the first that can't be ends the round."""
-    _, state = topic.newest_durable(topic_id, fresh=True)
+    stored, state = topic.newest_durable(topic_id, fresh=True)
     base, settled = topic.settled(topic_id)
     own = tuple(topic.own_segments(settled, partition).every())
     job = _job(topic, state, base, settled, partition, own, progress)
     if job is None:
         return None
-    last, done = job.cleanable.segments[-1], list[Replacement]()
+    last, done, known_at = job.cleanable.segments[-1], list[Replacement](), stored.sequence
     try:
         made, keyless = worker(job)
         for each in made:
             cleaned = last.end_offset if each.old[-1] == last else None
-            if not publish_piece(topic, topic_id, partition, each.old, each.new, cleaned, last.end_offset):
+            if not publish_piece(topic, topic_id, partition, each.old, each.new, cleaned, last.end_offset, known_at):
                 return None
             done.append(each)
     except FileNotFoundError as error:

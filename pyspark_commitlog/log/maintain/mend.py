@@ -170,7 +170,7 @@ class _Mending:
                 left += MendedSegments(left=(str(error),))
                 tries = {partition: some for partition, some in tries.items() if partition not in error.partitions}
                 continue
-            rows = {partition: partial(self._after, by=each) for partition, each in chosen.items()}
+            rows = {partition: partial(self._unless_changed, partition, each) for partition, each in chosen.items()}
             if not publish(topic, settled.topic_id, swaps, rows):
                 raise _overtaken(topic)
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
@@ -216,6 +216,16 @@ class _Mending:
         if by.donor is None:
             return row
         return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.seen)
+
+    def _unless_changed(self, partition: int, by: _Try, row: SettledPartition) -> SettledPartition | None:
+        """Return the newest row, changed so; None where it is to be looked at again, since there was no lock.
+
+        Compaction has seen more meanwhile, and may have dropped what a void record superseded, or a settler that had
+        not learned of the void has settled such a record.
+        """
+        found = self.settled.partition(partition)
+        is_as_found = late_voids(self.state, partition, row) == late_voids(self.state, partition, found)
+        return self._after(row, by) if row.seen == found.seen and is_as_found else None
 
     def _left(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)

@@ -8,8 +8,10 @@ may work at once: the one whose pieces are not named any more gives up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.late_voids import is_misled
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
@@ -24,14 +26,19 @@ def publish_piece(
     new: Sequence[Sealed],
     cleaned: int | None,
     dropped_below: int,
+    known_at: int,
 ) -> bool:
     """Put ``new`` in the place of ``old``; return whether that is published.
+
+    Not where records were made void of which the round has read the keys: another process may have dropped them since,
+    and then nothing would say that ``new`` lacks what they superseded.
 
     Args:
         topic, topic_id, partition: whose pieces.
         old, new: neighbours, and what was made of them.
         cleaned: of the last piece of a round: below it every key has one record.
         dropped_below: where the round ends: of each piece a record may be gone for one that is not published.
+        known_at: the topic's entry by which the round knew what is void.
 
     Raises:
         StorageError, OutcomeUnknownError: it may be published.
@@ -40,6 +47,10 @@ def publish_piece(
     manifests = Manifests(topic, topic_id)
 
     def swap(base: Stored, now: SettleState) -> Change | None:
+        _, state = topic.newest(topic_id)  # after ``now``, which may lack what the topic's entry made void
+        row = replace(now.partition(partition), dropped_below=dropped_below, voids_at=known_at)
+        if is_misled(state, partition, row):
+            return None
         return replace_own(
             topic, base, now, partition, old, new, cleaned=cleaned, dropped_below=dropped_below, manifests=manifests
         )

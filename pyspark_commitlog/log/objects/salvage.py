@@ -304,7 +304,7 @@ def publish(
     topic: TopicLog,
     topic_id: str,
     swaps: Sequence[Swap],
-    rows: Mapping[int, Callable[[SettledPartition], SettledPartition]] | None = None,
+    rows: Mapping[int, Callable[[SettledPartition], SettledPartition | None]] | None = None,
 ) -> bool:
     """Put all that was written in the place of what it was made of, or nothing; return whether that is published.
 
@@ -314,7 +314,7 @@ def publish(
     Args:
         topic, topic_id: whose.
         swaps: of which each takes the place of another piece.
-        rows: what becomes of the rows of partitions besides.
+        rows: what becomes of the rows of partitions besides; None where that can't be said any more.
     """
     manifests, own = Manifests(topic, topic_id), dict[int, list[tuple[Sequence[Sealed], Sequence[Sealed]]]]()
     for swap in swaps:
@@ -336,7 +336,10 @@ def publish(
                 after = replace(after, tail=tail)
                 made += [f"objects/{shared.name}" for shared in swap.shared]
         for partition, changed in (rows or {}).items():
-            after = after.with_row(partition, changed(after.partition(partition)))
+            row = changed(after.partition(partition))
+            if row is None:
+                return None
+            after = after.with_row(partition, row)
         return Change(after, tuple(made), tuple(dropped[: MAX_DROPS // 2]))  # the rest is the sweep's
 
     if topic.change(topic_id, swapped) is not None:
