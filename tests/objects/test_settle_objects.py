@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StorageError
+from pyspark_commitlog.log import topic as handles
+from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle, settle_on
+from pyspark_commitlog.log.objects.merge import merge
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import OutputFile, own_writes
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.objects import ObjectWorld, topic_id
+from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, Recorder, once
@@ -229,3 +232,54 @@ def test_what_is_voided_meanwhile_is_not_reported_as_damage(unlocked: ObjectWorl
     append(unlocked.handle(), batch_of([b"b"]))
     assert unlocked.values() == [b"b"]
     verify(unlocked.handle())
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["tail", "own"])
+def test_what_is_merged_and_collected_meanwhile_is_not_reported_as_damage(unlocked: ObjectWorld, is_own: bool) -> None:
+    """What comes first of a partition is void, and takes the timestamp of what is settled before it."""
+    topic = unlocked.create(2, CHUNKS)
+    for _ in range(8):
+        append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
+        run(topic)
+        if is_own:
+            split(topic, 1)
+    append(topic, batch_of([b"c"], partition=[0]))
+    others = set(unlocked.files(".chunk"))
+    append(topic, batch_of([b"lost"], partition=[1]))
+    (chunk,) = set(unlocked.files(".chunk")) - others
+    (unlocked.path / chunk).unlink()
+    assert len(unlocked.log().void("t")) == 1
+    own_writes.forget_all()  # another process has to read them
+    handles._footers.clear()
+
+    def other() -> None:
+        assert merge(unlocked.handle(), topic_id(topic)).merges > 0
+        for _ in range(2):
+            unlocked.clock.advance(LATER_MS)
+            unlocked.idle(topic)
+        unlocked.clock.advance(LATER_MS)
+        assert collect(unlocked.handle(), topic_id(topic)).segments > 0
+        handles._footers.clear()
+
+    done = settle_on(unlocked.handle(on_path(".chunk", "map", other)), topic_id(topic))
+    assert unlocked.settled().damaged == ()
+    assert (done.records, done.failures) == (2, ())
+    append(unlocked.handle(), batch_of([b"d"], partition=[1]))
+    assert unlocked.values() == [*[b"a"] * 8, b"c", *[b"b"] * 8, b"d"]
+    verify(unlocked.handle())
+
+
+def test_an_object_that_is_lost_is_damage_where_what_follows_is_void(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1, CHUNKS)
+    append(topic, batch_of([b"a"]))
+    run(topic)
+    append(topic, batch_of([b"lost"]))
+    (chunk,) = unlocked.files(".chunk")[-1:]
+    (unlocked.path / chunk).unlink()
+    assert len(unlocked.log().void("t")) == 1
+    (path,) = unlocked.files(".segment")
+    (unlocked.path / path).unlink()
+    handles._footers.clear()
+    with pytest.raises(CorruptionError, match="is missing"):
+        run(unlocked.handle())
+    assert unlocked.settled().marked == {0}

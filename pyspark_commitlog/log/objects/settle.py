@@ -17,7 +17,7 @@ from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettle
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
 from pyspark_commitlog.log.settle_change import Change, Operation
-from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
 from pyspark_commitlog.log.state import TopicState
@@ -227,5 +227,20 @@ class _Sink:
         """Return the largest timestamp (ms) of the slice, or of the segment before it; -1 where there is none."""
         if self.slice.length:
             return self.slice.latest_timestamp
-        sealed = self._topic.sealed(self._before, self._partition)
+        sealed = _sealed(self._topic, self._before, self._partition)
         return sealed[-1].max_timestamp if sealed else -1
+
+
+def _sealed(topic: TopicLog, settled: SettleState, partition: int) -> Sequence[Sealed]:
+    """Return a partition's segments, as they are named by now where some of those of a state are collected.
+
+    Raises:
+        FileNotFoundError: the newest settle entry names what is missing.
+    """
+    while True:
+        try:
+            return topic.sealed(settled, partition)
+        except FileNotFoundError:
+            tried, (_, settled) = settled, topic.settled(settled.topic_id)
+            if settled == tried:
+                raise
