@@ -25,11 +25,11 @@ from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
+from pyspark_commitlog.replicas.choosing import candidates
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
     add_roots,
-    candidates,
     leaving,
     remove_replica,
     remove_root,
@@ -590,7 +590,7 @@ class ReplicatedRoot(MetadataRoots):
         if factor < 1:
             raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
         if factor > len(held):
-            add_replicas(order, candidates(order, factor - len(held)))
+            add_replicas(order, candidates(order.places, factor - len(held)))
         for root in leaving(state_of(newest.entry), len(held) - factor) if factor < len(held) else ():
             remove_replica(order, root)
         if not order.places.newest().entry.features:

@@ -14,6 +14,7 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.choosing import first_free, held_and_free, so_many_free
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.order import DEFAULT_FACTOR, Order
@@ -138,58 +139,6 @@ def begun_at(storage: Storage, before: Listed) -> list[Listed]:
 # --- Replicas of a topic -------------------------------------------------------------------------------------------
 
 
-def check_free(order: Order, root: str) -> None:
-    """Refuse a root that has something else by the name of the unit.
-
-    Raises:
-        UsageError: it has another history of that name.
-        CommitLogError, OSError: it does not answer.
-    """
-    places, replica = order.places, order.places.at(root)
-    theirs = replica.journal.newest()  # what it lacks before that does not matter: it starts over
-    if theirs is None:
-        replica.check()
-        return
-    decided = places.newest()
-    with_it = decided.entry if decided.sequence == theirs.sequence else None
-    if with_it is None and theirs.sequence < decided.sequence:
-        try:
-            with_it = places.decider().journal.read(theirs.sequence).entry
-        except FileNotFoundError:  # collected: the names tell
-            if theirs.entry.topic_id == decided.entry.topic_id:
-                return
-    if with_it is None or with_it.write_id != theirs.entry.write_id:
-        raise UsageError(
-            f"root {root} at {places.at(root).storage.url} has another {places.unit.directory} (topic id "
-            f"{theirs.entry.topic_id}): delete it there, or name another root; nothing was changed"
-        )
-
-
-def candidates(order: Order, many: int) -> list[str]:
-    """Return so many roots that hold no replica of a unit yet, and may.
-
-    Raises:
-        UsageError: there are fewer, or one has something else by that name.
-    """
-    held, free = _held_and_free(order)
-    if len(free) < many:
-        raise UsageError(
-            f"{len(held) + many} replicas need as many roots for data, and this log has {len(held) + len(free)} that "
-            "can hold one: add some with `commitlog replicas add`"
-        )
-    for root in free[:many]:
-        check_free(order, root)
-    return free[:many]
-
-
-def _held_and_free(order: Order) -> tuple[Sequence[str], list[str]]:
-    """Return the roots that hold a unit, and those for data that do not."""
-    newest, deciding = order.places.newest(), order.places.deciding()
-    held = state_of(newest.entry).replicas if newest.entry.features else deciding
-    taken = (*held, *deciding)  # the journals of those that decide have it already, without the records
-    return held, [address.id for address in order.places.roots.listed().data if address.id not in taken]
-
-
 def give_default(order: Order) -> dict[str, str]:
     """Have a unit live on as many roots as if it were made now: one of which nobody says on how many, a group.
 
@@ -202,21 +151,12 @@ def give_default(order: Order) -> dict[str, str]:
     Raises:
         ReplicaNotAvailableError: the metadata root does not answer.
     """
-    held, free = _held_and_free(order)
+    held, free = held_and_free(order.places)
     many = min(DEFAULT_FACTOR, len(order.places.roots.listed().data)) - len(held)
-    chosen, failed = list[str](), dict[str, str]()
-    for root in free:
-        if len(chosen) >= many:
-            break
-        try:
-            check_free(order, root)
-            chosen.append(root)
-        except (CommitLogError, OSError) as error:
-            order.places.forget(root)
-            failed[root] = str(error)
+    chosen, failed = first_free(order.places, free, many)
     if chosen:
         add_replicas(order, chosen)
-    return failed if len(chosen) < many else {}
+    return {root: str(error) for root, error in failed.items()} if len(chosen) < many else {}
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:
@@ -264,17 +204,17 @@ def replace_replica(order: Order, root: str, by: str | None) -> str | None:
     """Name the root that gets a replica in the place of another's; None where no other one can.
 
     Raises:
-        UsageError: ``by`` has something else by that name.
+        UsageError, ReplicaNotAvailableError: ``by``, or each that could be, has something else by that name or does not
+            answer.
     """
     newest = order.places.newest()
-    if not newest.entry.features or root not in (held := state_of(newest.entry).replicas):
+    if not newest.entry.features or root not in state_of(newest.entry).replicas:
         return None
-    deciding = order.places.deciding()
-    free = [each.id for each in order.places.roots.listed().data if each.id not in (*held, *deciding)]
-    chosen = by if by in free else next(iter(free), None)
-    if chosen is not None:
-        check_free(order, chosen)
-        add_replicas(order, [chosen])
+    _, free = held_and_free(order.places)
+    if not free:
+        return None
+    (chosen,) = so_many_free(order.places, [by] if by is not None and by in free else free, 1)
+    add_replicas(order, [chosen])
     return chosen
 
 

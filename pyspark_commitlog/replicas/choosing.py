@@ -1,0 +1,84 @@
+"""Which roots get a replica of a unit that has none there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.places import Places
+
+
+def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
+    """Return the roots that hold a unit, and those for data that do not."""
+    newest, deciding = places.newest(), places.deciding()
+    held = state_of(newest.entry).replicas if newest.entry.features else deciding
+    taken = (*held, *deciding)  # the journals of those that decide have it already, without the records
+    return held, [address.id for address in places.roots.listed().data if address.id not in taken]
+
+
+def candidates(places: Places, many: int) -> list[str]:
+    """Return so many roots that hold no replica of a unit yet, and may.
+
+    Raises:
+        UsageError: there are fewer, or too many have something else by that name.
+        ReplicaNotAvailableError: too many do not answer.
+    """
+    held, free = held_and_free(places)
+    if len(free) < many:
+        raise UsageError(
+            f"{len(held) + many} replicas need as many roots for data, and this log has {len(held) + len(free)} that "
+            "can hold one: add some with `commitlog replicas add`"
+        )
+    return so_many_free(places, free, many)
+
+
+def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
+    """Return the first of some roots that may hold a unit; raises as ``candidates`` where these are too few."""
+    chosen, failed = first_free(places, free, many)
+    if len(chosen) < many:
+        is_wrong = all(isinstance(error, UsageError) for error in failed.values())
+        raise (UsageError if is_wrong else ReplicaNotAvailableError)("; ".join(map(str, failed.values())))
+    return chosen
+
+
+def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str], dict[str, Exception]]:
+    """Return the first of some roots that may hold a unit, at most so many; and why those before them may not."""
+    chosen, failed = list[str](), dict[str, Exception]()
+    for root in free:
+        if len(chosen) >= many:
+            break
+        try:
+            check_free(places, root)
+            chosen.append(root)
+        except (CommitLogError, OSError) as error:
+            places.forget(root)
+            failed[root] = error
+    return chosen, failed
+
+
+def check_free(places: Places, root: str) -> None:
+    """Refuse a root that has something else by the name of the unit.
+
+    Raises:
+        UsageError: it has another history of that name.
+        CommitLogError, OSError: it does not answer.
+    """
+    replica = places.at(root)
+    theirs = replica.journal.newest()  # what it lacks before that does not matter: it starts over
+    if theirs is None:
+        replica.check()
+        return
+    decided = places.newest()
+    with_it = decided.entry if decided.sequence == theirs.sequence else None
+    if with_it is None and theirs.sequence < decided.sequence:
+        try:
+            with_it = places.decider().journal.read(theirs.sequence).entry
+        except FileNotFoundError:  # collected: the names tell
+            if theirs.entry.topic_id == decided.entry.topic_id:
+                return
+    if with_it is None or with_it.write_id != theirs.entry.write_id:
+        raise UsageError(
+            f"root {root} at {places.at(root).storage.url} has another {places.unit.directory} (topic id "
+            f"{theirs.entry.topic_id}): delete it there, or name another root; nothing was changed"
+        )
