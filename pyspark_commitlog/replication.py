@@ -30,7 +30,7 @@ from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
     add_roots,
-    leaving,
+    have_fewer,
     remove_replica,
     remove_root,
     replace_replica,
@@ -567,8 +567,9 @@ class ReplicatedRoot(MetadataRoots):
     def set_replication_factor(self, name: str, factor: int) -> Replicated:
         """Have a topic live on more roots, or on fewer, while it is written and read.
 
-        Roots that are added get all that there is, and join the ISR. Of fewer those out of sync go first, then those
-        assigned last, never the leader; what they hold of it stays there, and is read no more.
+        Roots that are added get all that there is, and join the ISR. Of fewer those go first that do not answer, then
+        those out of sync, then those assigned last, never the leader: one that does not answer is replaced before. What
+        they hold of it stays there, and is read no more.
 
         Args:
             name: of the topic.
@@ -581,7 +582,9 @@ class ReplicatedRoot(MetadataRoots):
             UnknownTopicError: there is no such topic.
             UsageError: there are fewer roots that can hold it, one has another topic of that name, or this root stands
                 alone; nothing was changed.
-            NotLeaderError, ReplicaNotAvailableError: run it again.
+            NotLeaderError: the leader does not answer, and nobody else in sync: no replica was taken out. Or
+                another root leads since this began: run it again.
+            ReplicaNotAvailableError: too few roots answer, or the metadata root does not: run it again.
         """
         order = self._order(name)
         newest = order.places.newest()
@@ -591,8 +594,8 @@ class ReplicatedRoot(MetadataRoots):
             raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
         if factor > len(held):
             add_replicas(order, candidates(order.places, factor - len(held)))
-        for root in leaving(state_of(newest.entry), len(held) - factor) if factor < len(held) else ():
-            remove_replica(order, root)
+        if factor < len(held):
+            have_fewer(order, factor)
         if not order.places.newest().entry.features:
             return Replicated(name, held[0], held)
         return _replicated(name, replicate(order, TopicSegments(name)))

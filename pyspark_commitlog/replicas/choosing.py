@@ -1,12 +1,13 @@
-"""Which roots get a replica of a unit that has none there."""
+"""Which roots get a replica of a unit, and which give theirs up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.state import ReplicaState
 
 
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
@@ -82,3 +83,12 @@ def check_free(places: Places, root: str) -> None:
             f"root {root} at {places.at(root).storage.url} has another {places.unit.directory} (topic id "
             f"{theirs.entry.topic_id}): delete it there, or name another root; nothing was changed"
         )
+
+
+def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[str]:
+    """Return so many replicas that go, never the leader (pure).
+
+    Those that do not answer go first, then those out of sync, then the last assigned.
+    """
+    others = [root for root in reversed(state.replicas) if root != state.leader]
+    return sorted(others, key=lambda root: (root in answering, root in state.isr))[: max(many, 0)]

@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.choosing import first_free, held_and_free, so_many_free
+from pyspark_commitlog.replicas.choosing import first_free, held_and_free, leaving, so_many_free
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.order import DEFAULT_FACTOR, Order
@@ -28,7 +28,7 @@ from pyspark_commitlog.replicas.roots import (
     list_at,
     root_id,
 )
-from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
+from pyspark_commitlog.replicas.state import MetadataSet
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
@@ -194,12 +194,6 @@ def _holds_data(order: Order, root: str) -> bool:
     return any(each.id == root for each in order.places.roots.listed().data)
 
 
-def leaving(state: ReplicaState, many: int) -> list[str]:
-    """Return so many replicas that go: those out of sync first, then the last assigned; never the leader (pure)."""
-    others = [root for root in reversed(state.replicas) if root != state.leader]
-    return sorted(others, key=lambda root: root in state.isr)[:many]
-
-
 def replace_replica(order: Order, root: str, by: str | None) -> str | None:
     """Name the root that gets a replica in the place of another's; None where no other one can.
 
@@ -216,6 +210,20 @@ def replace_replica(order: Order, root: str, by: str | None) -> str | None:
     (chosen,) = so_many_free(order.places, [by] if by is not None and by in free else free, 1)
     add_replicas(order, [chosen])
     return chosen
+
+
+def have_fewer(order: Order, factor: int) -> None:
+    """Take replicas out of a unit until so many are left; a leader that does not answer is replaced first.
+
+    Raises:
+        NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
+        ReplicaNotAvailableError: the metadata root does not answer.
+    """
+    order.elections.leader()
+    state = state_of(order.places.newest().entry)
+    answering = [root for root in state.replicas if order.places.roots.answers(root)]
+    for root in leaving(state, answering, len(state.replicas) - factor):
+        remove_replica(order, root)
 
 
 def remove_replica(order: Order, root: str) -> None:

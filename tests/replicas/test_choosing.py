@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.errors import ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError, UsageError
 from tests.support.replicas import CONFIG, Replicated
 
 
@@ -79,3 +79,35 @@ def test_a_root_stays_where_none_that_is_free_answers(tmp_path: Path) -> None:
     with pytest.raises(ReplicaNotAvailableError, match=r"/d .* does not answer"):
         roots.log().remove_replicas([roots.id_of("b")])
     assert (holding(roots), roots.isr()) == ("abc", "abc")
+
+
+@pytest.mark.parametrize(
+    ("away", "factor", "left"), [("a", 2, "bc"), ("b", 2, "ac"), ("b", 1, "a"), ("ab", 2, "bc"), ("ab", 1, "c")]
+)
+def test_of_fewer_replicas_those_go_first_that_do_not_answer(tmp_path: Path, away: str, factor: int, left: str) -> None:
+    """No writer has noticed that they are away: all are in sync."""
+    roots = living_on(tmp_path, 3, "abc")
+    for root in away:
+        roots.take_away(root)
+    roots.log(left[-1]).set_replication_factor("t", factor)
+    assert holding(roots) == left
+    assert roots.leader() not in away
+    roots.write(b"1", topic=roots.topic(left[-1]))
+    assert roots.values(left[-1]) == [b"0", b"1"]
+
+
+def test_of_fewer_replicas_those_out_of_sync_go_before_others_that_answer(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.log().set_replication_factor("t", 2)
+    assert (holding(roots), roots.isr()) == ("ac", "ac")
+
+
+def test_no_replica_goes_while_nobody_can_lead(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "test")
+    roots.take_away("a")
+    with pytest.raises(NotLeaderError, match="Bring one of them back"):
+        roots.log("b").set_replication_factor("t", 2)
+    assert (holding(roots), roots.isr()) == ("abc", "a")
