@@ -246,6 +246,7 @@ class CommitLog(ReplicatedRoot):
             UsageError, ConfigError: nothing was made.
             UnsupportedError: the store takes two puts of one name; nothing was made.
             TopicExistsError: the topic is there already.
+            ReplicaNotAvailableError: fewer roots answer than ``replication.factor``, or none; nothing was made.
         """
         try:
             self._create_topic(name, partitions, config or {})

@@ -5,9 +5,54 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.state import ReplicaState
+
+#: Replicas of a unit, where nobody says how many.
+DEFAULT_FACTOR = 3
+
+
+def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the replicas of a unit that is new: those that begin in sync, the leader first; and others.
+
+    Only roots that answer begin in sync: any other one would keep each writer waiting, or lead and be away.
+
+    Args:
+        places: of the unit.
+        factor: as of ``how_many``; where nobody says how many, some may not answer.
+        ordinal: of the unit among all: leaders go round the roots by it.
+
+    Raises:
+        UsageError: there are fewer roots.
+        ReplicaNotAvailableError: fewer answer, or none does.
+    """
+    data, many = places.roots.listed().data, how_many(places, factor)
+    away = [address for address in data if not places.roots.answers(address.id)]
+    roots = [address.id for address in data if address not in away]
+    if len(roots) < (1 if factor is None else factor):
+        fewer = f", or begin with {len(roots)}: `topics alter --replication-factor` adds others later" if roots else ""
+        raise ReplicaNotAvailableError(
+            f"replication.factor={many}: {len(roots)} of {len(data)} roots for data answer, nothing was made: bring "
+            f"back {', '.join(map(str, away))}{fewer}"
+        )
+    leading = {root: ordinal // len(roots) + (place < ordinal % len(roots)) for place, root in enumerate(roots)}
+    chosen = rules.assign(leading, roots, min(many, len(roots)))
+    return chosen, [address.id for address in away[: many - len(chosen)]]
+
+
+def how_many(places: Places, factor: int | None) -> int:
+    """Return how many replicas a unit that is made has; None for three, or as many as there are roots.
+
+    Raises:
+        UsageError: there are fewer roots.
+    """
+    roots = len(places.roots.listed().data)
+    many = min(roots, DEFAULT_FACTOR) if factor is None else factor
+    if not 1 <= many <= roots:
+        raise UsageError(f"replication.factor={factor} is not allowed: this log has {roots} roots for data")
+    return many
 
 
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:

@@ -14,10 +14,10 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.choosing import first_free, held_and_free, leaving, so_many_free
+from pyspark_commitlog.replicas.choosing import DEFAULT_FACTOR, first_free, held_and_free, leaving, so_many_free
 from pyspark_commitlog.replicas.entries import state_of, without_append
 from pyspark_commitlog.replicas.learning import learn
-from pyspark_commitlog.replicas.order import DEFAULT_FACTOR, Order
+from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import (
     MAX_ROOTS,
     Address,

@@ -18,12 +18,12 @@ from pyspark_commitlog.errors import (
     NotLeaderError,
     OutcomeUnknownError,
     ReplicaNotAvailableError,
-    UsageError,
 )
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.choosing import assigned, how_many
 from pyspark_commitlog.replicas.election import Elections
 from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replicas.learning import BehindError, NowhereError, RestoredError, SupersededError, bring, learn
@@ -40,8 +40,6 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 #: How often what an election made void is appended again.
 _TRIES = 20
-#: Replicas of a unit, where nobody says how many.
-DEFAULT_FACTOR = 3
 
 
 @dataclass
@@ -92,16 +90,13 @@ class Order:
             ordinal: of the unit among all: leaders go round the roots by it.
 
         Raises:
-            UsageError: there are fewer roots.
+            UsageError, ReplicaNotAvailableError: there are fewer roots, or fewer answer: nothing was put.
         """
-        listed = self.places.roots.listed()
-        decider = self.places.decider()
-        data = [address.id for address in listed.data]
-        factor = min(len(data), DEFAULT_FACTOR) if factor is None else factor
-        if not 1 <= factor <= len(data):
-            raise UsageError(f"replication.factor={factor} is not allowed: this log has {len(data)} roots for data")
-        leading = {root: ordinal // len(data) + (place < ordinal % len(data)) for place, root in enumerate(data)}
-        chosen = rules.assign(leading, data, factor)
+        decider, listed = self.places.decider(), self.places.roots.listed()
+        how_many(self.places, factor)
+        base = self.places.decided()  # raises where the root is not the one that it was
+        is_new = base is None or not base.entry.features
+        chosen, others = assigned(self.places, factor, ordinal) if is_new else ((), ())
         of = MetadataSet(listed.generation, decider.storage.new_id(), listed.deciding())
 
         def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
@@ -111,10 +106,9 @@ class Order:
             if base is not None and base.entry.features:
                 return with_state(answer, rules.made_again(state_of(base.entry), slot.sequence))
             if base is not None:  # that root alone has what was before
-                return with_state(answer, rules.made_where_it_was(of, decider.id, chosen, slot.sequence))
-            return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence))
+                return with_state(answer, rules.made_where_it_was(of, decider.id, (*chosen, *others), slot.sequence))
+            return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence, others))
 
-        self.places.decided()  # raises where the root is not the one that it was
         self.places.make_directory()
         appended = self.places.decide(created)
         for root, error in self.pusher.push().failed.items():

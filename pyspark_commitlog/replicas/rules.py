@@ -70,20 +70,26 @@ class Ack(StrEnum):
 # --- Entries of a topic ------------------------------------------------------------------------------------------
 
 
-def created(of: MetadataSet, replicas: Sequence[str], leader: str, number: int) -> ReplicaState:
+def created(
+    of: MetadataSet, replicas: Sequence[str], leader: str, number: int, others: Iterable[str] = ()
+) -> ReplicaState:
     """Return the state after the entry that makes a topic, or that brings replicas to one that has none.
 
     Args:
         replicas: in order of assignment; all are in sync. Of a topic that is there already its own root alone, which
             has all of it: others are added, and join.
         number: the entry's own.
+        others: replicas that are not in sync yet.
     """
     if len(replicas) > MAX_ROOTS:
         raise RefusedError(Reason.TOO_MANY_ROOTS, f"{len(replicas)} of at most {MAX_ROOTS}")
     if leader not in replicas:
         raise RefusedError(Reason.NO_REPLICA, leader)
     roots = tuple(replicas)
-    return ReplicaState(of, roots, roots, (), {}, leader, 0, number, {}, ())
+    state = ReplicaState(of, roots, roots, (), {}, leader, 0, number, {}, ())
+    for other in others:
+        state = added(state, other)
+    return state
 
 
 def made_again(base: ReplicaState, number: int) -> ReplicaState:
@@ -105,10 +111,8 @@ def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], numbe
         root: where it was.
         replicas: those that it would have if it were new; as many it gets.
     """
-    state = created(of, (root,), root, number)
-    for other in [each for each in replicas if each != root][: len(replicas) - 1]:
-        state = added(state, other)
-    return state
+    others = [each for each in replicas if each != root][: len(replicas) - 1]
+    return created(of, (root,), root, number, others)
 
 
 def after_append(

@@ -9,7 +9,9 @@ import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError, UsageError
-from tests.support.replicas import CONFIG, Replicated
+from pyspark_commitlog.replicas.entries import state_of
+from tests.support.records import read_topic
+from tests.support.replicas import CONFIG, Replicated, commit_offset, group
 
 
 def living_on(path: Path, factor: int, names: str) -> Replicated:
@@ -111,3 +113,68 @@ def test_no_replica_goes_while_nobody_can_lead(tmp_path: Path) -> None:
     with pytest.raises(NotLeaderError, match="Bring one of them back"):
         roots.log("b").set_replication_factor("t", 2)
     assert (holding(roots), roots.isr()) == ("abc", "a")
+
+
+def test_new_topics_are_made_on_roots_that_answer(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abcd")
+    roots.take_away("c")
+    for name in ("u", "v", "w", "x"):
+        topic = roots.create(name=name)
+        assert roots.named(*roots.state(name).replicas) == roots.named(*roots.state(name).isr) == "abd"
+        began = roots.clock.monotonic()
+        roots.write(b"1", topic=topic)
+        assert roots.clock.monotonic() == began, "no writer waits"
+    assert {roots.named(roots.state(name).leader) for name in ("u", "v", "w", "x")} == set("abd")
+
+
+def test_where_fewer_answer_than_are_usual_the_others_are_not_in_sync(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 1, "abc")
+    roots.take_away("c")
+    topic = roots.create(name="u")
+    state = roots.state("u")
+    assert (len(state.replicas), roots.named(*state.isr)) == (3, "ab")
+    roots.write(b"1", topic=topic)
+    roots.give_back("c")
+    assert roots.log().replicate("u").failed == {}
+    assert roots.named(*roots.state("u").isr) == "abc"
+    assert [record.value for record in read_topic(roots.at("c", "u"))] == [b"1"]
+
+
+def test_a_new_group_is_on_roots_that_answer(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    roots.take_away("b")
+    began = roots.clock.monotonic()
+    commit_offset(roots, 1)
+    assert roots.clock.monotonic() == began, "no commit waits"
+    state = state_of(group(roots).journal.order().places.newest().entry)
+    assert (len(state.replicas), roots.named(*state.isr)) == (3, "ac")
+
+
+@pytest.mark.parametrize(("away", "factor"), [("c", 3), ("bc", 2), ("abc", None)])
+def test_no_topic_is_made_where_too_few_roots_answer(tmp_path: Path, away: str, factor: int | None) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    before = roots.log("a").topics()
+    for root in away:
+        roots.take_away(root)
+    log = roots.log("m")
+    with pytest.raises(ReplicaNotAvailableError, match=rf"of 3 roots for data answer, nothing was made: .*/{away[0]}"):
+        log.create_topic("u", 1, {**CONFIG, **({} if factor is None else {"replication.factor": factor})})
+    for root in away:
+        roots.give_back(root)
+    assert roots.log("a").topics() == before
+    assert not (tmp_path / "m/topics/u").exists()
+
+
+def test_a_topic_is_made_on_as_many_roots_as_answer_and_were_asked_for(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    roots.take_away("b")
+    roots.create(config={**CONFIG, "replication.factor": 2}, name="u")
+    assert roots.named(*roots.state("u").replicas) == roots.named(*roots.state("u").isr) == "ac"
+
+
+def test_a_topic_is_made_again_where_it_was_though_a_root_does_not_answer(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    roots.take_away("c")
+    roots.log().delete_topic("t")
+    roots.create(config={**CONFIG, "replication.factor": 3})
+    assert holding(roots) == "abc"
