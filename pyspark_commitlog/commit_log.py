@@ -50,7 +50,7 @@ from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.making import make_roots
-from pyspark_commitlog.replicas.replicating import catch_up
+from pyspark_commitlog.replicas.replicating import have_new_ones_join
 from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot
@@ -298,7 +298,7 @@ class CommitLog(ReplicatedRoot):
     def _create_replicated(
         self, topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
     ) -> None:
-        """Create a topic on several of the roots that belong together."""
+        """Create a topic on several of the roots that belong together; those that are new to it catch up at once."""
         order = topic.journal.order()
         decider = order.places.decider()
         base = order.places.decided()
@@ -307,8 +307,8 @@ class CommitLog(ReplicatedRoot):
         if any(address.id == decider.id for address in roots.listed().data):  # it learns by the put
             make_home(decider.storage, topic.paths(topic_id), partitions)
         order.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
-        if base is not None and not base.entry.features:
-            catch_up(order, TopicSegments(topic.name), {}, lambda: False)  # what fails is logged: `replicate` goes on
+        if base is not None:
+            have_new_ones_join(order, base, TopicSegments(topic.name))
 
     def _check_together(self, config: Mapping[str, str]) -> None:
         """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""

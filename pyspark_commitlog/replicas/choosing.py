@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas import rules
@@ -137,3 +137,18 @@ def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[s
     """
     others = [root for root in reversed(state.replicas) if root != state.leader]
     return sorted(others, key=lambda root: (root in answering, root in state.isr))[: max(many, 0)]
+
+
+def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
+    """Return the state in which so many replicas are left, or further ones are added, as far as there are any (pure).
+
+    Args:
+        answering: the replicas that answer.
+        free: roots that may be replicas; they are not in sync yet.
+    """
+    for root in leaving(state, answering, len(state.replicas) - factor):
+        state = rules.left(state, root)
+    for root in free:
+        if len(state.replicas) < factor and root not in state.replicas:
+            state = rules.added(state, root)
+    return state

@@ -16,7 +16,6 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.choosing import DEFAULT_FACTOR, first_free, held_and_free, leaving, so_many_free
 from pyspark_commitlog.replicas.entries import state_of, without_append
-from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import (
     MAX_ROOTS,
@@ -245,13 +244,4 @@ def remove_replica(order: Order, root: str) -> None:
     gone = order.pusher.change("replicas", lambda now, base: rules.left(now, root))
     if not gone and root in state_of(places.newest().entry).replicas:
         raise NotLeaderError(f"{places.unit.directory}: root {root} leads: it was not taken out; run it again")
-    _tell(order, root)
-
-
-def _tell(order: Order, root: str) -> None:
-    """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere."""
-    places, newest = order.places, order.places.newest()
-    try:
-        learn(places.decider(), places.at(root), places.unit, places.donors(state_of(newest.entry)), newest)
-    except (CommitLogError, OSError) as error:
-        logger.warning("%s: root %s does not know yet that it is no replica: %s", places.unit.directory, root, error)
+    order.pusher.tell(root)

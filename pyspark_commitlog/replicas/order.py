@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
     CommitLogError,
+    ConflictError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
@@ -23,7 +24,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.choosing import assigned, how_many
+from pyspark_commitlog.replicas.choosing import assigned, candidates, how_many, resized
 from pyspark_commitlog.replicas.election import Elections
 from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replicas.learning import BehindError, NowhereError, RestoredError, SupersededError, bring, learn
@@ -82,21 +83,25 @@ class Order:
     def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
         """Put the first entry of a unit, or of its next life, with its replicas.
 
-        Of a topic that lived on one root alone the others are not in sync yet, as by ``joining.add_replicas``.
+        Of a topic that is made again those that it did not have before are not in sync yet, as by
+        ``joining.add_replicas``.
 
         Args:
             plan: makes the entry.
-            factor: how many replicas; None for three, or as many as there are roots.
+            factor: how many replicas; None for three, or as many as there are roots, or as it had before.
             ordinal: of the unit among all: leaders go round the roots by it.
 
         Raises:
             UsageError, ReplicaNotAvailableError: there are fewer roots, or fewer answer: nothing was put.
+            NotLeaderError: it is to have fewer replicas than before, of which none in sync answers: nothing was put.
+            ConflictError: others have changed its replicas meanwhile: nothing was put.
         """
         decider, listed = self.places.decider(), self.places.roots.listed()
         how_many(self.places, factor)
-        base = self.places.decided()  # raises where the root is not the one that it was
-        is_new = base is None or not base.entry.features
+        before = self.places.decided()  # raises where the root is not the one that it was
+        is_new = before is None or not before.entry.features
         chosen, others = assigned(self.places, factor, ordinal) if is_new else ((), ())
+        answering, free = ((), ()) if before is None or is_new else self._resizing(before, factor)
         of = MetadataSet(listed.generation, decider.storage.new_id(), listed.deciding())
 
         def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
@@ -104,7 +109,8 @@ class Order:
             if not isinstance(answer, Draft):
                 return answer
             if base is not None and base.entry.features:
-                return with_state(answer, rules.made_again(state_of(base.entry), slot.sequence))
+                state = self._resized(state_of(base.entry), factor, answering, free)
+                return with_state(answer, rules.made_again(state, slot.sequence))
             if base is not None:  # that root alone has what was before
                 return with_state(answer, rules.made_where_it_was(of, decider.id, (*chosen, *others), slot.sequence))
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence, others))
@@ -113,7 +119,46 @@ class Order:
         appended = self.places.decide(created)
         for root, error in self.pusher.push().failed.items():
             logger.warning("%s: root %s has not learned it yet: %s", self._unit.directory, root, error)
+        if before is not None and not is_new and factor is not None:
+            self._tell_those_gone(before)
         return appended
+
+    def _resizing(self, before: Stored, factor: int | None) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the replicas that answer, of a unit that is to have fewer; and further roots, of one that gets more.
+
+        Raises:
+            NotLeaderError: nobody of those in sync answers.
+            UsageError, ReplicaNotAvailableError: too few roots may have a replica.
+        """
+        held = state_of(before.entry).replicas
+        if factor is None or factor == len(held):
+            return (), ()
+        if factor > len(held):
+            return (), candidates(self.places, factor - len(held))
+        self.elections.leader(before)
+        return [root for root in held if self.places.roots.answers(root)], ()
+
+    def _resized(
+        self, state: ReplicaState, factor: int | None, answering: Sequence[str], free: Sequence[str]
+    ) -> ReplicaState:
+        """Return the state with as many replicas as were asked for.
+
+        Raises:
+            ConflictError: others have changed its replicas meanwhile.
+        """
+        if factor is None:
+            return state
+        after = resized(state, factor, answering, free)
+        if len(after.replicas) != factor:
+            raise ConflictError(f"{self._unit.directory}: others make it, nothing was made here: run it again")
+        return after
+
+    def _tell_those_gone(self, before: Stored) -> None:
+        """Have the roots that were replicas, and are none any more, learn that."""
+        after = state_of(self.places.newest().entry).replicas
+        for root in state_of(before.entry).replicas:
+            if root not in after:
+                self.pusher.tell(root)
 
     # --- appending ---------------------------------------------------------------------------------------
 

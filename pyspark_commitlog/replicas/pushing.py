@@ -153,6 +153,15 @@ class Pusher:
                 return True
         return False
 
+    def tell(self, root: str) -> None:
+        """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere."""
+        places, newest = self._places, self._places.newest()
+        try:
+            learn(places.decider(), places.at(root), self._unit, places.donors(state_of(newest.entry)), newest)
+        except (CommitLogError, OSError) as error:
+            where = self._unit.directory
+            logger.warning("%s: root %s does not know yet that it is no replica: %s", where, root, error)
+
     def change(self, kind: str, change: Callable[[ReplicaState, Stored], ReplicaState]) -> bool:
         """Put an entry that changes what is said of replicas; False where that may not be (any more)."""
 

@@ -174,6 +174,19 @@ def catch_up(order: Order, segments: Segments, lagging: dict[str, int], stopped:
     return done.lagging if is_nearer(done.lagging, lagging) else {}
 
 
+def have_new_ones_join(order: Order, before: Stored, segments: Segments) -> None:
+    """Have the roots catch up that a unit which is made again did not live on; what fails is logged.
+
+    Args:
+        order: of the unit.
+        before: its newest entry, before it was made again.
+        segments: of the unit.
+    """
+    held = state_of(before.entry).replicas if before.entry.features else order.places.deciding()
+    if set(state_of(order.places.newest().entry).replicas) - {*held}:
+        catch_up(order, segments, {}, lambda: False)
+
+
 def _logged(order: Order, done: Outcome) -> Outcome:
     for root, why in done.failed.items():
         logger.warning("%s: root %s lacks what was decided: %s", order.places.unit.directory, root, why)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import ConflictError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas.entries import state_of
 from tests.support.records import read_topic
-from tests.support.replicas import CONFIG, Replicated, commit_offset, group
+from tests.support.replicas import CONFIG, Replicated, commit_offset, group, once_at
 
 
 def living_on(path: Path, factor: int, names: str) -> Replicated:
@@ -178,3 +178,65 @@ def test_a_topic_is_made_again_where_it_was_though_a_root_does_not_answer(tmp_pa
     roots.log().delete_topic("t")
     roots.create(config={**CONFIG, "replication.factor": 3})
     assert holding(roots) == "abc"
+
+
+def make_again(roots: Replicated, factor: int | None, at: str = "a") -> None:
+    roots.log(at).delete_topic("t")
+    roots.log(at).create_topic("t", 1, {**CONFIG, **({} if factor is None else {"replication.factor": factor})})
+
+
+@pytest.mark.parametrize(("before", "factor", "left"), [(1, 3, "abc"), (3, 1, "a"), (2, None, "ab"), (2, 2, "ab")])
+def test_a_topic_that_is_made_again_has_as_many_replicas_as_were_asked_for(
+    tmp_path: Path, before: int, factor: int | None, left: str
+) -> None:
+    roots = living_on(tmp_path, before, "abc")
+    make_again(roots, factor)
+    assert (holding(roots), roots.isr()) == (left, left)
+    roots.write(b"1")
+    for root in "abc":
+        read = [record.value for record in roots.log(root).read("t", 0, 0, 10)]
+        assert read == [b"1"], f"opened at {root}"
+    assert [roots.values(root) for root in left] == [[b"1"]] * len(left)
+
+
+def test_a_topic_that_is_made_again_gets_replicas_on_roots_that_can_have_one(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 2, "abcd")
+    roots.take_away("c")
+    make_again(roots, 3)
+    assert (holding(roots), roots.isr()) == ("abd", "abd")
+
+
+@pytest.mark.parametrize("factor", [3, 4])
+def test_no_topic_is_made_again_where_too_few_roots_can_have_a_replica(tmp_path: Path, factor: int) -> None:
+    roots = living_on(tmp_path, 2, "abc")
+    roots.take_away("c")
+    with pytest.raises(ReplicaNotAvailableError if factor == 3 else UsageError):
+        make_again(roots, factor)
+    assert roots.log().topics() == []
+    assert holding(roots) == "ab"
+
+
+def test_a_topic_that_is_made_again_with_fewer_replicas_keeps_those_that_answer(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    roots.log().delete_topic("t")
+    roots.take_away("a"), roots.take_away("b")
+    roots.log("c").create_topic("t", 1, {**CONFIG, "replication.factor": 1})
+    assert (holding(roots), roots.isr(), roots.leader()) == ("c", "c", "c")
+    roots.write(b"1", topic=roots.topic("c"))
+    assert roots.values("c") == [b"1"]
+
+
+def test_a_topic_that_others_made_and_deleted_meanwhile_is_not_made_on_fewer_roots(tmp_path: Path) -> None:
+    roots = living_on(tmp_path, 3, "abc")
+    one, three = ({**CONFIG, "replication.factor": factor} for factor in (1, 3))
+
+    def others() -> None:
+        roots.log("b").create_topic("u", 1, one)
+        roots.log("b").delete_topic("u")
+
+    roots.hooks["m"] = once_at("put_if_absent", "topics/u/journal", others)
+    with pytest.raises(ConflictError, match="run it again"):
+        roots.log().create_topic("u", 1, three)
+    assert roots.log().topics() == ["t"]
+    roots.log().create_topic("u", 1, three)
+    assert roots.named(*roots.state("u").isr) == "abc"
