@@ -55,8 +55,10 @@ class Segments(Protocol):
             CommitLogError, OSError: it fails, or can't settle all of it.
         """
 
-    def copy(self, donor: Storage, target: Storage, there: Any) -> tuple[int, str]:
+    def copy(self, donor: Storage, target: Storage, there: Any, moved: Callable[[Any], None]) -> tuple[int, str]:
         """Have a root hold what another has settled (``there``), checked and durable; return the entry's number and id.
+
+        ``moved`` is called with what is copied in its place, each time before that begins: the other root goes on.
 
         Raises:
             CommitLogError, OSError: nothing counts, or all.
@@ -162,8 +164,7 @@ def _drop_late(target: Replica) -> bool:
 
 def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) -> int:
     there = segments.settled(donor.storage)
-    stored = donor.journal.read(there.sequence)
-    _check_decided(places.decider(), donor, stored)
+    stored, data = _decided(places, donor, there.sequence)
     target.journal.forget()
     last = target.learned()
     if last is not None and last.sequence >= there.sequence:
@@ -172,17 +173,27 @@ def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) 
             f"learned {last.sequence}: `commitlog maintain` settles more"
         )
     _bring_tables(places, donor, target, stored)  # while its entry names them
-    data = donor.journal.bytes_of(stored.entry)
-    through, write_id = segments.copy(donor.storage, target.storage, there)
+
+    def moved(later: SettledThere) -> None:
+        nonlocal stored, data
+        stored, data = _decided(places, donor, later.sequence)  # copying may take longer than it is kept
+        _bring_tables(places, donor, target, stored)
+
+    through, write_id = segments.copy(donor.storage, target.storage, there, moved)
     if (through, write_id) != (stored.sequence, stored.entry.write_id):  # it was begun before, further on
-        stored = donor.journal.read(through)
-        _check_decided(places.decider(), donor, stored)
-        data = donor.journal.bytes_of(stored.entry)
+        stored, data = _decided(places, donor, through)
     _bring_tables(places, donor, target, stored)
     put_bytes(target, places.unit, stored.entry, data)
     _let_go(target, stored.sequence)
     target.journal.forget()
     return stored.sequence
+
+
+def _decided(places: Places, donor: Replica, sequence: int) -> tuple[Stored, bytes]:
+    """Return an entry that a root has, and its bytes; raises as ``_check_decided``."""
+    stored = donor.journal.read(sequence)
+    _check_decided(places.decider(), donor, stored)
+    return stored, donor.journal.bytes_of(stored.entry)
 
 
 def _bring_tables(places: Places, donor: Replica, target: Replica, stored: Stored) -> None:

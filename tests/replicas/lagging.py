@@ -13,10 +13,16 @@ from tests.support.replicas import CONFIG, Replicated
 from tests.support.world import DELAY_MS
 
 
-def lagging(path: Path, *, wiped: bool = False, unknown: str = "") -> Replicated:
+def lagging(
+    path: Path,
+    *,
+    wiped: bool = False,
+    unknown: str = "",
+    partitions: int = 1,
+) -> Replicated:
     """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected."""
     roots = Replicated(path, unknown=unknown)
-    roots.create(1, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
+    roots.create(partitions, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
     roots.write(b"first")
     roots.hooks["c"] = no_device
     for number in range(3):

@@ -6,11 +6,12 @@ until then nobody names what was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, missing
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.index import IndexState
@@ -27,13 +28,17 @@ from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 
 #: How often a root may be appended to, or settled by another process, while it is to have settled all.
 _TRIES = 20
 _PAUSE_SECONDS = 0.2
+#: How often another log may be settled before all is copied, besides once for each partition.
+_MOVES = 20
+
+_Segments = tuple[Sealed | Active, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,20 @@ class TopicSegments:
             f"topic {self._name!r}: {donor.url} has not settled what its readers see: run `commitlog maintain` there"
         )
 
-    def copy(self, donor: Storage, target: Storage, there: SettledThere) -> tuple[int, str]:
+    def copy(
+        self,
+        donor: Storage,
+        target: Storage,
+        there: SettledThere,
+        moved: Callable[[SettledThere], None] = lambda _: None,
+    ) -> tuple[int, str]:
         """Have a root hold in segments what another has settled; return the entry up to which it holds all.
 
-        A later one where it was further already.
+        A later one where it was further already, or where what was settled is another log before all is copied.
+
+        Args:
+            donor, target: the roots, ``there`` what the first one has settled.
+            moved: is called with what is copied in place of ``there``, each time before that begins.
 
         Raises:
             ReplicaNotAvailableError: another process settles, or copies, there; or it was stopped.
@@ -102,14 +117,13 @@ class TopicSegments:
             CommitLogError, OSError: nothing was published, or all.
         """
         state, through = there.state, (there.sequence, there.write_id)
-        home = TopicPaths(self._name, state.topic_id)
         target.make_directory(paths.journal(self._name))
         if there.settled is None:
             return through
-        make_home(target, home, state.partitions)
+        make_home(target, TopicPaths(self._name, state.topic_id), state.partitions)
         into = TopicLog(target, self._name)
-        known = _known(into, there)
-        copy = _Copy(TopicLog(donor, self._name), into, there.settled, state, through, *known, self._stopped)
+        known, again = _known(into, there), partial(self.settled, donor)
+        copy = _Copy(TopicLog(donor, self._name), into, there, *known, again, moved, self._stopped)
         if not target.can_append:
             return copy.change()
         with copy.into.settling(state.topic_id) as held:
@@ -142,35 +156,89 @@ def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
     return None
 
 
-@dataclass(frozen=True)
+class _GoneError(Exception):
+    """What is to be copied next is collected, and what the other root has in its place can't be gone on with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A partition's segments, up to the end of ``row``: what the other root had settled, with these offsets void."""
+
+    sealed: tuple[Sealed, ...]
+    row: SettledPartition
+    voids: tuple[Void, ...]
+
+
+def _nothing_dropped(was: SettledPartition, now: SettledPartition) -> bool:
+    """Return whether no compaction has dropped a record between two rows of a root (pure).
+
+    Each round raises ``cleaned``; of a round that has not ended no row says which records it has dropped.
+    """
+    return was == now or (was.cleaned == now.cleaned and not was.dropped_below and not now.dropped_below)
+
+
+@dataclass
 class _Copy:
-    """One root's segments, as another is to have them after an entry (``through``); ``known`` says what is void."""
+    """One root's segments, as another is to have them after an entry (``there``); ``known`` says what is void.
+
+    The other root goes on: what is not copied yet is merged, compacted or removed, and collected, at any time. Then the
+    copy goes on at the offset that it has reached, in what is settled there now. That is the same log up to ``there``
+    unless records were dropped: by compaction those of a key that the copy has, say, and with them the tombstone which
+    it has not; or by a log start beyond that offset. Then it copies what is settled by then (``again``), and keeps of
+    each partition what it has, if that can be gone on with.
+    """
 
     source: TopicLog
     into: TopicLog
-    settled: SettleState
-    state: TopicState
-    through: tuple[int, str]
+    there: SettledThere
     known_at: int
     known: TopicState
+    again: Callable[[], SettledThere]
+    moved: Callable[[SettledThere], None]
     stopped: Callable[[], bool]
+
+    @property
+    def state(self) -> TopicState:
+        """Return the topic's state after the entry."""
+        return self.there.state
+
+    @property
+    def settled(self) -> SettleState:
+        """Return what the other root has settled."""
+        assert self.there.settled is not None, "the topic is not deleted"
+        return self.there.settled
+
+    @property
+    def through(self) -> tuple[int, str]:
+        """Return the entry."""
+        return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:
         """Copy and publish under the settlers' lock, where there is one."""
         base, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.through[0]:
             return before.through
-        reserved = self.into.reserve(base, before)
-        if reserved is None:
-            raise self._overtaken()
-        rows = [self._row(p, before.partition(p), reserved.sequence + 1) for p in range(self.state.partitions)]
-        if self.into.publish(reserved, self._after(before, rows)) is None:
+
+        def reserve() -> int:
+            nonlocal base
+            reserved = self.into.reserve(base, before)
+            if reserved is None:
+                raise self._overtaken()
+            base = reserved
+            return base.sequence + 1
+
+        def lacks(partition: int) -> bool:
+            return self._lacks(partition, before.partition(partition))
+
+        done, every = self._copied(lacks, reserve), range(self.state.partitions)
+        rows = [self._row(p, done[p], base.sequence + 1) if lacks(p) else before.partition(p) for p in every]
+        if self.into.publish(base, self._after(before, rows)) is None:
             raise self._overtaken()
         return self.through
 
     def change(self) -> tuple[int, str]:
         """Copy and publish where there is no lock: on the rows that were found, or not at all (rule O2)."""
-        base, before = self.into.settled(self.state.topic_id)
+        _, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.through[0]:
             return before.through
         for partition in range(self.state.partitions):
@@ -178,7 +246,8 @@ class _Copy:
                 where = f"topic {self.into.name!r} partition {partition} in {self.into.storage.url}"
                 there = self.source.storage.url
                 raise ReplicaNotAvailableError(f"{where} is settled further than in {there}: maintain that first")
-        rows = [self._new_row(partition, base.sequence) for partition in range(self.state.partitions)]
+        done, number = self._copied(lambda _: True, self._newest_number), self._newest_number()
+        rows = [self._row(partition, done[partition], number) for partition in range(self.state.partitions)]
         new = [piece for p in range(len(rows)) for piece in self._pieces(replace(before, partitions=tuple(rows)), p)]
         old = [piece for p in range(len(before.partitions)) for piece in self._pieces(before, p)]
         names = [f"manifests/{row.manifest.name}" for row in rows if row.manifest is not None]
@@ -194,6 +263,9 @@ class _Copy:
         if through[0] < self.through[0]:
             raise self._overtaken()
         return through
+
+    def _newest_number(self) -> int:
+        return self.into.settled(self.state.topic_id)[0].sequence
 
     def _pieces(self, settled: SettleState, partition: int) -> Sequence[Sealed]:
         return tuple(self.into.own_segments(settled, partition).every())
@@ -212,43 +284,167 @@ class _Copy:
         where = f"topic {self.into.name!r} in {self.into.storage.url}"
         return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
 
-    def _row(self, partition: int, before: SettledPartition, number: int) -> SettledPartition:
-        """Return a partition's row: as it is where it is further, or ends there already and has nothing void."""
+    def _lacks(self, partition: int, before: SettledPartition) -> bool:
+        """Return whether a partition's row must change: not where it is further, or ends there with nothing void."""
         ends = self.settled.partition(partition).end_offset
         is_whole = before.end_offset == ends and not late_voids(self.known, partition, before)
-        return before if before.end_offset > ends or is_whole else self._new_row(partition, number)
+        return not (before.end_offset > ends or is_whole)
 
-    def _new_row(self, partition: int, number: int) -> SettledPartition:
-        """Copy a partition's segments; return the row that names them."""
-        there, home = self.settled.partition(partition), self.into.paths(self.state.topic_id)
+    # --- all partitions ----------------------------------------------------------------------------------
+
+    def _copied(self, lacks: Callable[[int], bool], number: Callable[[], int]) -> dict[int, _Copied]:
+        """Copy the partitions that the root ``lacks``, up to one entry.
+
+        Args:
+            lacks: says so of a partition, by what is copied now.
+            number: returns that for the names of what is made: another one after each move, since they may be taken.
+        """
+        done, named, moves = dict[int, _Copied](), number(), 0
+        while (partition := self._next(done, lacks)) is not None:
+            try:
+                done[partition] = self._more(partition, done.get(partition), named)
+            except _GoneError as error:
+                moves += 1
+                if moves > _MOVES + self.state.partitions:
+                    raise self._gone_each_time(partition, error) from error
+                self._move()
+                named = number()
+        return done
+
+    def _next(self, done: Mapping[int, _Copied], lacks: Callable[[int], bool]) -> int | None:
+        """Return the partition to copy next: at last those of which there is more by now, for there is little."""
+        left = (p for p in range(self.state.partitions) if lacks(p) and not (p in done and self._is_whole(p, done[p])))
+        return min(left, key=lambda partition: partition in done, default=None)
+
+    def _is_whole(self, partition: int, copied: _Copied) -> bool:
+        ends = self.settled.partition(partition).end_offset
+        return copied.row.end_offset == ends and self._goes_on(partition, copied)
+
+    def _goes_on(self, partition: int, copied: _Copied) -> bool:
+        """Return whether what was copied of a partition is what is settled of it now, or the beginning of that."""
+        return (
+            _nothing_dropped(copied.row, self.settled.partition(partition))
+            and copied.voids == self.known.voids_of(partition)
+            and self.state.log_start[partition] <= copied.row.end_offset
+        )
+
+    def _move(self) -> None:
+        """Copy what the other root has settled by now."""
+        again = self.again()
+        if again.settled is None or again.state.topic_id != self.state.topic_id:
+            raise self.source.changed(again.state, self.state.topic_id)
+        if again.sequence < self.there.sequence:  # between the two nothing was appended
+            again = replace(self.there, settled=again.settled)
+        self.moved(again)
+        self.there = again
+        self.known_at, self.known = _known(self.into, again)
+
+    def _gone_each_time(self, partition: int, error: _GoneError) -> CommitLogError:
+        return ReplicaNotAvailableError(
+            f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: segments are compacted, "
+            f"or removed, before they are copied, each time ({error}). Raise `file.delete.delay.ms` of the topic"
+        )
+
+    # --- one partition -----------------------------------------------------------------------------------
+
+    def _more(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
+        """Copy a partition's segments, after what was copied of them where that can be gone on with.
+
+        Raises:
+            _GoneError: some are gone.
+        """
+        there, voids = self.settled.partition(partition), self.known.voids_of(partition)
         if is_misled(self.known, partition, there):
             raise CorruptionError(
                 f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: {MISLED}"
             )
-        segments: list[Sealed | Active] = [*self.source.sealed(self.settled, partition)]
-        if there.active.length:
-            segments.append(there.active)
-        begun = segments[0].base_offset if segments else there.end_offset
-        manifest = None
-        if segments:
-            log_start = self.state.log_start[partition]
-            now_ms = self.into.storage.now_ms()
-            rules = Rules.of(self.source.config(self.state), log_start=log_start, cleaned=there.cleaned, now_ms=now_ms)
-            directory = SegmentDir(self.into.storage, home, partition)
-            frames = self._frames(partition, segments, there.end_offset)
-            sealed = rewrite_frames(
-                directory, begun, there.end_offset, frames, rules, number=number, latest_ms=NO_TIMESTAMP
-            )
-            manifest = write_manifest(self.into.storage, home, partition, number, sealed)
+        if copied is not None and self._goes_on(partition, copied):
+            sealed, begun, latest_ms = copied.sealed, copied.row.end_offset, _latest(copied.sealed)
+            segments = self._segments_from(partition, begun)
+        else:
+            log_start, sealed, latest_ms = self.state.log_start[partition], (), NO_TIMESTAMP
+            segments = self._segments_from(partition, log_start)
+            begun = segments[0].base_offset if segments else there.end_offset
+            if begun > log_start:  # by an entry after the one that is copied up to
+                raise _GoneError(f"offsets {log_start} to {begun - 1} are in no segment")
+        if begun < there.end_offset:
+            rules = self._rules(partition)
+            directory = SegmentDir(self.into.storage, self.into.paths(self.state.topic_id), partition)
+            frames = self._frames(partition, segments, begun)
+            made = rewrite_frames(directory, begun, there.end_offset, frames, rules, number=number, latest_ms=latest_ms)
+            sealed = (*sealed, *made)
+        return _Copied(sealed, there, voids)
+
+    def _rules(self, partition: int) -> Rules:
+        log_start, cleaned = self.state.log_start[partition], self.settled.partition(partition).cleaned
+        config, now_ms = self.source.config(self.state), self.into.storage.now_ms()
+        return Rules.of(config, log_start=log_start, cleaned=cleaned, now_ms=now_ms)
+
+    def _row(self, partition: int, copied: _Copied, number: int) -> SettledPartition:
+        """Return the row that names what was copied of a partition."""
+        there, home, manifest = copied.row, self.into.paths(self.state.topic_id), None
+        if copied.sealed:
+            manifest = write_manifest(self.into.storage, home, partition, number, copied.sealed)
         active, voids_at = Active(IndexState(there.end_offset)), self.known_at if self.state.is_replicated else 0
         return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.dropped_below, voids_at)
 
-    def _frames(self, partition: int, segments: Sequence[Sealed | Active], end_offset: int) -> Iterator[Timed]:
-        """Yield the frames of segments, checked: one after the other, and all of them; void offsets without records."""
-        offset, home = segments[0].base_offset, self.source.paths(self.state.topic_id)
-        voids = self.known.voids_of(partition)
-        for segment in segments:
-            if segment.base_offset != offset:
+    def _segments_from(self, partition: int, offset: int) -> _Segments:
+        """Return a partition's segments at the other root, with all from an offset on; raises as ``_frames``."""
+        try:
+            return self._segments(self.settled, partition)
+        except FileNotFoundError as error:
+            return self._segments_now(partition, offset, error)
+
+    def _segments(self, settled: SettleState, partition: int) -> _Segments:
+        """Return a partition's segments at the other root.
+
+        Raises:
+            FileNotFoundError: what lists them is collected.
+        """
+        active = settled.partition(partition).active
+        return (*self.source.sealed(settled, partition), *([active] if active.length else ()))
+
+    def _frames(self, partition: int, segments: _Segments, begun: int) -> Iterator[Timed]:
+        """Yield the frames from an offset on, whatever becomes of the segments at the other root meanwhile.
+
+        Raises:
+            _GoneError: it can't be gone on with what became of them, or that is gone again already.
+        """
+        offset, looked = begun, -1
+        while True:
+            try:
+                for timed in self._read(partition, segments, offset):
+                    yield timed
+                    offset = timed[0].next_offset
+                return
+            except FileNotFoundError as error:
+                now = self._segments_now(partition, offset, error)
+                if _from(segments, offset)[:1] == _from(now, offset)[:1]:  # the newest settle entry names it (rule R8)
+                    raise missing(error) from error
+                if offset == looked:
+                    raise _GoneError(str(error)) from error
+                segments, looked = now, offset
+
+    def _segments_now(self, partition: int, offset: int, gone: FileNotFoundError) -> _Segments:
+        """Return a partition's segments as they are settled now; raises as ``_frames``."""
+        _, state = self.source.newest(self.state.topic_id)
+        settled = self.source.settled(self.state.topic_id)[1]
+        was, now = self.settled.partition(partition), settled.partition(partition)
+        if state.log_start[partition] > offset or not _nothing_dropped(was, now):
+            raise _GoneError(str(gone)) from gone
+        try:
+            return self._segments(settled, partition)
+        except FileNotFoundError as error:
+            raise _GoneError(str(error)) from error
+
+    def _read(self, partition: int, segments: _Segments, offset: int) -> Iterator[Timed]:
+        """Yield the frames from an offset on, checked: one after the other, and all; void offsets without records."""
+        end_offset, home = self.settled.partition(partition).end_offset, self.source.paths(self.state.topic_id)
+        voids, begun = self.known.voids_of(partition), offset
+        for segment in _from(segments, begun):
+            if offset >= end_offset:
+                return
+            if max(segment.base_offset, begun) != offset:
                 raise self._gap(partition, offset, segment.base_offset)
             span = segment_span(home, partition, segment, unmapped=True)
             for located in walk(self.source.storage, span):
@@ -257,10 +453,11 @@ class _Copy:
                     raise ReplicaNotAvailableError(
                         f"{where}: copying its segments was stopped: the next run begins again"
                     )
-                payload, _ = check_whole(located, span)
-                yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
-                offset = located.next_offset
-        if offset != end_offset:
+                if located.next_offset > offset:
+                    payload, _ = check_whole(located, span)
+                    yield from parts_of(located.frame, payload, partition, offset, end_offset, voids)
+                    offset = located.next_offset
+        if offset < end_offset:
             raise self._gap(partition, offset, end_offset)
 
     def _gap(self, partition: int, start: int, end: int) -> CorruptionError:
@@ -268,3 +465,13 @@ class _Copy:
             f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: offsets {start} to "
             f"{end - 1} are in no segment, nothing was copied: `commitlog verify` says more"
         )
+
+
+def _from(segments: _Segments, offset: int) -> _Segments:
+    """Return the segments that end after an offset (pure); where the active one ends they don't say."""
+    return tuple(each for each in segments if isinstance(each, Active) or each.end_offset > offset)
+
+
+def _latest(sealed: Sequence[Sealed]) -> int:
+    """Return the largest timestamp of the last segment; -1 where there is none (pure)."""
+    return sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
