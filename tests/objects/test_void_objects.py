@@ -14,6 +14,7 @@ from pyspark_commitlog.log import topic as handles
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.merge import split
 from pyspark_commitlog.log.objects.pieces import replace_own
+from pyspark_commitlog.log.objects.sweep import sweep_objects
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.repair.verify import verify as look_for_faults
 from pyspark_commitlog.log.settle_change import Change
@@ -23,7 +24,7 @@ from pyspark_commitlog.testing.faults import on_path
 from tests.support.objects import ObjectWorld, copied, topic_id
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
-from tests.support.world import CHUNKS, Recorder, once, raising, several
+from tests.support.world import CHUNKS, RETENTION_MS, Recorder, once, raising, several
 
 CONFIG = {**CHUNKS, "batch.size": 1024, "compression.type": "none", "index.interval.bytes": 1000}
 
@@ -212,6 +213,27 @@ def test_settles_meanwhile_take_nothing_from_it(settled: ObjectWorld) -> None:
     log = settled.log(on_path("/objects/", "create", once(more)))
     assert len(log.void("t")) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    verify(settled.handle())
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_look_may_take_longer_than_what_nobody_named_is_kept(settled: ObjectWorld, owned: bool) -> None:
+    """O4: what is written again is named by the newest entry then, not by the one of before all was read."""
+    if owned:
+        own(settled)
+    strike(settled, segments(settled)[0], 1)
+
+    def floor_raised() -> None:
+        settled.idle(settled.handle(), 2)
+        settled.clock.advance(RETENTION_MS)
+        sweep_objects(settled.handle(), topic_id(settled.handle()))
+
+    before = settled.handle().settled(topic_id(settled.handle()))[0].sequence
+    (lost,) = settled.log(on_path("/objects/", "map", once(floor_raised))).void("t")
+    assert settled.settled().files_floor > before
+    at = 2 if owned else 1  # of six frames, or three
+    assert (lost.partition, lost.start, lost.end) == (0, at, at + 1)
+    assert offsets(settled) == [offset for offset in range(9) if offset != at]
     verify(settled.handle())
 
 

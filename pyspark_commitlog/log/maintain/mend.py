@@ -146,7 +146,7 @@ class _Mending:
     def mend_objects(self, *, void_only: bool) -> MendedSegments:
         """Do so where nothing can be appended: partitions that share an object are written again together, or none."""
         topic, settled = self.topic, self.settled
-        salvage = partial(Salvage, topic, self.state, self.base, settled)
+        salvage = partial(Salvage, topic, self.state, settled)
         damaged = {} if void_only else self._named(lambda: salvage().fragments(None))
         damaged = self._all_damage(damaged, void_only=void_only)
         tries = {partition: list(self._tries(partition, some)) for partition, some in damaged.items()}

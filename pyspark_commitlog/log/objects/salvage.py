@@ -96,7 +96,7 @@ class Salvage:
     Args:
         topic: whose.
         state: of the topic.
-        base, settled: the newest settle entry, and its state.
+        settled: of the newest settle entry.
         remaining: what takes the place of damage; None: nothing, it is given up.
 
     Raises:
@@ -107,11 +107,11 @@ class Salvage:
         self,
         topic: TopicLog,
         state: TopicState,
-        base: Stored,
         settled: SettleState,
         remaining: Remaining | None = None,
     ) -> None:
-        self._topic, self._state, self._base, self._settled = topic, state, base, settled
+        self._topic, self._state, self._settled = topic, state, settled
+        self._number = 0
         self._remaining = WithoutLost(topic, state.topic_id) if remaining is None else remaining
         self._paths = topic.paths(state.topic_id)
         self._own = [
@@ -200,6 +200,7 @@ class Salvage:
             StorageError: no space or permission.
         """
         swaps: list[Swap] = []
+        self._number = self._topic.settled(self._state.topic_id)[0].sequence  # all may have been read since it began
         for partition, ranges in lost.items():
             before = NO_TIMESTAMP
             for piece in self._own[partition]:
@@ -215,9 +216,9 @@ class Salvage:
     def _rewritten(self, partition: int, piece: Sealed, lost: Sequence[Range], latest_ms: int) -> tuple[Sealed, ...]:
         left = self._remaining.of_segment(partition, piece, piece.end_offset, lost)
         directory = SegmentDir(self._topic.storage, self._paths, partition)
-        base, end, number = piece.base_offset, piece.end_offset, self._base.sequence
+        base, end, rules = piece.base_offset, piece.end_offset, self._rules()
         written = rewrite_frames(
-            directory, base, end, left, self._rules(), number=number, latest_ms=latest_ms, lost_ms=piece.max_timestamp
+            directory, base, end, left, rules, number=self._number, latest_ms=latest_ms, lost_ms=piece.max_timestamp
         )
         return tuple(written)
 
@@ -227,7 +228,7 @@ class Salvage:
 
     def _shared(self, unit: Unit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
         limits = SliceLimits.of(self._topic.config(self._state))
-        writer = ObjectWriter(self._topic.storage, self._paths, self._base.sequence, limits)
+        writer = ObjectWriter(self._topic.storage, self._paths, self._number, limits)
         try:
             for position, piece in unit.slices:
                 self._slice(writer, unit, position, piece, lost)

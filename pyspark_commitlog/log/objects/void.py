@@ -70,8 +70,8 @@ class _Look:
         self.topic, self.topic_id, self.force = topic, topic_id, force
         self._ranges = ranges
         _, state = topic.newest(topic_id)
-        base, self._began = topic.settled(topic_id)
-        self._salvage = Salvage(topic, state, base, self._began)
+        self._began = topic.settled(topic_id)[1]
+        self._salvage = Salvage(topic, state, self._began)
         check_ranges(topic, state, ranges or {}, self._salvage.lowest)
         self._fragments = self._salvage.fragments(ranges, known)
 
