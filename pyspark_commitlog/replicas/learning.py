@@ -160,7 +160,7 @@ def learn(
         _check_same(last.entry, newest.entry, target)
         return learned
     source.journal.assure(newest)
-    if last is not None and _generation(last) < _generation(newest) and len(state_of(newest.entry).set.roots) == 1:
+    if last is not None and generation(last) < generation(newest) and len(state_of(newest.entry).set.roots) == 1:
         _complete(source, target, unit, donors, last, newest)
     oldest = _begins(source, last) if unit.whole else None
     put: Entry | None = None
@@ -199,13 +199,14 @@ def drop_below(oldest: int, target: Replica) -> None:
             target.journal.delete(sequence)
 
 
-def _generation(stored: Stored) -> int:
+def generation(stored: Stored) -> int:
+    """Return which set of metadata roots decides after an entry: one of before is not gone on from."""
     return state_of(stored.entry).set.generation if stored.entry.features else 0  # it has got replicas since
 
 
 def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
     """Refuse to go on with a history that was given up where the target has learned so."""
-    if _generation(last) > _generation(newest):
+    if generation(last) > generation(newest):
         raise SupersededError(
             f"root {target.id} at {target.storage.url} says that other roots decide since entry {last.sequence}: those "
             "that are asked were given up by `commitlog replicas recover`. Open the log again at this one"

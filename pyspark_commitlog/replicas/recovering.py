@@ -18,7 +18,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import state_of, with_state
-from pyspark_commitlog.replicas.learning import Replica, bring, is_whole, learn, put_same
+from pyspark_commitlog.replicas.learning import Replica, bring, generation, is_whole, learn, put_same
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
@@ -118,7 +118,7 @@ def look_at(left: Left, order: Order) -> Found | None:
     if not any(head.entry.features for head in heads.values()):
         return None
     found = Found({root: head.sequence for root, head in heads.items()})
-    newest = max(heads.values(), key=lambda head: head.sequence)
+    newest = max(heads.values(), key=_rank)
     state = state_of(newest.entry)
     if left.metadata is not None and state.set.roots == (left.metadata.id,):
         found.done = True
@@ -149,10 +149,15 @@ def _heads(left: Left, places: Places) -> dict[str, Stored]:
     return heads
 
 
+def _rank(head: Stored) -> tuple[int, int]:
+    """Return what is greater of the journal to go on with: a late learner may put more on one that was given up."""
+    return generation(head), head.sequence
+
+
 def _longest(heads: dict[str, Stored], newest: ReplicaState) -> str | None:
     """Return the replica with the longest journal; of equal ones one in sync, the leader first."""
     there = [root for root in newest.replicas if root in heads]
-    order = {root: (heads[root].sequence, root in newest.isr, root == newest.leader) for root in there}
+    order = {root: (*_rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
     return max(there, key=lambda root: order[root], default=None)
 
 
@@ -210,7 +215,7 @@ def recover(left: Left, order: Order) -> Found | None:
     if found.root is not None:
         found = _put(left, order, found) or found
     heads = _heads(left, places)
-    source = places.at(max(heads, key=lambda root: heads[root].sequence))
+    source = places.at(max(heads, key=lambda root: _rank(heads[root])))
     newest = heads[source.id]
     _bring(left, places, source, newest)
     return found

@@ -7,7 +7,8 @@ The interleavings that it has to survive:
 3. The root that is taken has learned an append as void, without its chunk, and not the election that made it so.
 4. Another root has learned an append as void, without its chunk, that lives by what was taken.
 5. All that was lost comes back at once: a process that was opened there, or that has the old list, decides nothing.
-6. A late learner puts an old entry on a root that is left, at the number of ``recover``: that root is out, loudly.
+6. A late learner puts old entries on a root that is left, from the number of ``recover`` on: that root is out, loudly,
+   however far it ends, and whatever is listed first.
 """
 
 from __future__ import annotations
@@ -304,6 +305,36 @@ def test_a_root_with_another_entry_at_the_number_is_out_loudly(roots: Replicated
     assert list(found.failed) == [at(roots, "b").id_of("c")]
     assert "another entry" in "".join(found.failed.values())
     assert at(roots, "b").isr() == "ab"
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_the_root_with_the_entry_is_gone_on_from_however_far_others_end(roots: Replicated, many: int) -> None:
+    """The root that is listed first learns from one that was given up, after the entry was put on another one."""
+    roots.create()
+    elect(roots, "b")
+    roots.write(b"0")
+    roots.hooks = dict.fromkeys("abc", no_device)
+    head = newest(roots, "m")
+    for _ in range(many):
+        roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.hooks.clear()
+    journal = "topics/t/journal"
+    late = {path.name: path.read_bytes() for path in sorted((roots.path / "m" / journal).iterdir())[-many:]}
+    roots.take_away("m")
+
+    def learns() -> None:
+        for name, data in late.items():
+            (roots.path / "a" / journal / name).write_bytes(data)
+
+    roots.hooks["b"] = once_at("put_if_absent", "t/journal", learns, "after")
+    assert newest(roots, "b") == head
+    for _ in range(2):
+        found = recover(roots, "m")
+        after = at(roots, "b")
+        assert (found.root, list(found.failed)) == (None if found.done else after.id_of("b"), [after.id_of("a")])
+        after.write(b"1", topic=roots.topic("b"))
+    assert [roots.values(root) for root in "bc"] == [[b"0", b"1", b"1"]] * 2
+    assert after.isr() == "bc"
 
 
 def test_what_answers_is_not_given_up_and_what_does_not_is_named(roots: Replicated) -> None:
