@@ -276,6 +276,11 @@ class JournalReader:
         """Return the last entry before the first number that is missing between others; None for none."""
         return next((before for before, _ in self._gaps(self.sequences())), None)
 
+    def unbroken_from(self) -> int | None:
+        """Return the first number of those after which none is missing; None where there is no entry."""
+        sequences = self.sequences()
+        return next((after for _, after in reversed(list(self._gaps(sequences)))), next(iter(sequences), None))
+
     def _gaps(self, sequences: list[int]) -> Iterator[tuple[Stored, int]]:
         """Yield each entry that the next one which is there does not follow, and that one's number."""
         for last, after in pairwise(sequences):

@@ -164,7 +164,7 @@ def learn(
         _complete(source, target, unit, donors, last, newest)
     oldest = _begins(source, last) if unit.whole else None
     put: Entry | None = None
-    for stored in _following(source, last if oldest is None else None, newest, oldest):
+    for stored in following(source, last if oldest is None else None, newest, oldest):
         _provide(source, target, unit, donors, stored.entry, newest.entry)
         ours = _put(target, unit, stored.entry, source.journal.bytes_of(stored.entry))
         put = stored.entry if ours else None  # another process is at work there, too, and may be ahead
@@ -257,7 +257,7 @@ def _check_same(there: Entry, decided: Entry, target: Replica) -> None:
         )
 
 
-def _following(source: Replica, last: Stored | None, newest: Stored, oldest: int | None) -> Iterator[Stored]:
+def following(source: Replica, last: Stored | None, newest: Stored, oldest: int | None) -> Iterator[Stored]:
     """Yield the entries after ``last``, or from ``oldest`` on, up to ``newest``, each linked to the one before it."""
     before, number = (None, oldest or _first(source)) if last is None else (last.entry, last.entry.following)
     while number <= newest.sequence:

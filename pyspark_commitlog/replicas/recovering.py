@@ -18,7 +18,18 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import state_of, with_state
-from pyspark_commitlog.replicas.learning import Replica, bring, generation, is_whole, learn, put_same
+from pyspark_commitlog.replicas.learning import (
+    CollectedError,
+    NowhereError,
+    Replica,
+    bring,
+    drop_below,
+    following,
+    generation,
+    is_whole,
+    learn,
+    put_same,
+)
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
@@ -28,6 +39,9 @@ from pyspark_commitlog.replicas.unclean import said
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
+
+#: How often entries may be collected while they are copied.
+_TRIES = 5
 
 
 @dataclass
@@ -262,21 +276,59 @@ def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
         learn(source, target, places.unit, donors, newest)
         return
     left.storage.make_directory(places.unit.directory)
-    last = target.learned() if left.storage.exists(paths.ROOT_MARKER) else None
-    for number in source.journal.sequences():
-        if last is not None and number <= last.sequence:
-            continue
-        with suppress(FileNotFoundError):  # collected meanwhile
-            stored = source.journal.read(number)
-            for needed in places.unit.files.tables(stored.entry):
-                bring(needed, left.storage, donors)
-            put_same(source, target, places.unit, stored)
+    _copy(source, target, donors, newest)
     reached = target.learned()
     if reached is None or reached.entry.write_id != newest.entry.write_id:
         raise ReplicaNotAvailableError(
             f"{left.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of {source.id}: "
             "it holds something else; name an empty place"
         )
+
+
+def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
+    """Have a root that is no replica have all entries that another has, without a gap.
+
+    Collectors may be at work there: where an entry is gone that comes next, it begins again with what is left.
+
+    Raises:
+        ReplicaNotAvailableError: it has another history, or they collect all the time.
+        CommitLogError, OSError: what was copied by then stays.
+    """
+    for _ in range(_TRIES):
+        last = target.journal.before_gap() or target.journal.newest()
+        if last is not None and last.sequence >= newest.sequence:
+            return
+        with suppress(CollectedError):
+            _copy_from(source, target, donors, last, newest)
+            return
+    raise ReplicaNotAvailableError(
+        f"{source.storage.url}/{target.unit.directory}: entries are collected all the time while they are copied; run "
+        "it again"
+    )
+
+
+def _copy_from(
+    source: Replica, target: Replica, donors: Sequence[Storage], last: Stored | None, newest: Stored
+) -> None:
+    """Copy the entries that follow ``last``; where they are collected, those that are left, in the place of all else.
+
+    Raises:
+        CollectedError: the next one is gone by now.
+    """
+    oldest = source.journal.unbroken_from()
+    goes_on = last is not None and oldest is not None and last.entry.following >= oldest
+    for stored in following(source, last if goes_on else None, newest, oldest):
+        try:
+            for needed in target.unit.files.tables(stored.entry):
+                bring(needed, target.storage, donors)
+            put_same(source, target, target.unit, stored)
+        except (FileNotFoundError, NowhereError) as error:
+            if stored.sequence in source.journal.sequences():
+                raise
+            raise CollectedError(str(error)) from error
+        if last is not None and not goes_on and stored.sequence == oldest:
+            drop_below(oldest, target)
+            target.journal.forget()
 
 
 def finish(left: Left) -> None:

@@ -22,10 +22,9 @@ import pytest
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.model import Recovered
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.testing.faults import Hook
+from tests.replicas.lost import at, recover, url
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at
 
@@ -35,15 +34,6 @@ LARGE = Random(1).randbytes(20_000)
 @pytest.fixture
 def roots(tmp_path: Path) -> Replicated:
     return Replicated(tmp_path)
-
-
-def url(roots: Replicated, root: str) -> str:
-    return str(roots.path / root)
-
-
-def recover(roots: Replicated, *lost: str, to: str = "n", at: str = "b", execute: bool = True) -> Recovered:
-    (found,) = roots.log(at).recover(url(roots, to), [url(roots, each) for each in lost], execute=execute)
-    return found
 
 
 def newest(roots: Replicated, root: str, name: str = "t") -> int:
@@ -64,14 +54,6 @@ def forget_large(roots: Replicated, root: str) -> None:
     """Have a root without the large chunk, as of one that has learned its append as void."""
     chunks = (roots.path / root).glob("topics/t/*/staged/*")
     max(chunks, key=lambda path: path.stat().st_size).unlink()
-
-
-def at(roots: Replicated, root: str) -> Replicated:
-    """Return the same roots, as a process sees them that decides by what a root lists."""
-    listed = {Path(each.url).name for each in Roots.of(roots.storage(root)).listed().data}
-    other = Replicated(roots.path, "".join(sorted(listed)), roots.clock, roots.hooks)
-    other.order = lambda root=root, name="t": roots.at(root, name).journal.order()  # type: ignore[method-assign]
-    return other
 
 
 def test_all_goes_on_at_another_metadata_root(roots: Replicated) -> None:
