@@ -213,7 +213,7 @@ class Recovered:
     ``ends``: the number of the newest entry that each root has learned. ``root``: the one whose journal is taken, the
     longest. ``in_sync``: it was in sync, by what it has learned. ``gone``: the offsets whose records it has not:
     (partition, start, end). ``fault``: why nothing can be taken. ``done``: it goes on at the new metadata root already.
-    ``failed``: roots that have not learned it yet, and why.
+    ``failed``: roots that have not learned it yet, or where something of it is damaged, and why.
     """
 
     topic: str

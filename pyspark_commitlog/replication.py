@@ -389,7 +389,8 @@ class ReplicatedRoot(MetadataRoots):
         done = {name: recover(left, order) for name, order in orders.items()}
         finish(left)
         orders = self._left_orders(left)  # as the lists of the roots are now
-        failed = {name: self._caught_up(orders[name]) for name, found in done.items() if found and found.fault is None}
+        going_on = [name for name, found in done.items() if found is not None and found.fault is None]
+        failed = {name: self._caught_up(left, orders[name]) for name in going_on}
         return tuple(self._recovered(name, found, failed.get(name)) for name, found in done.items())
 
     def _left_orders(self, left: Left) -> dict[str, Order]:
@@ -404,8 +405,10 @@ class ReplicatedRoot(MetadataRoots):
         return orders
 
     @staticmethod
-    def _caught_up(order: Order) -> dict[str, str]:
+    def _caught_up(left: Left, order: Order) -> dict[str, str]:
         try:
+            for root in left.given_up(state_of(order.places.newest().entry)):
+                remove_replica(order, root)
             return replicate(order).failed
         except (CommitLogError, OSError) as error:
             return {"": str(error)}
@@ -414,7 +417,8 @@ class ReplicatedRoot(MetadataRoots):
     def _recovered(name: str, found: Found | None, failed: dict[str, str] | None = None) -> Recovered:
         if found is None:
             return Recovered(name, {}, fault="it has no replicas, or is no topic")
-        return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, failed or {})
+        lacks = found.damaged if failed is None else failed
+        return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, lacks)
 
     def _replicate_first(self, name: str) -> dict[str, int]:
         """Replicate a topic before it is maintained, where it has replicas; what fails there is logged.

@@ -4,16 +4,19 @@ Of each unit the longest journal that is left is taken. An entry ``recover`` fol
 names the next metadata root, and that journal's root alone as in sync. What was decided and learned by none of the
 roots that are left is gone, and nobody can say what it was. The lists of the roots are changed last: until then
 nothing can be decided, and all of it can be run again.
+
+What is damaged at a root concerns one unit: another root is taken, which has as much, or that unit alone stays.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from pyspark_commitlog.errors import ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
@@ -37,9 +40,14 @@ from pyspark_commitlog.replicas.settings import JOURNALS, copy_newest
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unclean import said
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import is_eio
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
+_REMEDY = (
+    "Restore it there (`commitlog repair` fetches what others have), and run this again; or switch that root off, and "
+    "give it up, too: what it alone has is gone then"
+)
 #: How often entries may be collected while they are copied.
 _TRIES = 5
 
@@ -53,6 +61,11 @@ class Left:
     storage: Storage
     metadata: Address | None = None
 
+    def given_up(self, state: ReplicaState) -> tuple[str, ...]:
+        """Return the replicas that are not left: of a unit that went on already when they were given up, too."""
+        left = [address.id for address in self.data]
+        return tuple(root for root in state.replicas if root not in left)
+
 
 @dataclass
 class Found:
@@ -60,7 +73,8 @@ class Found:
 
     ``ends`` has the number of the newest entry that each root has learned; ``root`` the one that is taken. ``in_sync``:
     it was in sync by what it has learned. ``gone`` has the offsets whose records it lacks: (partition, start, end).
-    ``fault`` says why nothing can be taken. ``done``: it is recovered already.
+    ``fault`` says why nothing can be taken. ``done``: it is recovered already. ``damaged`` has the roots that are left
+    out, and why.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
@@ -69,6 +83,7 @@ class Found:
     gone: tuple[tuple[int, int, int], ...] = ()
     fault: str | None = None
     done: bool = False
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 def left_of(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Left:
@@ -122,45 +137,93 @@ def _named(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Addr
 # --- What is left of a unit --------------------------------------------------------------------------------------
 
 
+class _Damage(NamedTuple):
+    """The number of the newest entry of a root that can't go on with a unit, as it is named; and why."""
+
+    number: int
+    why: str
+
+
 def look_at(left: Left, order: Order) -> Found | None:
     """Return what is left of a unit, and what would be taken; None where there is no such unit with replicas.
 
+    A root where something of it is damaged is left out, where another one has as much.
+
     Raises:
-        CommitLogError, OSError: a root that is left does not answer, or an entry is damaged.
+        CommitLogError, OSError: a root that is left does not answer.
     """
-    heads = _heads(left, order.places)
-    if not any(head.entry.features for head in heads.values()):
+    heads, damaged = _heads(left, order.places)
+    while True:
+        found = _taken(left.metadata, heads, damaged)
+        if found is None or found.root is None:
+            return found
+        head = heads[found.root]
+        try:
+            found.gone = _gone(order.places.at(found.root), order.places, head)
+        except (CommitLogError, OSError) as error:
+            if not _is_damage(error):
+                raise
+            where = order.places.at(found.root).storage.url
+            damaged[found.root] = _Damage(heads.pop(found.root).sequence, f"{where}: {error}")
+        else:
+            return found
+
+
+def _is_damage(error: CommitLogError | OSError) -> bool:
+    """Return whether one unit alone can't go on: what was stored of it is not what was put, or can't be read (pure)."""
+    return isinstance(error, CorruptionError | NowhereError) or is_eio(error)
+
+
+def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
+    """Return the newest entry at each root that has learned any, and where that one is damaged."""
+    heads, damaged = dict[str, Stored](), dict[str, _Damage]()
+    for address in left.data:
+        check_identity(left.roots.open(address.id), address)
+        replica = places.at(address.id)
+        try:
+            newest = replica.learned()
+        except (CommitLogError, OSError) as error:
+            if not _is_damage(error):
+                raise
+            number = max(replica.journal.sequences(), default=0)
+            damaged[address.id] = _Damage(number, f"{replica.storage.url}: {error}")
+            continue
+        if newest is not None:
+            heads[address.id] = newest
+    return heads, damaged
+
+
+def _taken(metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]) -> Found | None:
+    """Return which root is taken by the newest entries at those that are left (pure).
+
+    What is damaged counts by its number: where that is the highest, nobody can say what would be given up.
+    """
+    newest = max(heads.values(), key=_rank, default=None)
+    if not damaged and (newest is None or not newest.entry.features):
         return None
     found = Found({root: head.sequence for root, head in heads.items()})
-    newest = max(heads.values(), key=_rank)
-    state = state_of(newest.entry)
-    if left.metadata is not None and state.set.roots == (left.metadata.id,):
+    found.damaged = {root: each.why for root, each in damaged.items()}
+    state = state_of(newest.entry) if newest is not None and newest.entry.features else None
+    if state is not None and metadata is not None and state.set.roots == (metadata.id,):
         found.done = True
         return found
-    chosen = _longest(heads, state)
-    if chosen is None:
+    chosen = None if state is None else _longest(heads, state)
+    end = 0 if chosen is None else heads[chosen].sequence
+    longer = [each.why for each in damaged.values() if each.number > end]
+    if longer:
+        found.fault = f"{'; '.join(longer)}. No other root has as much of it. {_REMEDY}"
+    elif chosen is None:
         found.fault = "no replica of it is left: it is lost"
-        return found
-    replica, state = order.places.at(chosen), state_of(heads[chosen].entry)
-    found.root, found.in_sync = chosen, chosen in state.isr
-    has = _has(replica, order.places, heads[chosen])
-    voids = [number for number in sorted(state.on) if number not in has]
-    found.gone = tuple(
-        extent
-        for number in voids
-        for extent in order.places.unit.files.offsets(replica.journal.read(number).entry, replica.journal.side)
-    )
+    else:
+        found.root, found.in_sync = chosen, chosen in state_of(heads[chosen].entry).isr
     return found
 
 
-def _heads(left: Left, places: Places) -> dict[str, Stored]:
-    heads = {}
-    for address in left.data:
-        check_identity(left.roots.open(address.id), address)
-        newest = places.at(address.id).learned()
-        if newest is not None:
-            heads[address.id] = newest
-    return heads
+def _gone(replica: Replica, places: Places, head: Stored) -> tuple[tuple[int, int, int], ...]:
+    """Return the offsets whose records a root lacks: (partition, start, end)."""
+    files, journal, has = places.unit.files, replica.journal, _has(replica, places, head)
+    voids = [number for number in sorted(state_of(head.entry).on) if number not in has]
+    return tuple(extent for number in voids for extent in files.offsets(journal.read(number).entry, journal.side))
 
 
 def _rank(head: Stored) -> tuple[int, int]:
@@ -168,7 +231,7 @@ def _rank(head: Stored) -> tuple[int, int]:
     return generation(head), head.sequence
 
 
-def _longest(heads: dict[str, Stored], newest: ReplicaState) -> str | None:
+def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
     """Return the replica with the longest journal; of equal ones one in sync, the leader first."""
     there = [root for root in newest.replicas if root in heads]
     order = {root: (*_rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
@@ -221,26 +284,39 @@ def recover(left: Left, order: Order) -> Found | None:
     Raises:
         CommitLogError, OSError: a root does not answer; running it again is safe.
     """
-    found = look_at(left, order)
-    if found is None or found.fault is not None:
+    found, places = look_at(left, order), order.places
+    if found is None or (found.fault is not None and not found.damaged):
         return found
-    assert left.metadata is not None
-    places = order.places
     if found.root is not None:
-        found = _put(left, order, found) or found
-    heads = _heads(left, places)
+        with _of_this_unit(found, places.at(found.root).storage):
+            _put(left, order, found.root)
+    heads, _ = _heads(left, places)
+    if not heads:
+        return found
     source = places.at(max(heads, key=lambda root: _rank(heads[root])))
-    newest = heads[source.id]
-    _bring(left, places, source, newest)
+    with _of_this_unit(found, source.storage):  # also of what can't go on yet: else it would be begun there as new
+        _bring(left, places, source, heads[source.id])
+    if found.fault is not None and not _next_at(left, places).journal.sequences():
+        raise ReplicaNotAvailableError(f"{left.storage.url} has nothing of {places.unit.directory}: {found.fault}")
     return found
 
 
-def _put(left: Left, order: Order, found: Found) -> Found | None:
+@contextmanager
+def _of_this_unit(found: Found, at: Storage) -> Iterator[None]:
+    """Have damage at a root be the fault of a unit, which keeps no other one."""
+    try:
+        yield
+    except (CommitLogError, OSError) as error:
+        if not _is_damage(error):
+            raise
+        found.fault = found.fault or f"{at.url}: {error}. {_REMEDY}"
+
+
+def _put(left: Left, order: Order, root: str) -> None:
     """Put the entry on the longest journal, until it is there; a late learner may be first: it is judged again then."""
     places, files = order.places, order.places.unit.files
-    assert found.root is not None
     assert left.metadata is not None
-    replica, metadata = places.at(found.root), left.metadata
+    replica, metadata = places.at(root), left.metadata
 
     def plan(base: Stored | None, slot: Slot) -> Draft[bool] | Unchanged[bool]:
         assert base is not None
@@ -252,37 +328,46 @@ def _put(left: Left, order: Order, found: Found) -> Found | None:
             state, base.sequence, slot.sequence, replica.id, _has(replica, places, base), of,
             at_ms=replica.storage.now_ms(), why="recover: the metadata was lost for good",
         )  # fmt: skip
-        for root in set(state.replicas).difference(address.id for address in left.data):
+        for root in left.given_up(state):
             after = rules.left(after, root)
         # readers may have seen more than this journal says, and acks=all may have been acknowledged
         uncleanly = said(after, slot.sequence)
         body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal, uncleanly)
         return with_state(Draft("recover", base.entry.topic_id, body, result=True), after)
 
-    if not replica.journal.append(plan).result:
-        return None
-    logger.warning("%s: recovered: root %s leads, %s decides", places.unit.directory, replica.id, metadata)
-    return found
+    if replica.journal.append(plan).result:
+        logger.warning("%s: recovered: root %s leads, %s decides", places.unit.directory, replica.id, metadata)
 
 
 def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
     """Have the next metadata root learn the unit: nothing is decided there before that."""
-    assert left.metadata is not None
-    if left.metadata.id == source.id:
+    target = _next_at(left, places)
+    if target.id == source.id:
         return
-    target = places.beside(left.metadata.id, left.storage)
     state, donors = state_of(newest.entry), [places.at(address.id).storage for address in left.data]
     if target.id in state.replicas:
         learn(source, target, places.unit, donors, newest)
         return
     left.storage.make_directory(places.unit.directory)
-    _copy(source, target, donors, newest)
+    try:
+        _copy(source, target, donors, newest)
+    except (CommitLogError, OSError) as error:
+        if not _is_damage(error):
+            raise
+        logger.warning("%s: begun with entry %s: %s", places.unit.directory, newest.sequence, error)
+        _copy_from(source, target, donors, None, newest, newest.sequence)
     reached = target.learned()
     if reached is None or reached.entry.write_id != newest.entry.write_id:
         raise ReplicaNotAvailableError(
             f"{left.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of {source.id}: "
             "it holds something else; name an empty place"
         )
+
+
+def _next_at(left: Left, places: Places) -> Replica:
+    """Return the unit at the next metadata root."""
+    assert left.metadata is not None
+    return places.beside(left.metadata.id, left.storage)
 
 
 def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
@@ -299,7 +384,9 @@ def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: S
         if last is not None and last.sequence >= newest.sequence:
             return
         with suppress(CollectedError):
-            _copy_from(source, target, donors, last, newest)
+            oldest = source.journal.unbroken_from()
+            goes_on = last is not None and oldest is not None and last.entry.following >= oldest
+            _copy_from(source, target, donors, last if goes_on else None, newest, oldest)
             return
     raise ReplicaNotAvailableError(
         f"{source.storage.url}/{target.unit.directory}: entries are collected all the time while they are copied; run "
@@ -308,16 +395,19 @@ def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: S
 
 
 def _copy_from(
-    source: Replica, target: Replica, donors: Sequence[Storage], last: Stored | None, newest: Stored
+    source: Replica,
+    target: Replica,
+    donors: Sequence[Storage],
+    last: Stored | None,
+    newest: Stored,
+    oldest: int | None,
 ) -> None:
-    """Copy the entries that follow ``last``; where they are collected, those that are left, in the place of all else.
+    """Copy the entries that follow ``last``; without that, those from ``oldest`` on, in the place of all before it.
 
     Raises:
         CollectedError: the next one is gone by now.
     """
-    oldest = source.journal.unbroken_from()
-    goes_on = last is not None and oldest is not None and last.entry.following >= oldest
-    for stored in following(source, last if goes_on else None, newest, oldest):
+    for stored in following(source, last, newest, oldest):
         try:
             for needed in target.unit.files.tables(stored.entry):
                 bring(needed, target.storage, donors)
@@ -326,9 +416,8 @@ def _copy_from(
             if stored.sequence in source.journal.sequences():
                 raise
             raise CollectedError(str(error)) from error
-        if last is not None and not goes_on and stored.sequence == oldest:
+        if last is None and stored.sequence == oldest:
             drop_below(oldest, target)
-            target.journal.forget()
 
 
 def finish(left: Left) -> None:

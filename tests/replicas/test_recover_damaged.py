@@ -1,0 +1,200 @@
+"""Recover where something of a unit is damaged at a root that is left: that unit alone is concerned.
+
+1. The newest entry is damaged, or lies on a bad sector, at a root beside which others have as much: it is left out.
+2. No other root has as much: nobody can say what would be given up. All else goes on, nothing is begun as new.
+3. An entry below the newest one is damaged, at the root that is taken or at all: before it is chosen, or copied.
+4. A table is damaged, at the root that is taken or at all.
+5. What can't be read there can't be written either: it is the next metadata root that fails.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
+from pyspark_commitlog.log.write import writers
+from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.model import Recovered
+from pyspark_commitlog.replicas.entries import state_of
+from tests.crash.conftest import fast_path as fast_path
+from tests.replicas.lost import at, url
+from tests.support.replicas import CONFIG, Replicated, elect, no_device
+
+
+@pytest.fixture
+def roots(fast_path: Path) -> Replicated:
+    made = Replicated(fast_path)
+    made.create()
+    made.write(b"0")
+    made.log().create_topic("u", 1, CONFIG)
+    return made
+
+
+def recover(roots: Replicated, *, execute: bool = True) -> dict[str, Recovered]:
+    found = roots.log("b").recover(url(roots, "n"), [url(roots, "m")], execute=execute)
+    return {each.topic: each for each in found}
+
+
+def entry(roots: Replicated, root: str, place: int = -1) -> Path:
+    return sorted((roots.path / root / "topics/t/journal").glob("*.json"))[place]
+
+
+def spoil(path: Path) -> Callable[[], object]:
+    """Flip a bit of a file; return what restores it."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    return lambda: path.write_bytes(data)
+
+
+def on_a_bad_sector(roots: Replicated, root: str, name: str) -> None:
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation in ("read", "fetch") and path.endswith(f"t/journal/{name}"):
+            raise OSError(errno.EIO, "injected: a bad sector")
+
+    roots.hooks[root] = hook
+
+
+@pytest.mark.parametrize("bad", ["a bit", "a sector"])
+@pytest.mark.parametrize("root", ["a", "c"])
+def test_a_root_with_a_damaged_newest_entry_is_left_out(roots: Replicated, root: str, bad: str) -> None:
+    roots.take_away("m")
+    if bad == "a bit":
+        spoil(entry(roots, root))
+    else:
+        on_a_bad_sector(roots, root, entry(roots, root).name)
+    id_of = at(roots, "b").id_of
+    for execute in (False, True):
+        found = recover(roots, execute=execute)
+        assert (found["t"].fault, list(found["t"].failed)) == (None, [id_of(root)])
+        assert id_of(root) not in (found["t"].root, *found["t"].ends)
+        assert (found["u"].fault, dict(found["u"].failed)) == (None, {})
+        assert execute or url(roots, root) in found["t"].failed[id_of(root)]
+    after = at(roots, "b")
+    after.write(b"1", topic=roots.topic("b"))
+    assert roots.values("b") == [b"0", b"1"]
+    roots.hooks.clear()
+    roots.log(root).repair("t")
+    roots.log("b").replicate()
+    assert after.isr() == "abc"
+    assert [roots.values(each) for each in "abc"] == [[b"0", b"1"]] * 3
+
+
+def longest_at_c(roots: Replicated) -> None:
+    """Have ``c`` alone have a record that was acknowledged with acks=1, and take the metadata away."""
+    elect(roots, "c")
+    roots.hooks = dict.fromkeys("ab", no_device)
+    roots.write(b"1", acks_all=False, topic=roots.topic("c"))
+    roots.hooks.clear()
+    roots.take_away("m")
+
+
+def test_where_no_other_root_has_as_much_all_else_goes_on(roots: Replicated) -> None:
+    longest_at_c(roots)
+    restore = spoil(entry(roots, "c"))
+    for execute in (False, True, True):
+        found = recover(roots, execute=execute)
+        assert found["t"].root is None
+        assert f"{url(roots, 'c')}: topics/t/journal/{entry(roots, 'c').name}" in str(found["t"].fault)
+        assert (found["u"].fault, dict(found["u"].failed)) == (None, {})
+    after = at(roots, "b")
+    after.write(b"u", topic=roots.topic("b", "u"))
+    with pytest.raises(ReplicaNotAvailableError, match="recover` again"):
+        roots.order("b").pusher.change("touch", lambda state, base: state)
+    with pytest.raises(CommitLogError):
+        roots.log("b").create_topic("t", 1, CONFIG)
+    restore()
+    assert (recover(roots)["t"].root, recover(roots)["t"].done) == (after.id_of("c"), True)
+    after.write(b"2", topic=roots.topic("b"))
+    assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2"]] * 3
+
+
+def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Replicated) -> None:
+    longest_at_c(roots)
+    spoil(entry(roots, "c"))
+    assert recover(roots)["t"].fault
+    roots.order("b", "u").elections.elect(at(roots, "b").id_of("c"), why="test")
+    roots.take_away("c")
+    found = roots.log("b").recover(url(roots, "n"), [url(roots, each) for each in "mc"], execute=True)
+    assert [(each.fault, dict(each.failed)) for each in found] == [(None, {})] * 2
+    after = at(roots, "b")
+    after.write(b"2", topic=roots.topic("b"))
+    assert [roots.values(each) for each in "ab"] == [[b"0", b"2"]] * 2
+    for name in "tu":
+        assert after.named(*state_of(roots.order("b", name).places.newest().entry).replicas) == "ab"
+
+
+@pytest.mark.parametrize("where", ["b", "abc"])
+def test_an_entry_below_the_newest_one_keeps_nothing(roots: Replicated, where: str) -> None:
+    elect(roots, "b")
+    roots.write(b"1")
+    roots.take_away("m")
+    for root in where:
+        spoil(entry(roots, root, 1))
+    found, after = recover(roots), at(roots, "b")
+    assert [each.fault for each in found.values()] == [None, None]
+    assert after.named(*found["t"].failed) == ("" if where == "b" else "ac")  # what is damaged is their own
+    after.write(b"2", topic=roots.topic("b"))
+    assert entry(roots, "n", 0).name > entry(roots, "b", 1).name
+    if where == "b":
+        roots.log("b").repair("t")
+        assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2"]] * 3
+
+
+def test_a_root_with_damage_above_its_high_watermark_is_not_taken(roots: Replicated) -> None:
+    elect(roots, "b")
+    roots.hooks = dict.fromkeys("ac", no_device)
+    for value in (b"1", b"2"):
+        roots.write(value, acks_all=False, topic=roots.topic("b"))
+    roots.hooks.clear()
+    assert not roots.order("m").pusher.push().failed
+    assert len(roots.state().on) == 2
+    roots.take_away("m")
+    spoil(entry(roots, "b", -2))
+    dry = recover(roots, execute=False)["t"]
+    assert url(roots, "b") in dry.failed[at(roots, "b").id_of("b")]
+    found, after = recover(roots)["t"], at(roots, "b")
+    assert (found.fault, after.named(str(found.root)), found.root == dry.root) == (None, "a", True)
+    assert roots.values("a") == [b"0", b"1", b"2"]
+    assert after.named(*found.failed) == "b"
+    roots.log("b").repair("t")
+    roots.log("a").replicate()
+    assert after.isr() == "abc"
+
+
+@pytest.mark.parametrize("where", ["b", "abc"])
+def test_a_damaged_table_keeps_one_unit(roots: Replicated, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "WRITER_ROWS", 2)
+    elect(roots, "b")
+    for number in range(4):
+        roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1))
+    roots.take_away("m")
+    whole = [spoil(max((roots.path / root).glob("topics/t/*/side/*.writers"))) for root in where]
+    found = recover(roots)
+    assert ("no other root has it" in str(found["t"].fault)) is (where == "abc")
+    assert (found["u"].fault, dict(found["u"].failed)) == (None, {})
+    for restore in whole:
+        restore()
+    again = recover(roots)["t"]
+    assert (again.fault, again.done, dict(again.failed)) == (None, True, {})
+    after = at(roots, "b")
+    after.write(b"4", topic=roots.topic("b"))
+    assert [roots.values(each) for each in "abc"] == [[b"0", *(b"%d" % number for number in range(5))]] * 3
+
+
+def test_a_unit_that_is_not_known_at_the_next_metadata_root_keeps_all(roots: Replicated) -> None:
+    """The next metadata root can't be written to: no unit is there, and it would be begun as new."""
+    roots.take_away("m")
+
+    def fails(operation: str, path: str, moment: str) -> None:
+        if operation == "put_if_absent" and "t/journal" in path:
+            no_device(operation, path, moment)
+
+    roots.hooks["n"] = fails
+    with pytest.raises(ReplicaNotAvailableError, match="has nothing of topics/t/journal"):
+        recover(roots)
+    roots.hooks.clear()
+    assert [(each.fault, dict(each.failed)) for each in recover(roots).values()] == [(None, {})] * 2
