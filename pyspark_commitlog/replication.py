@@ -178,7 +178,7 @@ class ReplicatedRoot(MetadataRoots):
             UsageError: the root stands alone.
             UnknownTopicError: there is no such topic.
             ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
-            ExceptionGroup: of all topics and groups some failed; the others were replicated.
+            ExceptionGroup: of all topics, groups and settings some failed; the others were replicated.
         """
         if name is None:
             return self._replicate_all(catch_up=catch_up)
@@ -198,9 +198,14 @@ class ReplicatedRoot(MetadataRoots):
     def _replicate_all(self, *, catch_up: bool) -> tuple[Replicated, ...]:
         self._check_root()
         self._check_several()
-        for settings in JOURNALS:
-            spread(Roots.of(self._storage), settings)
         failed = list[Exception]()
+        for settings in JOURNALS:
+            try:
+                spread(Roots.of(self._storage), settings)
+            except ReplicaNotAvailableError:  # nothing can be decided
+                raise
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
         try:
             self._finish_replacing()
         except (CommitLogError, OSError) as error:

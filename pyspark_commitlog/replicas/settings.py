@@ -1,18 +1,23 @@
 """Settings of a log on several roots (defaults, access rules): decided at the metadata roots, copied to all others.
 
-Each entry has all of them, so the newest alone is copied. A root that is away then gets it with the next change, or by
-``replicate``.
+Each entry has all of them, so the newest alone is copied, from a root that has it whole; where it is damaged it is
+replaced, at a metadata root too. A root that is away then gets it with the next change, or by ``replicate``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
-from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.journal import Journal, no_sides
 from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import is_eio
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
@@ -20,42 +25,57 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 JOURNALS = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
 
 
+class _Entry(NamedTuple):
+    """An entry of a journal of settings: its number and file, and a root that has it whole."""
+
+    directory: str
+    number: int
+    data: bytes
+    source: Storage
+
+
 def spread(roots: Roots, directory: str) -> None:
     """Copy the newest entry of a journal of settings from the metadata roots, where it is decided, to all others.
 
     Raises:
         ReplicaNotAvailableError: no metadata root answers.
+        CorruptionError: no root has it whole; nothing was copied.
     """
     listed = roots.listed()
-    newest = _newest(_answering(roots, listed.metadata), directory)
-    if newest is None:
+    deciding = _answering(roots, listed.metadata, directory)
+    number = max(number for _, number in deciding.values())
+    if not number:
         return
-    path, source = newest
-    data = source.read(path)
-    for address in listed.data:
+    sources = chain((storage for storage, _ in deciding.values()), _those_that_answer(roots, listed.data))
+    entry = _whole(sources, directory, number)
+    for address in dict.fromkeys((*listed.data, *deciding)):
         try:
             target = roots.open(address.id)
-            if target is not source:
-                _copy(path, data, target)
+            if target is not entry.source:
+                _copy(entry, target, puts=address in listed.data)
         except (CommitLogError, OSError) as error:
             logger.warning("%s has not got the newest of %s yet: %s", address, directory, error)
 
 
 def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> None:
-    """Copy the newest entry of a journal of settings that some roots have, if any, to another root."""
-    found = _newest(sources, directory)
-    if found is not None and found[1] is not target:
-        _copy(found[0], found[1].read(found[0]), target)
+    """Copy the newest entry of a journal of settings that some roots have, if any, to another root.
+
+    Raises:
+        CorruptionError: none has it whole.
+    """
+    number = max((_newest(source, directory) for source in sources), default=0)
+    if number:
+        _copy(_whole(sources, directory, number), target)
 
 
-def _answering(roots: Roots, addresses: Sequence[Address]) -> list[Storage]:
-    """Return the roots that answer now, of which one has to."""
-    found, failure = list[Storage](), None
+def _answering(roots: Roots, addresses: Sequence[Address], directory: str) -> dict[Address, tuple[Storage, int]]:
+    """Return the roots that answer now, of which one has to, with the number of the newest entry of each."""
+    found, failure = dict[Address, tuple[Storage, int]](), None
     for address in addresses:
         try:
             storage = roots.open(address.id)
             check_identity(storage, address)
-            found.append(storage)
+            found[address] = storage, _newest(storage, directory)
         except (CommitLogError, OSError) as error:
             failure = error
     if not found and failure is not None:
@@ -63,19 +83,55 @@ def _answering(roots: Roots, addresses: Sequence[Address]) -> list[Storage]:
     return found
 
 
-def _newest(sources: Sequence[Storage], directory: str) -> tuple[str, Storage] | None:
-    """Return the path of the newest entry that some roots have, and which has it; None where none has any."""
-    found: tuple[str, Storage] | None = None
+def _those_that_answer(roots: Roots, addresses: Sequence[Address]) -> Iterator[Storage]:
+    """Yield the roots that answer; each is asked when it is its turn."""
+    for address in addresses:
+        if roots.answers(address.id):
+            yield roots.open(address.id)
+
+
+def _newest(source: Storage, directory: str) -> int:
+    """Return the number of the newest entry that a root has, 0 for none."""
+    return max(_journal(source, directory).sequences(), default=0)
+
+
+def _whole(sources: Iterable[Storage], directory: str, number: int) -> _Entry:
+    """Return an entry as the first root has it that has it whole."""
+    failures = []
     for source in sources:
-        names = [name for name in source.names(directory) if paths.parse_entry(name) is not None]
-        if names and (found is None or names[-1] > found[0]):
-            found = names[-1], source
-    return None if found is None else (f"{directory}/{found[0]}", found[1])
+        try:
+            return _Entry(directory, number, _journal(source, directory).whole(number)[1], source)
+        except FileNotFoundError:
+            continue
+        except (CommitLogError, OSError) as error:
+            failures.append(f"{source.url}/{directory}: {error}")
+    raise CorruptionError(f"no root has entry {number} of {directory} whole, nothing was copied: {'; '.join(failures)}")
 
 
-def _copy(path: str, data: bytes, target: Storage) -> None:
-    if target.exists(path):
-        return
+def _journal(storage: Storage, directory: str) -> Journal:
+    return Journal(storage, directory, directory.partition("/")[0], no_sides, _any_body)
+
+
+def _any_body(body: Json, where: str) -> None:
+    """Take whatever an entry says: its CRC says that it is what was put."""
+
+
+def _copy(entry: _Entry, target: Storage, *, puts: bool = True) -> None:
+    """Have a root have an entry whole; one that learns what is decided otherwise only in the place of a damaged one."""
+    path = f"{entry.directory}/{paths.entry_name(entry.number)}"
+    try:
+        _journal(target, entry.directory).whole(entry.number)
+    except FileNotFoundError:
+        if puts:
+            _put(path, entry.data, target)
+    except (CorruptionError, OSError) as error:
+        if isinstance(error, OSError) and not is_eio(error):
+            raise
+        target.write_once(path, entry.data)
+        logger.warning("%s: replaced by what %s has: %s", target.url, entry.source.url, error)
+
+
+def _put(path: str, data: bytes, target: Storage) -> None:
     directory = path.rpartition("/")[0]
     target.make_directory(directory)
     try:

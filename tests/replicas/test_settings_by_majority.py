@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from tests.crash.conftest import fast_path as fast_path
+from tests.replicas.lost import url
 from tests.support.replicas import Replicated, no_device
 
 
@@ -73,3 +75,100 @@ def test_a_root_that_was_away_gets_them_with_replicate_from_any_that_has_them(ro
     assert roots.log("b").defaults() == {}
     roots.log().replicate()
     assert roots.log("b").defaults() == {"retention.ms": "1"}
+
+
+# --- One of them is damaged ----------------------------------------------------------------------------------------
+
+
+def newest(roots: Replicated, root: str) -> Path:
+    return max((roots.path / root / "access/journal").glob("*.json"))
+
+
+def spoil(path: Path) -> bytes:
+    """Flip a bit of a file; return what it was."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    return data
+
+
+def changed_without_c(path: Path, metadata: str) -> Replicated:
+    """Return roots of which all but ``c`` have the newest rule."""
+    made = Replicated(path, metadata=metadata)
+    made.create()
+    made.log().access.allow("*", "admin")
+    made.hooks["c"] = no_device
+    made.log().access.allow("bob", "read")
+    made.hooks.clear()
+    assert principals(made, "c") == ["*"]
+    return made
+
+
+def on_bad_sectors(roots: Replicated, names: str) -> None:
+    """Have nobody be able to read rules at some roots."""
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation in ("read", "fetch") and path.startswith("access/journal/"):
+            raise OSError(errno.EIO, "injected: a bad sector")
+
+    roots.hooks.update(dict.fromkeys(names, hook))
+
+
+@pytest.mark.parametrize("bad", ["a bit", "a sector"])
+@pytest.mark.parametrize("metadata", ["m", "mno"])
+def test_what_is_damaged_is_not_copied_and_is_mended(fast_path: Path, metadata: str, bad: str) -> None:
+    roots = changed_without_c(fast_path, metadata)
+    if bad == "a bit":
+        spoil(newest(roots, "m"))
+    else:
+        on_bad_sectors(roots, "m")
+    roots.log("b").replicate()
+    roots.hooks.clear()
+    assert principals(roots, "c") == ["*", "bob"]
+    assert newest(roots, "m").read_bytes() == newest(roots, "c").read_bytes()
+    roots.log("c").access.allow("eve", "read")
+    for root in "abc":
+        assert principals(roots, root) == ["*", "bob", "eve"]
+
+
+def test_a_root_with_damage_of_its_own_is_mended(roots: Replicated) -> None:
+    roots.log().access.allow("*", "admin")
+    whole = spoil(newest(roots, "c"))
+    with pytest.raises(CorruptionError):
+        principals(roots, "c")
+    roots.log("b").replicate()
+    assert newest(roots, "c").read_bytes() == whole
+    assert principals(roots, "c") == ["*"]
+
+
+@pytest.mark.parametrize("bad", ["a bit", "a sector"])
+def test_what_nobody_has_whole_keeps_no_topic(fast_path: Path, bad: str) -> None:
+    roots = changed_without_c(fast_path, "mno")
+    roots.hooks["c"] = no_device
+    roots.write(b"1")
+    assert roots.isr() == "ab"
+    roots.hooks.clear()
+    log, whole = roots.log("c"), {root: spoil(newest(roots, root)) for root in "abmno"}
+    if bad == "a sector":
+        on_bad_sectors(roots, "abmno")
+    with pytest.raises(ExceptionGroup) as failed:
+        log.replicate()
+    (error,) = failed.value.exceptions
+    assert isinstance(error, CorruptionError)
+    assert f"{url(roots, 'm')}/access/journal" in str(error)
+    assert roots.isr() == "abc"
+    assert principals(roots, "c") == ["*"], "nothing was copied there"
+    roots.hooks.clear()
+    newest(roots, "b").write_bytes(whole["b"])
+    log.replicate()
+    assert all(newest(roots, root).read_bytes() == data for root, data in whole.items())
+
+
+def test_recover_takes_settings_from_a_root_that_has_them_whole(fast_path: Path) -> None:
+    roots = changed_without_c(fast_path, "m")
+    roots.take_away("m")
+    whole = spoil(newest(roots, "a"))
+    roots.log("b").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    assert newest(roots, "n").read_bytes() == whole
+    other = Replicated(fast_path, metadata="n", clock=roots.clock)
+    other.log("b").replicate()
+    assert principals(other, "a") == principals(other, "c") == ["*", "bob"]
