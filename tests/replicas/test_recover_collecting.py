@@ -141,6 +141,7 @@ def test_a_table_is_collected_after_its_entry_was_read(roots: Replicated, monkey
     roots.hooks["n"] = once_at("info", min(tables).name, lambda: collected(roots))
     assert dict(recover(roots, "m").failed) == {}
     assert not min(tables).exists()
+    assert entries(roots, "n") == entries(roots, "b"), "all that is left"
     roots.hooks.clear()
     goes_on(roots, 8)
 
