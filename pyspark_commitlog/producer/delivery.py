@@ -324,14 +324,18 @@ class Delivery:
             stager.discard()
 
     def _add_items(self, stager: Stager, bundle: _Bundle) -> None:
-        bundle.placed = []
+        bundle.placed, number = [], 0
         alone = not (self._identity.durable or bundle.doubt)
-        for number, item in enumerate(bundle.items):
+        while number < len(bundle.items):
+            item, refused = bundle.items[number], dict[int, InvalidRecordError]()
             try:
-                bundle.placed += _place(stager, item, alone=alone)
-            except _RefusedError as refused:  # a part of it may be staged: begin again without it
-                self._refuse(bundle, number, refused)
+                bundle.placed += _place(stager, item, refused if alone else None)
+            except _RefusedError as error:  # a part of it may be staged: begin again without it
+                self._refuse(bundle, number, error)
                 return
+            left = _without_refused(item, refused)  # another try may find the topic altered, and would take them
+            bundle.items[number : number + 1] = left
+            number += len(left)
         staged = stager.finish()
         bundle.staged = [] if staged is None else [staged]
 
@@ -510,8 +514,8 @@ class _RefusedError(Exception):
         self.error, self.row = error, row
 
 
-def _place(stager: Stager, item: Item, *, alone: bool) -> list[tuple[Item, int, Placed]]:
-    """Stage an item; where each record stands ``alone``, single ones that the topic refuses fail and are left out.
+def _place(stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None) -> list[tuple[Item, int, Placed]]:
+    """Stage an item; ``refused`` gets rows that the topic refuses and that are left out, None where none stands alone.
 
     Raises:
         _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged.
@@ -522,22 +526,32 @@ def _place(stager: Stager, item: Item, *, alone: bool) -> list[tuple[Item, int, 
         except InvalidRecordError as error:
             raise _RefusedError(error) from error
     (batch,) = item.batches()
-    return list(_placed_rows(stager, item, batch, 0, alone=alone))
+    return list(_placed_rows(stager, item, batch, 0, refused))
 
 
 def _placed_rows(
-    stager: Stager, run: Run, batch: pa.RecordBatch, start: int, *, alone: bool
+    stager: Stager, run: Run, batch: pa.RecordBatch, start: int, refused: dict[int, InvalidRecordError] | None
 ) -> Iterator[tuple[Item, int, Placed]]:
     try:
         yield run, start, stager.add(batch)
     except InvalidRecordError as error:
         if batch.num_rows > 1:
             for half, first in halves(batch, start):
-                yield from _placed_rows(stager, run, half, first, alone=alone)
-        elif alone:
-            run.futures[start].set_exception(error)
+                yield from _placed_rows(stager, run, half, first, refused)
+        elif refused is not None:
+            refused[start] = error
         else:
             raise _RefusedError(error, start) from error
+
+
+def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> list[Item]:
+    """Fail the records in the rows that were refused; return the item without them, nothing where that is all."""
+    if not refused or not isinstance(item, Run):
+        return [item]
+    for row, error in refused.items():
+        item.futures[row].set_exception(error)
+    rows = [row for row in range(item.rows) if row not in refused]
+    return [item.picked(rows, [item.partitions[row] for row in rows])] if rows else []
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:

@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     ProducerClosedError,
     StorageError,
+    StorageFullError,
     StorageReadOnlyError,
     UnknownTopicError,
     UsageError,
@@ -84,6 +85,30 @@ def test_trouble_while_staging_is_tried_again(world: World) -> None:
     with producer_on(world, on_path("/staged/", "create", raising(StorageError("injected")), times=2)) as producer:
         assert producer.send("t", b"a").result().offset == 0
     assert world.values() == [b"a"]
+
+
+@pytest.mark.parametrize("trouble", [StorageError("injected"), StorageFullError("injected: full")])
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_what_was_refused_is_not_sent_by_a_later_try_that_would_take_it(
+    world: World, trouble: Exception, refused: int
+) -> None:
+    """Its future says so: whoever sends it again would have it twice. The topic was altered between both tries."""
+    world.create(1, {**CHUNKS, "max.message.bytes": 10})
+
+    def fails() -> None:
+        world.log().alter_topic("t", {"max.message.bytes": 1000})
+        raise trouble
+
+    values = [*many(2)]
+    values.insert(refused, b"x" * 11)
+    with producer_on(world, on_path("/staged/", "create", fails, times=1), **_TOGETHER) as producer:
+        futures = [producer.send("t", value) for value in values]
+        producer.flush()
+        error = futures.pop(refused).exception()
+        assert isinstance(error, InvalidRecordError)
+        assert "Nothing staged" in str(error)
+        assert [future.result().offset for future in futures] == [0, 1]
+    assert world.values() == many(2)
 
 
 def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) -> None:
