@@ -35,6 +35,7 @@ from pyspark_commitlog.producer.batches import (
     Run,
     SentFuture,
     Whole,
+    as_sequence,
 )
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, after_failure
@@ -131,7 +132,7 @@ class RecordAccumulator:
 
         Raises as ``Producer.send`` does; without ``wait`` ``BufferFullError`` where it would wait.
         """
-        size += RECORD_BYTES
+        size, sequence = size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
         future: SentFuture[RecordMetadata] = SentFuture()
         with self._buffer.lock:
             if self.retired:

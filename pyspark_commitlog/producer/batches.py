@@ -12,14 +12,15 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
-from pyspark_commitlog.errors import InvalidRecordError
+from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Placed
@@ -290,6 +291,21 @@ def as_microseconds(timestamp: int | datetime) -> int:
             f"a record's timestamp is {timestamp!r}: it takes milliseconds since 1970, or a datetime with a time zone"
         )
     return timestamp * _US_PER_MS
+
+
+def as_sequence(sequence: SupportsIndex) -> int:
+    """Return a sequence number as an int; whole numbers of other libraries, as NumPy's, are taken too.
+
+    Raises:
+        UsageError: it is something else, or below 0: such a number would count as one that landed before.
+    """
+    try:
+        number = UNKNOWN if isinstance(sequence, bool) else index(sequence)
+    except TypeError:
+        number = UNKNOWN
+    if number < 0:
+        raise UsageError(f"a record's sequence is {sequence!r}: it takes whole numbers from 0 on")
+    return number
 
 
 def sizes_of(headers: HeaderList) -> int:

@@ -28,6 +28,7 @@ from pyspark_commitlog.producer.batches import (
     as_headers,
     as_microseconds,
     as_pieces,
+    as_sequence,
     sizes_of,
 )
 from pyspark_commitlog.producer.buffer import Buffer
@@ -103,7 +104,7 @@ class Gathering:
     def _part(
         self, part: Part, sequence: int | None, *, wait: bool
     ) -> Callable[[RecordAccumulator], Future[BatchMetadata] | None]:
-        number = None if sequence is None else sequence + part.first
+        number = None if sequence is None else as_sequence(sequence) + part.first
         return lambda accumulator: accumulator.send_batch(part.pieces, number, wait=wait)
 
     async def _aopened(self, topic: str) -> RecordAccumulator:

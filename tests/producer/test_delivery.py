@@ -540,6 +540,43 @@ def test_a_sequence_that_64_bits_can_not_hold_is_refused(world: World) -> None:
     assert world.values() == [b"last"]
 
 
+@pytest.mark.parametrize("sequence", [-1, True, np.True_, 0.0, 0.5, np.float64(0), "0", b"0", np.int64(-1)], ids=repr)
+def test_a_sequence_that_is_no_whole_number_from_zero_on_is_refused_at_once(world: World, sequence: Any) -> None:
+    """One below 0 counted as landed, and was never sent; others ended the producer, with an error that named no cause."""
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        for send in (
+            lambda: producer.send("t", b"x", sequence=sequence),
+            lambda: producer.send_batch("t", batch_of([b"x"]), sequence=sequence),
+            lambda: producer.send_batch("t", batch_of([]), sequence=sequence),
+        ):
+            with pytest.raises(UsageError, match=r"sequence is .*: it takes whole numbers from 0 on"):
+                send()
+        assert producer.send("t", b"0", sequence=0).result().offset == 0
+    assert world.values() == [b"0"]
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.uint8, np.array])
+def test_a_sequence_may_be_a_whole_number_of_another_library(world: World, whole: Any) -> None:
+    world.create()
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.send("t", b"0", sequence=whole(0)).result().offset == 0
+        assert producer.send_batch("t", batch_of(many(2)), sequence=whole(7)).result().offsets == {0: (1, 3)}
+        assert producer.send("t", b"9", sequence=whole(9)).result().offset == 3
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 9
+
+
+def test_the_parts_of_a_batch_have_numbers_that_the_type_of_the_first_can_not_hold(world: World) -> None:
+    """In that type the sum wraps around."""
+    world.create()
+    with producer_on(world, producer_id="p", buffer_memory=4000) as producer:
+        told = producer.send_batch("t", batch_of([b"x" * 500] * 10), sequence=np.uint8(250)).result()
+        assert told.records == 10
+    with producer_on(world, producer_id="p") as producer:
+        assert producer.last_sequence("t") == 259
+
+
 def test_a_sequence_needs_an_id(world: World) -> None:
     world.create()
     with producer_on(world) as producer:
