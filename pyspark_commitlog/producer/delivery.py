@@ -90,7 +90,8 @@ class ProducerIdentity:
 class _Bundle:
     """What goes into one commit; ``doubt`` once a try may have landed, ``rest`` what is committed after it.
 
-    ``tried`` is what was placed by the last try that may have landed.
+    ``tried`` is what was placed by the last try that may have landed. ``checks``: Arrow batches of several pieces are
+    looked through before the first piece is staged.
     """
 
     items: list[Item]
@@ -104,6 +105,7 @@ class _Bundle:
     doubt: bool = False
     tries: int = 0
     error: Exception | None = None
+    checks: bool = False
     rest: list[Item] = field(default_factory=list)
 
     @property
@@ -308,7 +310,7 @@ class Delivery:
     # --- staging -----------------------------------------------------------------------------------------
 
     def _stage(self, bundle: _Bundle) -> None:
-        """Stage all items, unless one is refused: then nothing is staged, and the bundle is without it."""
+        """Stage all items; what is refused is left out, and nothing is staged where a part of it was."""
         topic = self._topic
         topic.forget_defaults(kept=True)
         stored, state = topic.newest_at(topic.journal.recent(RECENT_SECONDS), self._identity.topic_id)
@@ -329,9 +331,12 @@ class Delivery:
         while number < len(bundle.items):
             item, refused = bundle.items[number], dict[int, InvalidRecordError]()
             try:
-                bundle.placed += _place(stager, item, refused if alone else None)
-            except _RefusedError as error:  # a part of it may be staged: begin again without it
+                bundle.placed += _place(stager, item, refused if alone else None, checks=bundle.checks)
+            except _RefusedError as error:
                 self._refuse(bundle, number, error)
+                if alone and not error.is_staged:
+                    continue
+                bundle.checks = True  # begin again without it, once: else each such batch has all staged again
                 return
             left = _without_refused(item, refused)  # another try may find the topic altered, and would take them
             bundle.items[number : number + 1] = left
@@ -507,26 +512,37 @@ def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
 
 
 class _RefusedError(Exception):
-    """The topic refuses an Arrow batch, or the record in a row of those that came one by one."""
+    """The topic refuses an Arrow batch, of which a part may be staged, or the record in a row of a run."""
 
-    def __init__(self, error: InvalidRecordError, row: int = 0) -> None:
+    def __init__(self, error: InvalidRecordError, row: int = 0, *, is_staged: bool = False) -> None:
         super().__init__(str(error))
-        self.error, self.row = error, row
+        self.error, self.row, self.is_staged = error, row, is_staged
 
 
-def _place(stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None) -> list[tuple[Item, int, Placed]]:
+def _place(
+    stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None, *, checks: bool
+) -> list[tuple[Item, int, Placed]]:
     """Stage an item; ``refused`` gets rows that the topic refuses and that are left out, None where none stands alone.
 
     Raises:
-        _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged.
+        _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged, with ``checks`` hardly ever.
     """
     if isinstance(item, Whole):
-        try:
-            return [(item, 0, stager.add(piece)) for piece in item.batches()]
-        except InvalidRecordError as error:
-            raise _RefusedError(error) from error
+        return _place_whole(stager, item, checks=checks)
     (batch,) = item.batches()
     return list(_placed_rows(stager, item, batch, 0, refused))
+
+
+def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Item, int, Placed]]:
+    placed = list[tuple[Item, int, Placed]]()
+    try:
+        for piece in item.pieces[1:] if checks else ():
+            stager.checked(piece)
+        for piece in item.pieces:
+            placed.append((item, 0, stager.add(piece)))
+    except InvalidRecordError as error:
+        raise _RefusedError(error, is_staged=bool(placed)) from error
+    return placed
 
 
 def _placed_rows(

@@ -17,6 +17,7 @@ import pytest
 from pyspark_commitlog.errors import (
     BufferExhaustedError,
     InvalidRecordError,
+    NotSentError,
     ProducerClosedError,
     RootNotFoundError,
     TopicChangedError,
@@ -24,7 +25,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.log.repair.dump import dump
-from pyspark_commitlog.log.write import staging
+from pyspark_commitlog.log.write import records, staging
 from pyspark_commitlog.log.write.partitioner import key_partitions
 from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
@@ -205,6 +206,34 @@ def test_a_refused_batch_fails_alone_and_whole(world: World, monkeypatch: pytest
                 future.result()
     assert sorted(world.values()) == [b"1", b"2", b"first"]
     assert list(world.path.rglob(".tmp-*")) == []
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+@pytest.mark.parametrize("producer_id", [None, "p"])
+def test_batches_that_are_refused_do_not_have_the_others_staged_again_and_again(
+    world: World, pieces: int, producer_id: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred of them held their topic up for seconds; in a batch of several pieces the last one is refused."""
+    world.create(1, _INLINE)
+    judged: list[int] = []
+    monkeypatch.setattr(staging, "prepare", lambda *of: judged.append(1) or records.prepare(*of))
+    good = pa.Table.from_batches([batch_of([b"g"], partition=[0])] * pieces)
+    bad = pa.Table.from_batches([*good.to_batches()[1:], batch_of([b"b"], partition=[7])])
+    with producer_on(world, producer_id=producer_id, linger_ms=3_600_000, delivery_timeout_ms=4_000_000) as producer:
+        sent = [producer.send_batch("t", batch) for batch in [good, bad] * 50]
+        producer.flush()
+        outcomes = [future.exception() for future in sent]
+    assert len(judged) <= 2 * 100 * pieces
+    if producer_id is None:
+        assert [future.result().offsets[0] for future in sent[::2]] == [
+            (n * pieces, (n + 1) * pieces) for n in range(50)
+        ]
+        assert all(isinstance(error, InvalidRecordError) for error in outcomes[1::2])
+    else:
+        assert outcomes[0] is None
+        assert isinstance(outcomes[1], InvalidRecordError)
+        assert all(isinstance(error, NotSentError) for error in outcomes[2:])
+    assert world.values() == [b"g"] * pieces * (50 if producer_id is None else 1)
 
 
 # --- what is refused --------------------------------------------------------------------------------------

@@ -174,10 +174,7 @@ class Stager:
         Raises:
             InvalidRecordError: nothing of this batch was taken.
         """
-        if batch.schema != self._checked:  # a new object in every batch
-            check_columns(self._paths.name, batch.schema)
-            self._checked = batch.schema
-        records = prepare(batch, self._limits, self._storage.clock.now_ms())
+        records = self.checked(batch)
         placed = Placed(self._choose(records), records.batch.column("timestamp"))
         if batch.num_rows == 0:
             return placed
@@ -197,6 +194,17 @@ class Stager:
         if self._gathered_rows >= self._enough_rows or self._gathered_bytes >= GATHER_BYTES:
             self._distribute()
         return placed
+
+    def checked(self, batch: pa.RecordBatch) -> Records:
+        """Return a batch as it would be taken; nothing of it is.
+
+        Raises:
+            InvalidRecordError: as ``add``.
+        """
+        if batch.schema != self._checked:  # a new object in every batch
+            check_columns(self._paths.name, batch.schema)
+            self._checked = batch.schema
+        return prepare(batch, self._limits, self._storage.clock.now_ms())
 
     def _choose(self, records: Records) -> Ints:
         return self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
