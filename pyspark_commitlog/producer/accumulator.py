@@ -96,6 +96,7 @@ class RecordAccumulator:
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
         self.landed, self._last = landed, UNKNOWN if landed is None else landed
         self._delivery_timeout = options.delivery_timeout_ms / 1000
+        self._together = options.together_seconds
         self._request_timeout = options.request_timeout_ms / 1000
         self._items: list[Item] = []
         self._under_way: list[Item] = []
@@ -246,10 +247,10 @@ class RecordAccumulator:
             )
 
     def _open_run(self, size: int) -> Run:
-        last = self._items[-1] if self._items else None
-        if isinstance(last, Run) and last.size + size <= RUN_BYTES:
+        last, now = self._items[-1] if self._items else None, self._clock.monotonic()
+        if isinstance(last, Run) and last.size + size <= RUN_BYTES and now - last.since <= self._together:
             return last
-        run = Run(self._topic, self._clock.monotonic())
+        run = Run(self._topic, now)
         self._items.append(run)
         return run
 
@@ -366,7 +367,7 @@ class RecordAccumulator:
         if self._silent != began:
             self._silent = began
             callbacks.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
-        if not all(self._is_early(item, now) for item in self._under_way):
+        if any(item.since > self._delivery.expired and not self._is_early(item, now) for item in self._under_way):
             items, self._under_way = self._under_way, []
             callbacks.append(
                 partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
@@ -375,11 +376,16 @@ class RecordAccumulator:
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
         """Give up what no thread came for to try it again."""
-        if all(self._is_early(item, now) for item in self._under_way):
+        late = [item for item in self._under_way if not self._is_early(item, now)]
+        if not late:
             return []
-        items, self._under_way, self._paused = self._under_way, [], False
-        self._buffer.give(sum(item.size for item in items))
-        callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, items, self._delivery.expire())]
+        error = self._delivery.expire(late[-1].since)
+        if not self._delivery.waits:
+            late = self._under_way
+        self._under_way = self._under_way[len(late) :]
+        self._paused = self._delivery.waits
+        self._buffer.give(sum(item.size for item in late))
+        callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, late, error)]
         return callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:

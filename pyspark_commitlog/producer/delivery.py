@@ -143,6 +143,7 @@ class Delivery:
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
     producer: what comes after a failed batch must not land before it was sent again. ``trying`` is the monotonic time
     (s) at which the try under way began, None between tries; ``calling_back`` that at which callbacks of futures began.
+    What was sent at ``expired`` or before has failed, if something that was sent after it is under way yet.
 
     Args:
         topic: where to.
@@ -169,6 +170,7 @@ class Delivery:
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
         self.calling_back: float | None = None
+        self.expired = float("-inf")
         self._paused: _Bundle | None = None
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
@@ -202,7 +204,7 @@ class Delivery:
                 over = clock.monotonic() >= bundle.deadline or abandoned()
                 if isinstance(error, StorageFullError) and not over and self._divide(bundle, error):
                     continue
-                if not (is_retriable(error) or self._topic.is_away()) or over:
+                if not self._is_tried_again(bundle, error, abandoned()):
                     self._fail(bundle, error, abandoned())
                     bundle = self._following(bundle, abandoned())
                     continue
@@ -218,6 +220,13 @@ class Delivery:
                 bundle = self._following(bundle, abandoned())
         return None
 
+    def _is_tried_again(self, bundle: _Bundle, error: Exception, closed: bool) -> bool:
+        """Return whether a bundle that failed is tried again: what has time left of it, the rest fails here."""
+        if closed or not (is_retriable(error) or self._topic.is_away()):
+            return False
+        now = self._topic.storage.clock.monotonic()
+        return now < bundle.deadline or self._fail_late(bundle, error, now)
+
     def _find_leader(self, bundle: _Bundle) -> None:
         """Go on at the leader that a topic on several roots has now; what was staged is staged again there."""
         try:
@@ -230,8 +239,10 @@ class Delivery:
             self._settler = self._settler.moved(topic.storage)
 
     def _bundle(self, items: list[Item], error: Exception | None = None) -> _Bundle:
-        since = items[0].since if items else 0.0
-        return _Bundle(items, since + self._options.delivery_timeout_ms / 1000, error=error)
+        return _Bundle(items, self._deadline(items[0]) if items else 0.0, error=error)
+
+    def _deadline(self, item: Item) -> float:
+        return item.since + self._options.delivery_timeout_ms / 1000
 
     def _following(self, bundle: _Bundle, abandoned: bool) -> _Bundle:
         """Return what was divided off a bundle that is done, to be committed next; without items where that is all.
@@ -245,12 +256,31 @@ class Delivery:
             return self._bundle([])
         return rest
 
-    def expire(self) -> CommitLogError:
-        """Give up what waits for another try; return what its records end with."""
+    @property
+    def waits(self) -> bool:
+        """Return whether something waits for another try."""
+        return self._paused is not None
+
+    def expire(self, since: float = float("inf")) -> CommitLogError:
+        """Give up what waits for another try, as far as it was sent at that time (monotonic, s) or before it.
+
+        All of it where it may have landed, or has an id that lasts, as in ``deliver``.
+
+        Returns:
+            What these records end with.
+        """
         bundle, self._paused = self._paused, None
         assert bundle is not None
         assert bundle.error is not None
-        bundle.items, bundle.rest = [*bundle.items, *bundle.rest], []
+        items = [*bundle.items, *bundle.rest]
+        count = sum(item.since <= since for item in items)
+        if items and count == 0:  # those have failed before
+            self._paused = bundle
+            return self._outcome(bundle, bundle.error, closed=False)
+        whole = bundle.doubt or self._identity.durable or count == len(items)
+        bundle.items, bundle.rest = items if whole else items[:count], []
+        if not whole:
+            self.expired, self._paused = since, self._bundle(items[count:], bundle.error)
         return self._ended(bundle, bundle.error, closed=False)
 
     def _back_off(self, tries: int) -> float:
@@ -445,6 +475,24 @@ class Delivery:
         log.info("topic %r: %d records are committed in parts: %s", self._topic.name, bundle.rows, error)
         bundle.items, bundle.rest = first, [*rest, *bundle.rest]
         bundle.batch, bundle.staged, bundle.error = None, None, error
+        return True
+
+    def _fail_late(self, bundle: _Bundle, error: Exception, now: float) -> bool:
+        """Fail what has no time left; return whether there is more, to be committed without it.
+
+        That gets the same numbers from the first on: under these nothing landed. Not where a try may have landed, as
+        then all of it did. Nor for an id that lasts: nothing lands after what failed.
+        """
+        count = sum(self._deadline(item) <= now for item in bundle.items)
+        late, left = bundle.items[:count], bundle.items[count:]
+        if bundle.doubt or self._identity.durable or not left:
+            return False
+        if late:
+            self.expired = late[-1].since
+            self._fail(self._bundle(late), error, closed=False)
+            bundle.items, bundle.batch, bundle.staged = left, None, None
+        # What is late soon after it fails together with it, else all that is left is staged again for each of them.
+        bundle.deadline = max(self._deadline(left[0]), now + self._options.together_seconds)
         return True
 
     def give_up(self, rows: int) -> OutcomeUnknownError:

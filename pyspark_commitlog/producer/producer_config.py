@@ -14,6 +14,8 @@ PARTITIONERS = ("murmur2", "roundrobin", "sticky")
 _INT_MAX = 2**31 - 1
 _MAX_BUFFER = 2**40
 _MAX_ID_LENGTH = 256
+#: Records that were sent within this part of the time that they have, at most so many seconds, run out of it together.
+_TOGETHER_PART, _TOGETHER_SECONDS = 1 / 20, 1.0
 
 #: Options that are numbers: the least and the largest value.
 _NUMBERS = {
@@ -52,6 +54,11 @@ class ProducerConfig:
     def acks_all(self) -> bool:
         """Return whether all replicas that are in sync must have records before they are acknowledged."""
         return str(self.acks) in ("all", "-1")
+
+    @property
+    def together_seconds(self) -> float:
+        """Return within how long (s) of each other records are sent that run out of time together."""
+        return min(self.delivery_timeout_ms / 1000 * _TOGETHER_PART, _TOGETHER_SECONDS)
 
     def check(self) -> ProducerConfig:
         """Return these options, if they are right one by one and together.

@@ -18,9 +18,8 @@ from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
 
-#: How often it looks, in seconds: this part of the delivery timeout, within bounds.
-_PART = 1 / 20
-_SHORTEST, _LONGEST = 0.02, 1.0
+#: It looks not more often, in seconds.
+_SHORTEST = 0.02
 
 
 class Watchdog:
@@ -35,7 +34,7 @@ class Watchdog:
         self, buffer: Buffer, clock: Clock, options: ProducerConfig, accumulators: dict[str, RecordAccumulator]
     ) -> None:
         self._buffer, self._clock, self._accumulators = buffer, clock, accumulators
-        self.tick = min(max(options.delivery_timeout_ms / 1000 * _PART, _SHORTEST), _LONGEST)
+        self.tick = max(options.together_seconds, _SHORTEST)
 
     def start(self) -> None:
         """Have it look from now on; the buffer's lock is held."""

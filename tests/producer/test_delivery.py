@@ -38,7 +38,7 @@ from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import Hook, io_error, on_path
 from tests.support.producers import Gate, lost_reply, producer_on, wait_until
 from tests.support.records import append, batch_of, read_topic
-from tests.support.world import CHUNKS, DELAY_MS, World, many, once, raising, several
+from tests.support.world import CHUNKS, DELAY_MS, World, failing, many, once, raising, several
 
 _JOURNAL = "topics/t/journal/"
 _HOUR_MS = 3_600_000
@@ -133,6 +133,74 @@ def test_after_delivery_timeout_a_record_fails_and_is_not_there(world: World) ->
     assert world.values() == [b"later"]
 
 
+def _out_until(world: World, seconds: float, error: Exception) -> Hook:
+    """Return a hook under which no entry of the topic can be put before that time."""
+    return on_path(
+        _JOURNAL, "put_if_absent", lambda: raising(error)() if world.clock.monotonic() < seconds else None, times=10**6
+    )
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["record", "batch"])
+@pytest.mark.parametrize(
+    ("error", "producer_id", "ends", "lands"),
+    [
+        (NotPutError("no disk"), None, DeliveryTimeoutError, True),
+        (NotPutError("no disk"), "p", DeliveryTimeoutError, False),
+        (io_error(), None, OutcomeUnknownError, False),
+    ],
+    ids=["", "id", "doubt"],
+)
+def test_what_has_time_left_outlives_what_was_sent_before_it(
+    world: World, error: Exception, producer_id: str | None, ends: type[Exception], lands: bool, whole: bool
+) -> None:
+    """An outage of 130 seconds ends what was sent as it began, and not what was sent 30 seconds later.
+
+    Nothing of an id that lasts lands after what failed; and where a try may have landed, all of it did.
+    """
+    world.create()
+
+    def send(value: bytes) -> Future[Any]:
+        return producer.send_batch("t", batch_of([value])) if whole else producer.send("t", value)
+
+    hooks: list[Hook] = []
+    with producer_on(
+        world, lambda *call: [hook(*call) for hook in hooks].clear(), producer_id=producer_id, linger_ms=60_000
+    ) as producer:
+        began = world.clock.monotonic()
+        first = send(b"first")
+        hooks.append(_out_until(world, began + 130, error))  # opening puts an entry, too
+        world.clock.advance(30_000)
+        second, third = send(b"second"), send(b"third")
+        producer.flush()
+        with pytest.raises(ends, match=f"{3 - 2 * lands} record"):
+            first.result()
+        assert (second.exception() is None, third.exception() is None) == (lands, lands)
+        assert 130 * lands <= world.clock.monotonic() - began < (133 if lands else 124)
+        assert producer._buffer._used == 0
+        if producer_id is None:
+            later = send(b"later")
+            producer.flush()
+            assert later.exception() is None
+    assert world.values() == [b"second", b"third"] * lands + [b"later"] * (producer_id is None)
+
+
+def test_what_runs_out_of_time_one_after_the_other_is_not_staged_again_for_each(world: World) -> None:
+    """A hundred batches within a second; they end within two, after a few tries."""
+    world.create()
+    tries, ended = [], []
+    broken = on_path("/staged/", "create", lambda: tries.append(world.clock.monotonic()) or failing()(), times=10**6)
+    with producer_on(world, broken, linger_ms=60_000) as producer:
+        began = world.clock.monotonic()
+        for _ in range(100):
+            batch = producer.send_batch("t", batch_of([b"x"]))
+            batch.add_done_callback(lambda _: ended.append(world.clock.monotonic()))
+            world.clock.advance(10)
+        producer.flush()
+    assert len([each for each in tries if each >= began + 120]) <= 4
+    assert all(120 <= end - began - number / 100 < 122.5 for number, end in enumerate(ended))
+    assert len(set(ended)) > 1
+
+
 def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +232,30 @@ def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
     assert world.values() == [b"first", b"third", b"fourth"]
     assert caplog.text.count("has not answered") == 1
     wait_until(lambda: not [thread for thread in all_threads() if thread.name.startswith("commitlog-producer")])
+
+
+def test_what_has_time_left_is_not_given_up_for_what_failed_before_it_when_storage_hangs(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.create()
+    gate = Gate()
+    out = _out_until(world, world.clock.monotonic() + 125, NotPutError("no disk"))
+    with producer_on(world, several(out, gate), linger_ms=10_000, request_timeout_ms=50) as producer:
+        first = producer.send("t", b"first")
+        world.clock.advance(30_000)
+        second = producer.send("t", b"second")
+        producer.flush(0.01)
+        with pytest.raises(DeliveryTimeoutError):
+            first.result(60)
+        assert gate.reached.wait(60)
+        world.clock.advance(1000)
+        wait_until(lambda: "has not answered for request_timeout_ms=50" in caplog.text)
+        with producer._buffer.lock:
+            given_up = producer._accumulators["t"].overdue(world.clock.monotonic())
+        gate.release()
+        assert not given_up
+        assert second.result(60).offset == 0
+    assert world.values() == [b"second"]
 
 
 def test_a_slow_storage_is_waited_for_until_delivery_timeout(world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pyspark_commitlog.errors import DeliveryTimeoutError, NotSentError, OutcomeUnknownError
 from pyspark_commitlog.producer import pools
 from pyspark_commitlog.producer.batches import RecordMetadata
+from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import Pool
 from tests.support.producers import producer_on, wait_until
@@ -37,7 +38,8 @@ def tries_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 class Trouble:
     """A hook: no entry of topics ``f…`` can be put until ``over``, nor any of ``h…`` before ``go``."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error or OSError(5, "no disk")
         self.over, self.go, self.hangs = Event(), Event(), Event()
 
     def __call__(self, operation: str, path: str, moment: str) -> None:
@@ -45,7 +47,7 @@ class Trouble:
         if operation != "put_if_absent" or moment != "before":
             return
         if "topics/f" in path and not self.over.is_set():
-            raise OSError(5, "no disk")
+            raise self._error
         if "topics/h" in path and not self.go.is_set():
             self.hangs.set()
             assert self.go.wait(60)
@@ -140,3 +142,53 @@ def test_what_no_thread_comes_for_to_try_it_again_fails_in_time(
         if durable is None:
             assert producer.send("f", b"4").result(60).has_offset()
     assert [record.value for record in read_topic(world.handle(name="f"))] == ([b"0"] if durable else [b"0", b"4"])
+
+
+@pytest.mark.usefixtures("tries_pause")
+@pytest.mark.parametrize(
+    ("error", "durable", "ends"),
+    [
+        (NotPutError("no disk"), None, DeliveryTimeoutError),
+        (NotPutError("no disk"), "p", DeliveryTimeoutError),
+        (OSError(5, "no disk"), None, OutcomeUnknownError),
+    ],
+    ids=["", "id", "doubt"],
+)
+def test_what_has_time_left_waits_on_for_a_thread_to_try_it_again(
+    world: World, error: Exception, durable: str | None, ends: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with an id that lasts: nothing lands after what failed; nor where a try may have landed: then all of it did."""
+    monkeypatch.setattr(pools, "_process", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    for name in ("f", "h"):
+        world.create(name=name)
+    trouble, all_ends = Trouble(error), durable is not None or ends is OutcomeUnknownError
+    trouble.over.set(), trouble.go.set()
+    with producer_on(
+        world, trouble, linger_ms=10_000, request_timeout_ms=50, delivery_timeout_ms=20_000, producer_id=durable
+    ) as producer:
+        for name in ("f", "h"):
+            producer.send(name, b"0")
+        producer.flush()
+        trouble.over.clear(), trouble.go.clear()
+        first = producer.send("f", b"1")
+        world.clock.advance(10_000)
+        second = producer.send("f", b"2")
+        producer.flush(0.01)
+        accumulator = producer._accumulators["f"]
+        wait_until(lambda: accumulator._under_way != [])
+        try:
+            producer.send("h", b"3")
+            producer.flush(0.01)
+            assert trouble.hangs.wait(20)
+            world.clock.advance(12_000)
+            with pytest.raises(ends, match=rf"{2 if all_ends else 1} record.*no disk"):
+                first.result(20)
+            assert producer._buffer._used > 0
+        finally:
+            trouble.over.set()
+            trouble.go.set()
+        assert producer.flush(60) == 0
+        assert (second.exception(0) is None) != all_ends
+        wait_until(lambda: producer._buffer._used == 0)
+    found = [record.value for record in read_topic(world.handle(name="f"))]
+    assert found == ([b"0"] if all_ends else [b"0", b"2"])
