@@ -17,6 +17,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import OutputFile, own_writes
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
+from tests.support.objects import ObjectWorld, UnknownMount, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, Recorder, once
@@ -104,7 +105,7 @@ def test_an_object_with_bytes_that_could_not_be_written_is_given_up(unlocked: Ob
     _, state = topic.newest()
     writer = ObjectWriter(unlocked.storage(), topic.paths(state.topic_id), 1, SliceLimits(2**30, 2**20, 4096))
     frame = Stamped((b"x" * 5_000_000,), 5_000_000, 0, 0, 0)
-    inner, writer._output = writer._output, FailsOnce(writer._output)  # type: ignore[assignment]
+    inner, writer._output = writer._output, Fails(writer._output)  # type: ignore[assignment]
     part = writer.slice(0, 0)
     with pytest.raises(StorageError, match="injected"):
         part.append(frame)
@@ -115,16 +116,75 @@ def test_an_object_with_bytes_that_could_not_be_written_is_given_up(unlocked: Ob
     assert unlocked.objects() == []
 
 
-class FailsOnce:
-    """An output file whose first write fails."""
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_slice_that_could_not_be_ended_ends_its_object(unlocked: ObjectWorld, failures: int) -> None:
+    topic = unlocked.create()
+    paths = topic.paths(topic_id(topic))
+    writer = ObjectWriter(FailingMount(unlocked, failures), paths, 1, SliceLimits(2**30, 2**20, 4096))
+    for partition in (0, 1):
+        part = writer.slice(partition, 0)
+        part.append(Stamped((b"x" * 100,), 100, 0, 0, 0))
+        if partition < failures:
+            with pytest.raises(StorageError, match="injected"):
+                part.finish()
+        else:
+            part.finish()
+    with pytest.raises(StorageError, match="given up"):
+        writer.finish(tier=0)
+    writer.discard()
+    assert unlocked.objects() == []
 
-    def __init__(self, inner: OutputFile) -> None:
-        self._inner, self._failed = inner, False
+
+@pytest.mark.parametrize("failures", [1, 99])
+@pytest.mark.parametrize("size", [1, 5_000_000], ids=["small", "large"])
+def test_a_run_whose_object_can_not_be_written_tells_why(unlocked: ObjectWorld, failures: int, size: int) -> None:
+    """Nothing of it is published, and no other partition is moved in vain; damage that was met before is reported, too."""
+    topic = unlocked.create(4, {**CHUNKS, "compression.type": "none", "max.message.bytes": 2**23})
+    append(topic, batch_of([b"lost"], partition=[0]))
+    (chunk,) = unlocked.files(".chunk")
+    (unlocked.path / chunk).unlink()
+    for partition in (1, 2, 3):
+        append(topic, batch_of([b"%d" % partition * size], partition=[partition]))
+    mount = FailingMount(unlocked, failures)
+    with pytest.raises(StorageError, match=r"injected: no answer; .*partition 0"):
+        run(TopicLog(mount, "t"))
+    assert mount.writes <= 3, "of partition 1: its log, again when it is ended, and its indexes"
+    assert (unlocked.objects(), unlocked.settled().tail, unlocked.settled().damaged) == ([], (), ())
+    with pytest.raises(CorruptionError, match="partition 0"):
+        run(unlocked.handle())
+    assert [row.end_offset for row in unlocked.settled().partitions] == [0, 1, 1, 1]
+
+
+class FailingMount(UnknownMount):
+    """A mount on which the first writes to a segment object fail."""
+
+    def __init__(self, world: ObjectWorld, failures: int) -> None:
+        super().__init__(world.path, clock=world.clock)
+        self._failures, self._made = failures, list[Fails]()
+
+    @property
+    def writes(self) -> int:
+        """How many were tried."""
+        return sum(output.writes for output in self._made)
+
+    def create(self, path: str) -> OutputFile:
+        output = super().create(path)
+        if not path.endswith(".segment"):
+            return output
+        self._made.append(Fails(output, self._failures))
+        return self._made[-1]  # type: ignore[return-value]
+
+
+class Fails:
+    """An output file whose first writes fail."""
+
+    def __init__(self, inner: OutputFile, failures: int = 1) -> None:
+        self._inner, self._failures, self.writes = inner, failures, 0
 
     def write(self, *pieces: bytes) -> None:
-        if not self._failed:
-            self._failed = True
-            raise StorageError("injected")
+        self.writes += 1
+        if self.writes <= self._failures:
+            raise StorageError("injected: no answer")
         self._inner.write(*pieces)
 
     def close(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.small_chunks import SmallChunks
@@ -121,9 +121,17 @@ class _ObjectRun(SettleRun):
         self._chunks: SmallChunks
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
+        """Move every partition that has sources; the first write that fails ends the run: partitions share the object.
+
+        Raises:
+            StorageError, OSError: a write failed; what ended partitions before is reported, too.
+        """
         self._chunks = SmallChunks(self._topic.storage, self._topic.paths(self._state.topic_id), sources.values())
         for partition in sorted(sources):
             self._move(partition, sources[partition])
+            if self._writer.is_broken:
+                *before, failed = (error for _, error in self.failures)
+                raise together([failed, *before], f"topic {self._topic.name!r}: nothing could be settled")
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
         """Move one partition up to where its slice, or the object, is full, or a frame is damaged."""

@@ -76,7 +76,8 @@ class ObjectWriter:
         self._output = storage.create(self._path)
         self._slices: list[Slice] = []
         self._open: SliceWriter | None = None
-        self._broken = False
+        #: Whether some bytes of it could not be written: it is not put any more.
+        self.is_broken = False
         self.size_bytes = 0
 
     def slice(self, partition: int, base_offset: int) -> SliceWriter:
@@ -108,9 +109,9 @@ class ObjectWriter:
         Raises:
             StorageError, OSError: the object can't be finished any more.
         """
-        whole, self._broken = not self._broken, True
+        whole, self.is_broken = not self.is_broken, True
         self._output.write(*pieces)
-        self._broken = not whole
+        self.is_broken = not whole
         self.size_bytes += sum(piece.size if isinstance(piece, pa.Buffer) else len(piece) for piece in pieces)
 
     def ended(self, piece: Slice | None) -> None:
@@ -118,6 +119,10 @@ class ObjectWriter:
         self._open = None
         if piece is not None:
             self._slices.append(piece)
+
+    def gave_up(self) -> None:
+        """Note that a slice could not be ended; for a slice."""
+        self._open, self.is_broken = None, True
 
     def finish(self, tier: int) -> Written | None:
         """Put the object; None, and nothing is put, where it holds no frame.
@@ -129,19 +134,23 @@ class ObjectWriter:
             StorageError, OSError: it may be there or not; nobody names it.
         """
         assert self._open is None
+        if self.is_broken:
+            raise self._given_up()
         if not self._slices:
             self._output.discard()
             return None
         footer, named = encode_footer(self._slices)
         self.write([footer])
-        length = -1 if self._broken else self._output.close()[0]
-        if length != self.size_bytes:
-            raise StorageError(f"{self._path}: not all of its {self.size_bytes} bytes could be written: it is given up")
+        if self._output.close()[0] != self.size_bytes:
+            raise self._given_up()
         shared, position, placed = Shared(self.name, tier, self.size_bytes, named), 0, []
         for piece in self._slices:
             placed.append((position, piece))
             position += piece.length
         return Written(shared, tuple(placed))
+
+    def _given_up(self) -> StorageError:
+        return StorageError(f"{self._path}: not all of its bytes could be written: it is given up")
 
     def discard(self) -> None:
         """Give up."""
@@ -198,11 +207,20 @@ class SliceWriter:
         self._gathered, self._gathered_bytes = [], 0
 
     def finish(self) -> None:
-        """Write its indexes after its log."""
+        """Write its indexes after its log.
+
+        Raises:
+            StorageError, OSError: the object can't be finished any more.
+        """
+        try:
+            piece = self._whole() if self._growing.length else None
+        except BaseException:
+            self._target.gave_up()
+            raise
+        self._target.ended(piece)
+
+    def _whole(self) -> Slice:
         growing = self._growing
-        if not growing.length:
-            self._target.ended(None)
-            return
         growing.seal()
         self._flush()
         index, times = bytes(growing.offsets), bytes(growing.times)
@@ -214,4 +232,4 @@ class SliceWriter:
         ]
         base, latest = growing.index.base_offset, growing.index.max_timestamp
         least, lateness = growing.min_timestamp, growing.lateness
-        self._target.ended(Slice(self._partition, base, self.next_offset, latest, least, lateness, parts))
+        return Slice(self._partition, base, self.next_offset, latest, least, lateness, parts)
